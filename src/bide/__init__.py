@@ -1,0 +1,101 @@
+"""bide: delayed messages for Python. Hand it a message and a time; it delivers on time, at least once, until you cancel it."""
+
+import logging
+
+from bide.clock import Clock, ManualClock
+from bide.core.backoff import exponential, steps
+from bide.core.codec import Codec
+from bide.engines.base import Capabilities
+from bide.errors import (
+    BadBody,
+    BadMessage,
+    BadOption,
+    BadTime,
+    BadTopic,
+    BadUrl,
+    BideError,
+    ConfigError,
+    ConfirmTimeout,
+    EngineError,
+    Exists,
+    LeaseLost,
+    MissingExtra,
+    OutcomeUnknown,
+    PartlySent,
+    QueueFull,
+    SchemaMismatch,
+    TooLarge,
+    Unavailable,
+    UnknownEngine,
+    Unsupported,
+    WrongLoop,
+)
+from bide.queue import AsyncDelivery, AsyncQueue, Call, Delivery, Handled, Hook, Queue
+from bide.types import (
+    CancelResult,
+    Duration,
+    IfExists,
+    Info,
+    Outgoing,
+    Page,
+    Priority,
+    RescheduleResult,
+    Sent,
+    Span,
+    State,
+    Stats,
+)
+
+__version__ = "0.1.0"
+
+logging.getLogger("bide").addHandler(logging.NullHandler())
+
+__all__ = [
+    "AsyncDelivery",
+    "AsyncQueue",
+    "BadBody",
+    "BadMessage",
+    "BadOption",
+    "BadTime",
+    "BadTopic",
+    "BadUrl",
+    "BideError",
+    "Call",
+    "CancelResult",
+    "Capabilities",
+    "Clock",
+    "Codec",
+    "ConfigError",
+    "ConfirmTimeout",
+    "Delivery",
+    "Duration",
+    "EngineError",
+    "Exists",
+    "Handled",
+    "Hook",
+    "IfExists",
+    "Info",
+    "LeaseLost",
+    "ManualClock",
+    "MissingExtra",
+    "OutcomeUnknown",
+    "Outgoing",
+    "Page",
+    "PartlySent",
+    "Priority",
+    "Queue",
+    "QueueFull",
+    "RescheduleResult",
+    "SchemaMismatch",
+    "Sent",
+    "Span",
+    "State",
+    "Stats",
+    "TooLarge",
+    "Unavailable",
+    "UnknownEngine",
+    "Unsupported",
+    "WrongLoop",
+    "exponential",
+    "steps",
+]

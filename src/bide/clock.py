@@ -1,0 +1,80 @@
+"""Clocks: what the in-process engines take for the time, and the one that tests turn by hand."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+MS = 1_000_000  # nanoseconds in a millisecond
+
+
+class Clock(Protocol):
+    """A source of the time, in nanoseconds since the epoch."""
+
+    def now_ns(self) -> int: ...
+
+    def on_jump(self, told: Callable[[], None]) -> None:
+        """Call `told` whenever the clock moves other than by time going by."""
+
+
+class SystemClock:
+    """The machine's wall clock."""
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    def on_jump(self, told: Callable[[], None]) -> None:
+        """Nobody can tell when an administrator sets the clock; engines keep their own time steady."""
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move. Thread-safe."""
+
+    def __init__(self, start: datetime | None = None) -> None:
+        begin = start or datetime(2026, 1, 1, tzinfo=UTC)
+        if begin.tzinfo is None:
+            raise ValueError("start is naive: give it a timezone, e.g. datetime(2026, 1, 1, tzinfo=timezone.utc)")
+        self._ns = round(begin.timestamp() * 1000) * MS
+        self._told: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def now_ns(self) -> int:
+        return self._ns
+
+    @property
+    def now_ms(self) -> int:
+        return self._ns // MS
+
+    def now(self) -> datetime:
+        return moment(self.now_ms)
+
+    def on_jump(self, told: Callable[[], None]) -> None:
+        with self._lock:
+            self._told.append(told)
+
+    def advance(self, by: float | timedelta) -> None:
+        """Move by so many seconds; a negative number steps back, as an administrator might."""
+        seconds = by.total_seconds() if isinstance(by, timedelta) else by
+        self.set_ms(self.now_ms + round(seconds * 1000))
+
+    def set_ms(self, ms: int) -> None:
+        """Move to this instant, in milliseconds since the epoch."""
+        with self._lock:
+            self._ns = ms * MS
+            told = list(self._told)
+        for each in told:
+            each()
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(ms: int) -> datetime:
+    """An instant of an engine's clock as an aware datetime in UTC, exact to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def epoch_ms(when: datetime) -> int:
+    """An aware datetime in milliseconds since the epoch, rounded up: never early."""
+    return -((_EPOCH - when) // timedelta(milliseconds=1))

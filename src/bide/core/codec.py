@@ -1,0 +1,91 @@
+"""Bodies as bytes: JSON unless told otherwise. Never pickle, and nothing is ever imported by name."""
+
+import math
+from typing import Any, Protocol
+
+import msgspec
+
+from bide.errors import BadBody, TooLarge
+
+MAX_BODY = 256 * 1024
+
+
+class Codec(Protocol):
+    """Turns bodies into bytes and back: a place to encrypt or compress.
+
+    `encode` and `decode` may raise anything; a queue turns it into BadBody.
+    """
+
+    def encode(self, body: Any, /) -> bytes: ...
+    def decode(self, raw: bytes, /) -> Any: ...
+
+
+class Json:
+    """JSON by msgspec: dataclasses, Structs, datetimes, UUIDs, Decimals, enums and bytes (as base64) go in."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder(decimal_format="string").encode
+        self.decode = msgspec.json.Decoder().decode
+
+    def encode(self, body: Any, /) -> bytes:
+        raw = self._encode(body)
+        if b"null" in raw:
+            _refuse_not_a_number(msgspec.to_builtins(body))
+        return raw
+
+
+JSON = Json()
+
+
+def encode(codec: Codec, body: object, limit: int) -> bytes:
+    """A body as bytes, or BadBody or TooLarge with a sentence."""
+    try:
+        raw = codec.encode(body)
+    except RecursionError:
+        raise BadBody(
+            "The body is nested too deeply, or holds itself. Send a flatter one, or an id to look it up by."
+        ) from None
+    except Exception as error:
+        raise BadBody(
+            f"The body can't be encoded: {_reason(error)}. Send what JSON can hold (dict, list, str, numbers, bool, None), "
+            "a dataclass or msgspec.Struct of such, or give the queue a codec= of your own."
+        ) from error
+    if type(raw) is not bytes:
+        raise BadBody(f"The codec's encode() gave {type(raw).__name__} in place of bytes.")
+    if len(raw) > limit:
+        raise TooLarge(
+            f"The body is {len(raw):,} bytes encoded and the limit is {limit:,}. "
+            "Store it elsewhere and send its address, or raise the queue's max_body."
+        )
+    return raw
+
+
+def decode(codec: Codec, raw: bytes, limit: int) -> Any:
+    """Stored bytes as a body, or BadBody or TooLarge with a sentence."""
+    if len(raw) > limit:
+        raise TooLarge(
+            f"The stored body is {len(raw):,} bytes and the limit is {limit:,}; raise the queue's max_body to read it."
+        )
+    try:
+        return codec.decode(raw)
+    except RecursionError:
+        raise BadBody("The stored body is nested too deeply.") from None
+    except Exception as error:
+        raise BadBody(f"The stored body can't be decoded: {_reason(error)}. Was it sent with another codec?") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+def _refuse_not_a_number(body: object) -> None:
+    """msgspec writes NaN and infinity as null, which would change the body in silence."""
+    left = [body]
+    while left:
+        each = left.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            raise ValueError(f"it holds {each}, which JSON has no word for")
+        if isinstance(each, dict):
+            left.extend(each.values())
+        elif isinstance(each, list | tuple | set | frozenset):
+            left.extend(each)

@@ -1,0 +1,73 @@
+"""Durations and instants as users write them, in whole milliseconds: rounded up, so never early."""
+
+import math
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from bide.clock import epoch_ms
+from bide.errors import BadTime
+from bide.types import Duration
+
+MAX_DELAY_MS = 36_525 * 86_400_000  # a hundred years
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|s|m|h|d|w)", re.ASCII)
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_FORMS = 'Give seconds (90), a timedelta, or text such as "1h30m" (units: ms s m h d w).'
+
+
+def duration_ms(value: Duration, name: str = "delay") -> int:
+    """A duration in milliseconds, from 0 to a hundred years."""
+    if isinstance(value, str):
+        ms = _text_ms(value, name)
+    elif isinstance(value, timedelta):
+        whole, rest = divmod(value, timedelta(milliseconds=1))
+        ms = whole + bool(rest)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadTime(f"{name} is a {type(value).__name__}. {_FORMS}")
+    elif not math.isfinite(value):
+        raise BadTime(f"{name} is {value}. {_FORMS}")
+    else:
+        # repr, because 1.1 * 1000 is a little more than 1100 and would be rounded up to 1101
+        ms = value * 1000 if isinstance(value, int) else math.ceil(Decimal(repr(value)) * 1000)
+    if ms < 0:
+        raise BadTime(f"{name} is negative. A message can't be due before now: give 0 or more.")
+    if ms > MAX_DELAY_MS:
+        raise BadTime(f"{name} is over a hundred years. The longest is 36525 days.")
+    return ms
+
+
+def lease_ms(value: Duration, name: str = "lease") -> int:
+    """A lease in milliseconds: from 1 to a day."""
+    ms = duration_ms(value, name)
+    if not 1 <= ms <= _UNIT_MS["d"]:
+        raise BadTime(f'{name} is {ms} ms. Give from "1ms" to "1d": a lease is renewed while work goes on, so short is right.')
+    return ms
+
+
+def instant_ms(when: datetime, name: str = "at") -> int:
+    """An aware datetime in milliseconds since the epoch."""
+    if not isinstance(when, datetime):
+        raise BadTime(f"{name} is a {type(when).__name__}. Give an aware datetime, or use delay= for a duration.")
+    if when.utcoffset() is None:
+        raise BadTime(
+            f"{name} is {when.isoformat(' ')}, without a timezone, and could mean any of 38 instants. Say which: "
+            f'{name}=when.replace(tzinfo=ZoneInfo("Europe/Berlin")), or datetime.now(timezone.utc) + timedelta(…).'
+        )
+    return epoch_ms(when)
+
+
+def bounded_instant_ms(when: datetime, now_ms: int, name: str = "at") -> int:
+    """An instant no further away than a hundred years; `now_ms` need not be exact."""
+    ms = instant_ms(when, name)
+    if ms - now_ms > MAX_DELAY_MS:
+        raise BadTime(f"{name} is {when.isoformat(' ')}, more than a hundred years away.")
+    return ms
+
+
+def _text_ms(text: str, name: str) -> int:
+    squeezed = text.replace(" ", "") if len(text) <= 100 else ""
+    if not _WHOLE.fullmatch(squeezed):
+        raise BadTime(f"{name} is {text[:100]!r}. {_FORMS}")
+    return math.ceil(sum(Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(squeezed)))

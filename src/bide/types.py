@@ -1,0 +1,165 @@
+"""The words that users meet: what goes into a queue and what comes back."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
+
+import msgspec
+
+from bide.clock import moment
+
+Duration: TypeAlias = float | int | timedelta | str
+"""Seconds, a timedelta, or text such as "1h30m"."""
+
+Priority: TypeAlias = Literal["high", "normal", "low"]
+"""Among messages that are due."""
+
+IfExists: TypeAlias = Literal["keep", "replace", "later", "error"]
+"""What a send does when a message that has not ended holds its key.
+
+keep: the first stays. replace: new body and time, same id. later: new body, the later of both times, same id.
+error: `Exists` is raised. A message that is running can't be changed: keep and error answer with it,
+replace and later make a successor that takes the key over.
+"""
+
+State: TypeAlias = Literal["scheduled", "ready", "leased", "dead"]
+"""What a stored message can be. Done, cancelled and expired ones are not kept."""
+
+Outcome: TypeAlias = Literal["created", "kept", "replaced", "postponed", "exists"]
+
+
+class _Body(msgspec.Struct, frozen=True):
+    body: object = None
+
+
+class Outgoing(_Body, frozen=True, kw_only=True):
+    """One message for `send_many`, with options of its own; they mean what they mean to `send`."""
+
+    delay: Duration | None = None
+    at: datetime | None = None
+    key: str | None = None
+    if_exists: IfExists = "keep"
+    priority: Priority = "normal"
+    expires_in: Duration | None = None
+    max_attempts: int | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """What a send did. Truthy; `str(sent)` is the id."""
+
+    id: str
+    topic: str
+    due: int
+    outcome: Outcome
+
+    @property
+    def due_at(self) -> datetime:
+        return moment(self.due)
+
+    @property
+    def created(self) -> bool:
+        return self.outcome == "created"
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class CancelResult(enum.Enum):
+    """Only CANCELLED is truthy. RUNNING: it was handed out and goes on. GONE: it has ended, or never was."""
+
+    CANCELLED = "cancelled"
+    RUNNING = "running"
+    GONE = "gone"
+
+    def __bool__(self) -> bool:
+        return self is CancelResult.CANCELLED
+
+
+class RescheduleResult(enum.Enum):
+    """Only MOVED is truthy. RUNNING: it was handed out and goes on. GONE: it has ended, or never was."""
+
+    MOVED = "moved"
+    RUNNING = "running"
+    GONE = "gone"
+
+    def __bool__(self) -> bool:
+        return self is RescheduleResult.MOVED
+
+
+class Info(msgspec.Struct, frozen=True):
+    """What is stored about a message. A body that can't be decoded is given as the bytes it is."""
+
+    id: str
+    topic: str
+    state: State
+    due: int
+    attempt: int
+    max_attempts: int
+    key: str | None
+    priority: Priority
+    body: Any
+    headers: Mapping[str, str]
+    last_error: str | None
+    lease_until: int | None
+    expires: int | None
+
+    @property
+    def due_at(self) -> datetime:
+        return moment(self.due)
+
+
+class Page(Sequence[Info]):
+    """Some of a topic's messages. `after`: give it back to go on; None at the end."""
+
+    def __init__(self, messages: Sequence[Info], after: str | None) -> None:
+        self._messages = tuple(messages)
+        self.after = after
+
+    @overload
+    def __getitem__(self, index: int) -> Info: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Info]: ...
+    def __getitem__(self, index: int | slice) -> Info | Sequence[Info]:
+        return self._messages[index]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __repr__(self) -> str:
+        return f"Page({list(self._messages)!r}, after={self.after!r})"
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Counts by state. Of one topic, or of all together with each in `topics`."""
+
+    scheduled: int = 0
+    ready: int = 0
+    leased: int = 0
+    dead: int = 0
+    dead_dropped: int = 0  # dead letters that were older or more than the queue keeps
+    paused: bool = False  # of all together: whether any topic is
+    oldest_overdue: float | None = None  # seconds that the oldest ready message has been waiting
+    next_due: int | None = None  # of what is scheduled
+    topics: Mapping[str, "Stats"] = {}
+    timeline: Sequence[int] = ()  # pending messages that fall due in each part of the window asked for
+
+    @property
+    def next_due_at(self) -> datetime | None:
+        return None if self.next_due is None else moment(self.next_due)
+
+    @property
+    def pending(self) -> int:
+        return self.scheduled + self.ready
+
+
+class Span(NamedTuple):
+    """One bucket of a timeline: how many messages fall due from `start` up to, not including, `end`."""
+
+    start: datetime
+    end: datetime
+    messages: int
