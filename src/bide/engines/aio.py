@@ -1,0 +1,232 @@
+# unasync: sync.py
+"""The seam: an engine's verbs, in the order of a message's life.
+
+Every line below that begins with a dash is a promise, and the contract suite has a test of that name. Verbs are
+batch first: a batch has at most MAX_BATCH items and is answered in its order. `now` is for tests and in-process
+engines, in milliseconds; None means the engine's own clock, and a `now` that is behind the engine's time counts as
+the engine's time, which never goes back. An expired message counts as ended for every verb, although stats and
+scan may show it until tend or claim has met it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from bide.engines.base import (
+    Capabilities,
+    Claim,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Scanned,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+
+class AsyncEngine(ABC):
+    """Where messages live. One namespace; topics are made on first use.
+
+    - No verb on one topic changes another.
+    - Namespaces do not see each other.
+    - Engine time never goes back.
+    - A batch over the limit is refused.
+    """
+
+    capabilities: Capabilities
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect, and make what is missing.
+
+        - Opening again changes nothing.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of all resources. What is stored stays where the engine is persistent.
+
+        - Closing again changes nothing.
+        - A closed engine refuses every verb.
+        - Close wakes a sleeper.
+        """
+
+    @abstractmethod
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+    ) -> list[Sent]:
+        """Accept messages, each answered with its id, due time and outcome.
+
+        - A delay counts from the engine's now.
+        - An instant in the past means now.
+        - A message due later than the longest delay refuses its batch.
+        - Answers come in the order of the batch.
+        - The same operation acts once and gets the same answer.
+        - An operation is forgotten after ten minutes.
+        - Keep answers with the message that holds the key.
+        - Error answers with the message that holds the key.
+        - Replace gives a pending message a new body and time.
+        - Later gives a pending message the new body and the later time.
+        - Replacing starts the attempts again.
+        - Keep and error answer with a running message.
+        - Replace and later make a successor of a running message.
+        - A running message without its key goes on without one.
+        - A key is free when its message has ended.
+        - A key belongs to its topic.
+        - Messages of one batch may share a key.
+        - A connection that can't be joined is refused.
+        """
+
+    @abstractmethod
+    async def claim(
+        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
+    ) -> Claim:
+        """Hand out due messages in one atomic step. `lease` is in milliseconds; `request` names this claim.
+
+        - A message is never handed out early.
+        - A due message is handed out to one holder at a time.
+        - A claim takes no more than its limit.
+        - What is due first comes first.
+        - What was sent first comes first among equals.
+        - Higher priority comes first.
+        - Low priority is not starved.
+        - No topic starves another.
+        - Bodies and headers come back as they were sent.
+        - Attempts count from one.
+        - Tokens rise as text with each delivery of a message.
+        - The same request gives the same deliveries.
+        - A claim tells when to come back.
+        - An expired message is not handed out.
+        - Expiry counts from the due time.
+        - A paused topic hands out nothing and tells no time.
+        """
+
+    @abstractmethod
+    async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        """End deliveries, each answered for itself with what became of its message.
+
+        - Done ends a message for good.
+        - Retry makes a message due after the delay.
+        - Retry after the last attempt buries with the error.
+        - Release gives a message back without counting the attempt.
+        - Dead buries a message with its reason.
+        - An old token is lost and changes nothing.
+        - A delivery ends once.
+        - Each end is answered for itself.
+        - A late end counts while nobody has taken the lease back.
+        - A message that would come back after its expiry ends.
+        """
+
+    @abstractmethod
+    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+        """Let leases end so many milliseconds from now; False for a delivery that is lost.
+
+        - An extended lease ends later.
+        - An old token extends nothing.
+        """
+
+    @abstractmethod
+    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+        """End pending messages.
+
+        - A cancelled message is never handed out.
+        - Cancel by key is cancel by id.
+        - Cancelling a running message leaves it running.
+        - Cancelling what has ended says gone.
+        """
+
+    @abstractmethod
+    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+        """Give pending messages a new time.
+
+        - A rescheduled message is due at its new time only.
+        - A rescheduled message keeps its key and its attempts.
+        - Expiry moves with the due time.
+        - Rescheduling a running message leaves it running.
+        - Rescheduling what has ended says gone.
+        - Rescheduling beyond the longest delay refuses its batch.
+        """
+
+    @abstractmethod
+    async def tend(self, budget: int = 1_000, *, now: int | None = None) -> Tended:
+        """Do a bounded piece of upkeep; any caller may, any number at once.
+
+        - A message whose lease has ended comes back.
+        - A lease that ends on the last attempt buries its message.
+        - Tend removes what has expired.
+        - Dead letters that are too old are dropped and counted.
+        - Dead letters that are too many are dropped and counted.
+        - Tend does no more than its budget.
+        """
+
+    @abstractmethod
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        """Sleep until something may be due, at most so many seconds by the caller's clock. A hint, not a promise.
+
+        - Wait ends at its timeout.
+        - A message that is due wakes a sleeper.
+        - A message due sooner than all others wakes a sleeper.
+        - A message that came before the sleeper is not slept on.
+        - What a claim leaves behind wakes another sleeper.
+        - One message wakes one sleeper.
+        """
+
+    @abstractmethod
+    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+        """What is stored about messages.
+
+        - Get tells what is stored.
+        - Get of what has ended is none.
+        """
+
+    @abstractmethod
+    async def scan(
+        self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
+    ) -> Scanned:
+        """A page of a topic: by state, then by due time. `after` goes on where a page ended.
+
+        - Pages together show every message once.
+        - A page holds one state when asked.
+        - A page mark that is not ours is refused.
+        """
+
+    @abstractmethod
+    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
+        """Counts of a topic, or of all; with a window also how much falls due in each of its parts.
+
+        - Counts agree with a full scan.
+        - Nothing is left when all has ended.
+        - The timeline counts what is pending.
+        """
+
+    @abstractmethod
+    async def requeue(
+        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = 1_000, now: int | None = None
+    ) -> Swept:
+        """Give dead messages a new life; all of the topic's, oldest first, without ids.
+
+        - A requeued message has all its attempts again.
+        - A requeued message takes its key back if it is free.
+        - Requeue leaves what is not dead alone.
+        """
+
+    @abstractmethod
+    async def purge(self, topic: str, state: State, *, limit: int = 1_000, now: int | None = None) -> Swept:
+        """Drop messages of one state, which is not leased: those end with their lease.
+
+        - Purge drops one state of one topic.
+        - Purge of the leased is refused.
+        """
+
+    @abstractmethod
+    async def pause(self, topic: str, paused: bool) -> None:
+        """Stop handing out a topic's messages, or go on.
+
+        - What was handed out before a pause can still end.
+        - Resuming wakes a sleeper.
+        """

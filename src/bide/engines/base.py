@@ -1,0 +1,171 @@
+"""The words of the seam: what its verbs take and answer, and what an engine may be able to do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from bide.core.when import MAX_DELAY_MS
+from bide.types import State
+
+MAX_BATCH = 1_000  # messages in one call, so that no server is held up by one of them
+OPERATION_MS = 600_000  # how long an operation is remembered
+
+Verdict: TypeAlias = Literal["done", "retry", "release", "dead"]
+Ended: TypeAlias = Literal["done", "scheduled", "dead", "expired", "lost"]
+NO_HEADERS: Mapping[str, str] = {}
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine can do. What it can't raises Unsupported; it never imitates."""
+
+    accepted: str  # what is true of a message once put has returned
+    cancel: bool = True  # cancel and reschedule
+    lookup: bool = True  # get
+    keys: bool = True  # key and if_exists
+    idempotent: bool = True  # operation
+    fencing: bool = True  # an old token is refused
+    extend: bool = True
+    attempts: bool = True  # counted, and limited by max_attempts
+    inspect: bool = True  # scan, stats, requeue, purge
+    pause: bool = True
+    priority: bool = True
+    ordered: bool = True  # due order is exact; otherwise it is kept up to about a minute of backlog
+    transactional: bool = False  # connection= joins the caller's transaction
+    wake: bool = True  # wait returns for a message sent by anybody; otherwise only by time
+    persistent: bool = True  # outlives the process
+    tick: int = 1  # ms: times are rounded up to it
+    max_delay: int = MAX_DELAY_MS
+    max_body: int = 2**30
+    colours: frozenset[str] = frozenset({"sync", "async"})
+
+
+class NewMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message to be put. Times are milliseconds."""
+
+    topic: str
+    body: bytes
+    delay: int = 0  # from the engine's now
+    at: int | None = None  # an instant, in place of a delay
+    key: str | None = None
+    if_exists: str = "keep"
+    level: int = 1  # of priority: 0 high, 1 normal, 2 low
+    expires_in: int | None = None  # from its due time
+    max_attempts: int = 3
+    headers: Mapping[str, str] = NO_HEADERS
+    operation: str | None = None
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """A message that was handed out."""
+
+    id: str
+    topic: str
+    body: bytes
+    headers: Mapping[str, str]
+    key: str | None
+    due: int
+    attempt: int
+    max_attempts: int
+    token: str
+
+
+class Claim(msgspec.Struct, frozen=True):
+    messages: Sequence[Claimed]
+    now: int  # the engine's, when it handed them out
+    next_due: int | None  # when this caller should claim again if nothing wakes it; None: not before something does
+    more: bool = False  # the claim stopped at its own bounds: claim again at once
+
+
+class Ref(msgspec.Struct, frozen=True, gc=False):
+    """A message by its id, or by its topic and key."""
+
+    id: str | None = None
+    topic: str | None = None
+    key: str | None = None
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """A new time for a message: a delay from the engine's now, or an instant."""
+
+    ref: Ref
+    delay: int = 0
+    at: int | None = None
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """The end of a delivery."""
+
+    topic: str
+    id: str
+    token: str
+    verdict: Verdict
+    delay: int = 0  # for retry and release
+    error: str | None = None  # for retry and dead
+
+
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """A delivery whose lease is to be extended."""
+
+    topic: str
+    id: str
+    token: str
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """All that is stored about a message."""
+
+    id: str
+    topic: str
+    state: State
+    due: int
+    attempt: int
+    max_attempts: int
+    key: str | None
+    level: int
+    body: bytes
+    headers: Mapping[str, str]
+    last_error: str | None
+    lease_until: int | None
+    expires: int | None
+
+
+class Scanned(msgspec.Struct, frozen=True):
+    messages: Sequence[Stored]
+    after: str | None
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A stretch of time in so many equal parts."""
+
+    start: int
+    end: int
+    parts: int
+
+
+class Tended(msgspec.Struct, frozen=True):
+    """What one piece of upkeep did."""
+
+    returned: int = 0  # leases that had ended
+    buried: int = 0  # of them, after the last attempt
+    expired: int = 0
+    dropped: int = 0  # dead letters too old or too many
+    more: bool = False
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What one page of requeue or purge did."""
+
+    count: int
+    more: bool
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue was asked for, read and checked: what an engine is made from."""
+
+    url: str  # as given; may hold a password: never shown, see `registry.redacted`
+    namespace: str = "bide"
+    client: object | None = None
+    clock: object | None = None
+    dead_for: int = 30 * 86_400_000  # ms that dead letters are kept
+    dead_max: int = 100_000  # dead letters a topic

@@ -1,0 +1,55 @@
+"""Messages in this process: for tests, demos, and work that may die with the process.
+
+`memory://` is private to its queue and that queue's twin; `memory://name` is shared by all in the process that name it.
+"""
+
+import re
+
+from bide.clock import Clock, SystemClock
+from bide.engines.base import Capabilities, Settings
+from bide.engines.memory.aio import AsyncMemory
+from bide.engines.memory.store import Store
+from bide.engines.memory.sync import Memory
+from bide.errors import BadUrl, ConfigError
+
+CAPABILITIES = Capabilities(accepted="held in this process, and gone with it", persistent=False)
+
+_named: dict[tuple[str, str], Store] = {}
+
+
+class MemorySource:
+    """One store, for engines of both colours."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, store: Store, shown: str) -> None:
+        self._store = store
+        self.shown = shown
+
+    def aio(self) -> AsyncMemory:
+        return AsyncMemory(self._store, CAPABILITIES)
+
+    def sync(self) -> Memory:
+        return Memory(self._store, CAPABILITIES)
+
+
+def source(settings: Settings) -> MemorySource:
+    name = settings.url.removeprefix("memory://")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,128}", name, re.ASCII):
+        raise BadUrl(
+            "A memory URL is memory:// alone, or memory:// and a name of A-Z a-z 0-9 . _ - to share it in the process."
+        )
+    if settings.client is not None:
+        raise ConfigError("The memory engine has no driver: leave client= out.")
+    if name:
+        store = _named.setdefault((name, settings.namespace), _new(settings))
+        if settings.clock is not None and store.clock is not settings.clock:
+            raise ConfigError(f"memory://{name} runs by another clock in this process: give it a name of its own.")
+    else:
+        store = _new(settings)
+    return MemorySource(store, settings.url)
+
+
+def _new(settings: Settings) -> Store:
+    clock: Clock = settings.clock or SystemClock()  # type: ignore[assignment]
+    return Store(clock, settings.dead_for, settings.dead_max)

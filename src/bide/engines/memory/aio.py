@@ -1,0 +1,126 @@
+# unasync: sync.py
+"""The memory engine: it lends the shared store to one colour, and checks what a server would check."""
+
+from collections.abc import Sequence, Sized
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import (
+    MAX_BATCH,
+    Capabilities,
+    Claim,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Scanned,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
+from bide.engines.memory import change, deliver, look, put, tend
+from bide.engines.memory.store import Store
+from bide.errors import BadOption, Unavailable, Unsupported
+from bide.signals import AsyncSignal
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+
+class AsyncMemory(AsyncEngine):
+    def __init__(self, store: Store, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self._store = store
+        self._closed = False
+        self._asleep: set[AsyncSignal] = set()
+
+    async def open(self) -> None:
+        self._check()
+
+    async def close(self) -> None:
+        self._closed = True
+        for signal in list(self._asleep):
+            signal.set()
+
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+    ) -> list[Sent]:
+        self._check(messages, connection)
+        return put.put(self._store, messages, now)
+
+    async def claim(
+        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
+    ) -> Claim:
+        self._check(limit=limit)
+        return deliver.claim(self._store, topics, limit, lease, request, now)
+
+    async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        self._check(ends, connection)
+        return deliver.settle(self._store, ends, now)
+
+    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+        self._check(holds)
+        return deliver.extend(self._store, holds, lease, now)
+
+    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+        self._check(refs)
+        return change.cancel(self._store, refs, now)
+
+    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+        self._check(moves)
+        return change.reschedule(self._store, moves, now)
+
+    async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+        self._check(limit=budget)
+        return tend.tend(self._store, budget, now)
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        self._check()
+        signal = AsyncSignal()
+        sleeper = self._store.sleep(signal, topics)
+        if sleeper is None:
+            return
+        self._asleep.add(signal)
+        disturbed = True
+        try:
+            await signal.wait(timeout)
+            disturbed = False
+        finally:
+            self._asleep.discard(signal)
+            self._store.rise(sleeper, disturbed=disturbed)
+
+    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+        self._check(refs)
+        return look.get(self._store, refs, now)
+
+    async def scan(
+        self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
+    ) -> Scanned:
+        self._check(limit=limit)
+        return look.scan(self._store, topic, state, limit, after, now)
+
+    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
+        self._check()
+        return look.stats(self._store, topic, window, now)
+
+    async def requeue(
+        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        self._check(ids or (), limit=limit)
+        return change.requeue(self._store, topic, ids, delay, limit, now)
+
+    async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
+        self._check(limit=limit)
+        return change.purge(self._store, topic, state, limit, now)
+
+    async def pause(self, topic: str, paused: bool) -> None:
+        self._check()
+        change.pause(self._store, topic, paused)
+
+    def _check(self, batch: Sized = (), connection: object | None = None, limit: int = 1) -> None:
+        if self._closed:
+            raise Unavailable("The memory engine is closed: make a new queue.")
+        if connection is not None:
+            raise Unsupported("The memory engine has no transactions to join: leave connection= out.")
+        if max(len(batch), limit) > MAX_BATCH or limit < 1:
+            raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")

@@ -1,0 +1,106 @@
+"""Changing what is stored, from outside a delivery."""
+
+import itertools
+from collections.abc import Sequence
+
+from bide.clock import MS
+from bide.engines.base import Move, Ref, Swept
+from bide.engines.memory.message import DEAD, LEASED, PENDING, Message
+from bide.engines.memory.put import check_delay, due_time
+from bide.engines.memory.store import Store
+from bide.errors import BadOption
+from bide.types import CancelResult, RescheduleResult, State
+
+
+def cancel(store: Store, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
+    with store.turn(now) as at_ns:
+        return [_cancel(store, store.find(ref, at_ns // MS)) for ref in refs]
+
+
+def _cancel(store: Store, message: Message | None) -> CancelResult:
+    if message is None or message.stage == DEAD:
+        return CancelResult.GONE
+    if message.stage == LEASED:
+        return CancelResult.RUNNING
+    store.end_pending(message)
+    return CancelResult.CANCELLED
+
+
+def reschedule(store: Store, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
+    with store.turn(now) as at_ns:
+        floor, ceiling = at_ns // MS, -(-at_ns // MS)
+        for move in moves:
+            check_delay(move.delay, move.at, floor)
+        return [
+            _reschedule(store, store.find(move.ref, floor), due_time(move.delay, move.at, floor, ceiling), floor)
+            for move in moves
+        ]
+
+
+def _reschedule(store: Store, message: Message | None, due: int, now: int) -> RescheduleResult:
+    if message is None or message.stage == DEAD:
+        return RescheduleResult.GONE
+    if message.stage == LEASED:
+        return RescheduleResult.RUNNING
+    message.entry = store.new_entry()
+    store.topics[message.content.topic].forget()
+    message.due = due
+    store.schedule(message, now)
+    store.expire_after_due(message)
+    return RescheduleResult.MOVED
+
+
+def requeue(store: Store, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
+    with store.turn(now) as at_ns:
+        floor, ceiling = at_ns // MS, -(-at_ns // MS)
+        check_delay(delay, None, floor)
+        found = store.topics.get(topic)
+        if found is None:
+            return Swept(0, False)
+        named = found.dead if ids is None else [each for each in dict.fromkeys(ids) if each in found.dead]
+        page = [found.dead[each] for each in itertools.islice(named, limit)]
+        for message in page:
+            _revive(store, message, due_time(delay, None, floor, ceiling), floor)
+        return Swept(len(page), len(named) > (0 if ids is None else limit))
+
+
+def _revive(store: Store, message: Message, due: int, now: int) -> None:
+    topic = store.topics[message.content.topic]
+    del topic.dead[message.id]
+    message.attempt = 0
+    message.last_error = None
+    message.due = due
+    message.entry = store.new_entry()
+    if message.key is not None and topic.keys.setdefault(message.key, message) is not message:
+        message.key = None
+    store.schedule(message, now)
+    store.expire_after_due(message)
+
+
+def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -> Swept:
+    if state == "leased":
+        raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
+    with store.turn(now) as at_ns:
+        at = at_ns // MS
+        found = store.topics.get(topic)
+        if found is None:
+            return Swept(0, False)
+        if state == "dead":
+            found.dead_dropped = 0
+            doomed = list(itertools.islice(found.dead.values(), limit + 1))
+        else:
+            pending = (message for _, _, message in found.entries() if (message.due <= at) == (state == "ready"))
+            doomed = list(itertools.islice(pending, limit + 1))
+        for message in doomed[:limit]:
+            store.end_pending(message) if message.stage == PENDING else store.end(message)
+        store.drop_if_idle(found)
+        return Swept(min(len(doomed), limit), len(doomed) > limit)
+
+
+def pause(store: Store, name: str, paused: bool) -> None:
+    with store.turn(None):
+        topic = store.topic(name)
+        topic.paused = paused
+        if not paused:
+            store.work_for(name)
+        store.drop_if_idle(topic)

@@ -1,0 +1,137 @@
+"""Handing messages out, and what comes of it."""
+
+import heapq
+from collections.abc import Sequence
+
+from bide.clock import MS
+from bide.engines.base import Claim, End, Ended, Hold
+from bide.engines.memory.message import LEASED, Message, Unit
+from bide.engines.memory.put import due_time
+from bide.engines.memory.store import Store
+from bide.engines.memory.topic import Topic
+
+
+def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: str | None, now: int | None) -> Claim:
+    with store.turn(now) as at_ns:
+        at = at_ns // MS
+        awake = [topic for topic in map(store.topics.get, topics) if topic is not None and not topic.paused]
+        unit = store.units.get(request) if request is not None else None
+        if unit is None:
+            unit = _lease(store, _choose(store, awake, limit, at), at + lease, request, at)
+        held = (store.messages.get(each) for each in unit.ids)
+        handed_out = [message.claimed(unit.token) for message in held if message is not None and message.unit is unit]
+        left = {topic.name: due for topic in awake if (due := topic.first_due()) is not None}
+        for name, due in left.items():
+            if due <= at:
+                store.work_for(name)
+        return Claim(handed_out, at, min(left.values(), default=None))
+
+
+def _choose(store: Store, topics: list[Topic], limit: int, now: int) -> list[Message]:
+    """Each topic's share first, then whatever is left, in the order of the topics."""
+    if not topics:
+        return []
+    chosen: list[Message] = []
+    for share in (max(1, limit // len(topics)), limit):
+        for topic in topics:
+            for _ in range(min(share, limit - len(chosen))):
+                message = _take(store, topic, now)
+                if message is None:
+                    break
+                chosen.append(message)
+    return chosen
+
+
+def _take(store: Store, topic: Topic, now: int) -> Message | None:
+    while (message := topic.take(now)) is not None:
+        if message.expires is None or message.expires > now:
+            return message
+        store.end(message)
+    return None
+
+
+def _lease(store: Store, messages: list[Message], until: int, request: str | None, now: int) -> Unit:
+    store.claims = max(store.claims + 1, now)
+    unit = Unit(f"{store.claims:016d}", request, [message.id for message in messages], len(messages))
+    for message in messages:
+        message.stage = LEASED
+        message.attempt += 1
+        message.unit = unit
+        message.lease_until = until
+        store.topics[message.content.topic].leased[message.id] = message
+    if messages:
+        heapq.heappush(store.deadlines, (until, store.new_entry(), unit, unit.ids))
+        if request is not None:
+            store.units[request] = unit
+    return unit
+
+
+def settle(store: Store, ends: Sequence[End], now: int | None) -> list[Ended]:
+    with store.turn(now) as at_ns:
+        floor, ceiling = at_ns // MS, -(-at_ns // MS)
+        return [_end(store, end, floor, ceiling) for end in ends]
+
+
+def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
+    message = _held(store, end)
+    if message is None:
+        return "lost"
+    let_go(store, message)
+    if end.verdict == "done":
+        store.end(message)
+        return "done"
+    if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= message.content.max_attempts):
+        store.bury(message, end.error, floor)
+        return "dead"
+    if end.verdict == "release":
+        message.attempt -= 1
+        due = due_time(end.delay, None, floor, ceiling) if end.delay else message.due
+    else:
+        message.last_error = end.error
+        due = due_time(end.delay, None, floor, ceiling)
+    return "scheduled" if come_back(store, message, due, floor) else "expired"
+
+
+def _held(store: Store, hold: Hold | End) -> Message | None:
+    """The message of a delivery, unless it has ended or was handed out anew."""
+    message = store.messages.get(hold.id)
+    if message is None or message.unit is None or message.unit.token != hold.token or message.content.topic != hold.topic:
+        return None
+    return message
+
+
+def let_go(store: Store, message: Message) -> None:
+    """End a delivery: the message is in no state until the caller gives it one."""
+    unit = message.unit
+    assert unit is not None
+    unit.live -= 1
+    if not unit.live and unit.request is not None:
+        store.units.pop(unit.request, None)
+    message.unit = None
+    message.lease_until = None
+    del store.topics[message.content.topic].leased[message.id]
+
+
+def come_back(store: Store, message: Message, due: int, now: int) -> bool:
+    """Make a message pending again; False when it would come back after its expiry, and so has ended."""
+    if message.expires is not None and max(due, now) >= message.expires:
+        store.end(message)
+        return False
+    message.due = due
+    store.schedule(message, now)
+    return True
+
+
+def extend(store: Store, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+    with store.turn(now) as at_ns:
+        until = at_ns // MS + lease
+        answers, units = [], dict[str, tuple[Unit, list[str]]]()
+        for hold in holds:
+            message = _held(store, hold)
+            answers.append(message is not None)
+            if message is not None and message.unit is not None:
+                message.lease_until = until
+                units.setdefault(hold.token, (message.unit, []))[1].append(message.id)
+        for unit, ids in units.values():
+            heapq.heappush(store.deadlines, (until, store.new_entry(), unit, ids))
+        return answers

@@ -1,0 +1,94 @@
+"""Looking without touching."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from bide.clock import MS
+from bide.engines.base import Ref, Scanned, Stored, Window
+from bide.engines.memory.message import DEAD, LEASED, PENDING, Message
+from bide.engines.memory.store import Store
+from bide.engines.memory.topic import Topic
+from bide.errors import BadOption
+from bide.types import State, Stats
+
+Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead; due time; order of sending
+
+
+def get(store: Store, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+    with store.turn(now) as at_ns:
+        at = at_ns // MS
+        found = [store.find(ref, at) for ref in refs]
+        return [None if message is None else message.stored(at) for message in found]
+
+
+def scan(store: Store, name: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
+    begin = _read_mark(after)
+    with store.turn(now) as at_ns:
+        at = at_ns // MS
+        topic = store.topics.get(name)
+        places = _places(topic, state, at) if topic is not None else iter(())
+        page = heapq.nsmallest(limit + 1, (place for place in places if begin is None or place[0] > begin), key=_place)
+        more = len(page) > limit
+        shown = [message.stored(at) for _, message in page[:limit]]
+        return Scanned(shown, ".".join(map(str, page[limit - 1][0])) if more else None)
+
+
+def _place(entry: tuple[Place, Message]) -> Place:
+    return entry[0]
+
+
+def _places(topic: Topic, state: State | None, now: int) -> Iterator[tuple[Place, Message]]:
+    if state in (None, "scheduled", "ready"):
+        for due, entry, message in topic.entries():
+            if state is None or (due <= now) == (state == "ready"):
+                yield (PENDING, due, entry), message
+    for stage, name, held in ((LEASED, "leased", topic.leased), (DEAD, "dead", topic.dead)):
+        if state in (None, name):
+            for message in held.values():
+                yield (stage, message.due, message.entry), message
+
+
+def _read_mark(after: str | None) -> Place | None:
+    if after is None:
+        return None
+    try:
+        state, due, entry = map(int, after.split("."))
+    except ValueError:
+        raise BadOption("after is not the mark of a page: give back a page's own .after, or None for the first.") from None
+    return state, due, entry
+
+
+def stats(store: Store, name: str | None, window: Window | None, now: int | None) -> Stats:
+    with store.turn(now) as at_ns:
+        at = at_ns // MS
+        if name is not None:
+            topic = store.topics.get(name)
+            return _stats([] if topic is None else [topic], {}, window, at)
+        topics = list(store.topics.values())
+        return _stats(topics, {topic.name: topic.stats(at) for topic in topics}, window, at)
+
+
+def _stats(topics: list[Topic], each: dict[str, Stats], window: Window | None, now: int) -> Stats:
+    of = list(each.values()) or [topic.stats(now) for topic in topics]
+    return Stats(
+        scheduled=sum(one.scheduled for one in of),
+        ready=sum(one.ready for one in of),
+        leased=sum(one.leased for one in of),
+        dead=sum(one.dead for one in of),
+        dead_dropped=sum(one.dead_dropped for one in of),
+        paused=any(one.paused for one in of),
+        oldest_overdue=max((one.oldest_overdue for one in of if one.oldest_overdue is not None), default=None),
+        next_due=min((one.next_due for one in of if one.next_due is not None), default=None),
+        topics=each,
+        timeline=_timeline(topics, window) if window is not None else (),
+    )
+
+
+def _timeline(topics: list[Topic], window: Window) -> list[int]:
+    counts = [0] * window.parts
+    length = window.end - window.start
+    for topic in topics:
+        for due, _, _ in topic.entries():
+            if window.start <= due < window.end:
+                counts[(due - window.start) * window.parts // length] += 1
+    return counts

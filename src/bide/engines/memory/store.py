@@ -1,0 +1,181 @@
+"""The store that both colours share: its state, its time, whom it wakes, and the steps that verbs are made of.
+
+The verbs themselves are functions over a store, in the files beside this one: put.py, deliver.py, tend.py,
+change.py and look.py. Each takes the lock, and so they happen one at a time.
+"""
+
+import heapq
+import itertools
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from bide.clock import MS, Clock
+from bide.core.steady import BEGIN
+from bide.engines.base import Ref
+from bide.engines.memory.message import DEAD, ENDED, PENDING, Message, Unit
+from bide.engines.memory.sleepers import Sleeper, Sleepers
+from bide.engines.memory.topic import Topic
+from bide.ids import sequence
+from bide.signals import Raisable
+from bide.types import Sent
+
+Deadline = tuple[int, int, Unit, Sequence[str]]
+
+
+class Store:
+    def __init__(self, clock: Clock, dead_for: int, dead_max: int) -> None:
+        self.clock = clock
+        self.dead_for = dead_for
+        self.dead_max = dead_max
+        self._begin()
+        clock.on_jump(self._jumped)
+        _stores.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._steady = BEGIN
+        self.messages: dict[str, Message] = {}
+        self.topics: dict[str, Topic] = {}
+        self.deadlines: list[Deadline] = []  # a heap of leases by their end
+        self.expiries: list[tuple[int, str]] = []  # a heap
+        self.deaths: deque[tuple[int, str]] = deque()
+        self.operations: dict[str, tuple[int, Sent]] = {}  # with the time of their birth
+        self.units: dict[str, Unit] = {}  # by the request that made them
+        self.claims = 0
+        self.new_id: Callable[[], str] = sequence()
+        self.new_entry: Callable[[], int] = itertools.count().__next__
+        self._sleepers = Sleepers()
+        self._wake: set[str] = set()
+
+    def forked(self) -> None:
+        """In a forked child: the messages are the parent's, and its lock may be held for ever."""
+        self._begin()
+
+    # time and waking
+
+    @contextmanager
+    def turn(self, now: int | None) -> Iterator[int]:
+        """One verb at a time; gives engine time in nanoseconds, and wakes whom the verb has made work for."""
+        with self._lock:
+            raw = self.clock.now_ns() if now is None else max(now * MS, self._steady.mark)
+            self._steady = self._steady.read(raw)
+            try:
+                yield self._steady.mark
+            finally:
+                if self._wake:
+                    self._sleepers.wake(self._wake)
+                    self._wake.clear()
+
+    def work_for(self, topic: str) -> None:
+        """Something has become due, or due sooner than all else."""
+        self._wake.add(topic)
+
+    def sleep(self, signal: Raisable, topics: Sequence[str]) -> Sleeper | None:
+        """Lie down; None when there is a wake-up already."""
+        sleeper = Sleeper(signal, topics)
+        with self._lock:
+            return sleeper if self._sleepers.add(sleeper) else None
+
+    def rise(self, sleeper: Sleeper, *, disturbed: bool) -> None:
+        """Get up; a sleeper that was disturbed, and will not claim, hands on the wake-up it was given."""
+        with self._lock:
+            self._sleepers.remove(sleeper)
+            if disturbed and sleeper.woken_by is not None:
+                self._sleepers.wake([sleeper.woken_by])
+
+    def _jumped(self) -> None:
+        with self._lock:
+            self._sleepers.wake_all()
+
+    # steps of a life
+
+    def find(self, ref: Ref, now: int) -> Message | None:
+        """The message, unless it has ended; one that has expired ends now."""
+        if ref.id is not None:
+            message = self.messages.get(ref.id)
+        else:
+            topic = self.topics.get(ref.topic or "")
+            message = topic.keys.get(ref.key or "") if topic is not None else None
+        if message is not None and message.stage == PENDING and message.expires is not None and message.expires <= now:
+            self.end_pending(message)
+            return None
+        return message
+
+    def topic(self, name: str) -> Topic:
+        """The topic, made on first use."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(name)
+        return topic
+
+    def schedule(self, message: Message, now: int) -> None:
+        """Make a message pending until its due time."""
+        topic = self.topic(message.content.topic)
+        message.stage = PENDING
+        first = topic.add(message)
+        if (first or message.due <= now) and not topic.paused:
+            self._wake.add(topic.name)
+
+    def expire_after_due(self, message: Message) -> None:
+        """A message with a life's end has so long to live from its due time."""
+        life = message.content.expires_in
+        message.expires = None if life is None else message.due + life
+        if message.expires is not None:
+            heapq.heappush(self.expiries, (message.expires, message.id))
+
+    def bury(self, message: Message, reason: str | None, now: int) -> None:
+        """Make a dead letter of a message that is in no heap and under no lease."""
+        topic = self.topic(message.content.topic)
+        _free_key(topic, message)
+        message.stage = DEAD
+        message.last_error = reason
+        message.died = now
+        topic.dead[message.id] = message
+        self.deaths.append((now, message.id))
+        while len(topic.dead) > self.dead_max:
+            self.drop_dead(next(iter(topic.dead.values())))
+
+    def drop_dead(self, message: Message) -> None:
+        self.topics[message.content.topic].dead_dropped += 1
+        self.end(message)
+
+    def end_pending(self, message: Message) -> None:
+        topic = self.topics[message.content.topic]
+        message.stage = ENDED
+        topic.forget()
+        self.end(message)
+
+    def end(self, message: Message) -> None:
+        """Let go of a message that is in no heap and under no lease."""
+        topic = self.topics[message.content.topic]
+        message.stage = ENDED
+        del self.messages[message.id]
+        topic.dead.pop(message.id, None)
+        _free_key(topic, message)
+        self.drop_if_idle(topic)
+
+    def drop_if_idle(self, topic: Topic) -> None:
+        if topic.idle:
+            self.topics.pop(topic.name, None)
+            self._sleepers.forget(topic.name)
+
+
+def _free_key(topic: Topic, message: Message) -> None:
+    if message.key is not None and topic.keys.get(message.key) is message:
+        del topic.keys[message.key]
+
+
+_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for store in list(_stores):
+        store.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

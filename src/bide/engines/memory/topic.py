@@ -1,0 +1,113 @@
+"""A topic: its messages in the order of their due times, one heap a priority.
+
+A heap beats a timing wheel here (`python -m benchmarks memory_schedule` prints both). Whatever moves or ends a
+pending message leaves its old entry in the heap; such entries are dropped when they come up, or all at once when
+they outnumber the living.
+"""
+
+import heapq
+from collections.abc import Iterator
+
+from bide.engines.memory.message import PENDING, Message
+from bide.types import Stats
+
+Entry = tuple[int, int, Message]
+OLDEST_TURN = 8  # of so many places, one goes to what is due longest, whatever its priority
+
+
+class Topic:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.paused = False
+        self.keys: dict[str, Message] = {}
+        self.leased: dict[str, Message] = {}
+        self.dead: dict[str, Message] = {}  # in the order of death
+        self.dead_dropped = 0
+        self.pending = 0
+        self._heaps: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
+        self._turn = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing would be lost with it."""
+        return not (self.pending or self.leased or self.dead or self.paused or self.dead_dropped)
+
+    def add(self, message: Message) -> bool:
+        """Take in a pending message; True when it is now the first of its priority."""
+        heap = self._heaps[message.content.level]
+        first = not heap or message.due < heap[0][0]
+        heapq.heappush(heap, (message.due, message.entry, message))
+        self.pending += 1
+        return first
+
+    def forget(self) -> None:
+        """A pending message has moved or ended: its entry does not count any more."""
+        self.pending -= 1
+        if sum(map(len, self._heaps)) > 2 * self.pending + 1_000:
+            for heap in self._heaps:
+                heap[:] = [entry for entry in heap if _counts(entry)]
+                heapq.heapify(heap)
+
+    def first_due(self) -> int | None:
+        """The earliest due time of what is pending."""
+        heads = [heap[0][0] for heap in self._heaps if heap and _head_counts(heap)]
+        return min(heads, default=None)
+
+    def take(self, now: int) -> Message | None:
+        """Take out the message that is to be handed out next. It is no longer pending."""
+        heap = self._next_heap(now)
+        if heap is None:
+            return None
+        self.pending -= 1
+        return heapq.heappop(heap)[2]
+
+    def _next_heap(self, now: int) -> list[Entry] | None:
+        due = [heap for heap in self._heaps if heap and _head_counts(heap) and heap[0][0] <= now]
+        if not due:
+            return None
+        if len(due) == 1:
+            return due[0]
+        self._turn += 1
+        return min(due) if self._turn % OLDEST_TURN == 0 else due[0]
+
+    def entries(self) -> Iterator[Entry]:
+        """All that is pending, in no order."""
+        for heap in self._heaps:
+            yield from filter(_counts, heap)
+
+    def stats(self, now: int) -> Stats:
+        ready = sum(_ready(heap, now) for heap in self._heaps)
+        first = self.first_due()
+        next_due = first if not ready else min((due for due, _, _ in self.entries() if due > now), default=None)
+        return Stats(
+            scheduled=self.pending - ready,
+            ready=ready,
+            leased=len(self.leased),
+            dead=len(self.dead),
+            dead_dropped=self.dead_dropped,
+            paused=self.paused,
+            oldest_overdue=(now - first) / 1000 if ready and first is not None else None,
+            next_due=next_due,
+        )
+
+
+def _counts(entry: Entry) -> bool:
+    message = entry[2]
+    return message.stage == PENDING and message.entry == entry[1]
+
+
+def _head_counts(heap: list[Entry]) -> bool:
+    while heap and not _counts(heap[0]):
+        heapq.heappop(heap)
+    return bool(heap)
+
+
+def _ready(heap: list[Entry], now: int) -> int:
+    """How many are due. A heap's parent is never due after its children: the search ends where nothing is due."""
+    found, left = 0, [0]
+    while left:
+        index = left.pop()
+        if index < len(heap) and heap[index][0] <= now:
+            found += _counts(heap[index])
+            left += (2 * index + 1, 2 * index + 2)
+    return found
