@@ -1,0 +1,82 @@
+"""Many callers, few calls. In an event loop what gathers while a call is under way goes into the next one, with no
+added wait; a thread makes its calls itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from bide.engines.base import MAX_BATCH
+from bide.errors import OutcomeUnknown, Unavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Gather(Generic[T, R]):
+    def __init__(self, call: Callable[[Sequence[T]], Sequence[R]]) -> None:
+        self._call = call
+
+    def add(self, item: T) -> R:
+        return self._call([item])[0]
+
+    def close(self) -> None:
+        """Nothing is ever on its way here."""
+
+
+class AsyncGather(Generic[T, R]):
+    def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._call = call
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._caller: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def add(self, item: T) -> R:
+        """The answer for one item. A caller that is cancelled before its call began takes its item back."""
+        if self._closed:
+            raise Unavailable("The queue is closed: make a new one.")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[R] = loop.create_future()
+        self._waiting.append((item, answer))
+        if self._caller is None:
+            self._caller = loop.create_task(self._work())
+        return await answer
+
+    async def close(self) -> None:
+        """Take no more, and see what has gathered through to its answers."""
+        self._closed = True
+        if self._caller is not None:
+            await asyncio.shield(self._caller)
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                batch = [pair for pair in self._waiting[:MAX_BATCH] if not pair[1].cancelled()]
+                del self._waiting[:MAX_BATCH]
+                if batch:
+                    await self._one_call(batch)
+        finally:
+            self._caller = None
+            for _, answer in self._waiting:
+                _fail(answer, OutcomeUnknown("The event loop was stopped before this was sent."))
+            self._waiting.clear()
+
+    async def _one_call(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
+        try:
+            answers = await self._call([item for item, _ in batch])
+        except asyncio.CancelledError:
+            for _, future in batch:
+                _fail(future, OutcomeUnknown("The event loop was stopped while this was on its way: it may have happened."))
+            raise
+        except Exception as error:
+            for _, future in batch:
+                _fail(future, error)
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+
+def _fail(future: "asyncio.Future[R]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,79 @@
+"""Where logging, metrics and tracing plug in: every call of every verb passes here, once."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+_log = logging.getLogger("bide.engine")
+
+
+class Call:
+    """One call of an engine's verb. `answer` is what the engine said: it may hold bodies, so do not log it whole."""
+
+    def __init__(self, verb: str, engine: str, topics: Sequence[str], count: int) -> None:
+        self.verb = verb
+        self.engine = engine  # as it may be shown
+        self.topics = topics
+        self.count = count  # of messages that were asked about
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.seconds = 0.0
+        self.notes: dict[str, Any] = {}  # for a hook to find again in `after` what it began in `before`
+
+
+class Hook:
+    """Derive, override what you need, and give it to a queue: `AsyncQueue(url, hooks=[MyHook()])`.
+
+    A hook must be quick and may be called from several threads. An error that it raises is logged and goes no further.
+    """
+
+    def before(self, call: Call) -> None:
+        """The call is about to be made."""
+
+    def after(self, call: Call) -> None:
+        """The call has ended: `answer` or `error`, and `seconds`, are known."""
+
+
+class LogCalls(Hook):
+    """Every call in one line at DEBUG, on the logger `bide.engine`. In place by itself when that level is on."""
+
+    def after(self, call: Call) -> None:
+        outcome = "ok" if call.error is None else type(call.error).__name__
+        topics = ",".join(call.topics) or "-"
+        _log.debug("%s %s count=%d %.2f ms %s", call.verb, topics, call.count, call.seconds * 1000, outcome)
+
+
+class Watch:
+    """Tells all hooks of a queue about its calls."""
+
+    def __init__(self, hooks: Sequence[Hook], engine: str) -> None:
+        self._hooks = tuple(hooks)
+        self._engine = engine
+
+    @contextmanager
+    def call(self, verb: str, topics: Sequence[str] = (), count: int = 0) -> Iterator[Call]:
+        call = Call(verb, self._engine, topics, count)
+        self._tell("before", call)
+        begin = time.perf_counter()
+        try:
+            yield call
+        except BaseException as error:
+            call.error = error
+            raise
+        finally:
+            call.seconds = time.perf_counter() - begin
+            self._tell("after", call)
+
+    def _tell(self, moment: str, call: Call) -> None:
+        for hook in self._hooks:
+            try:
+                getattr(hook, moment)(call)
+            except Exception:
+                _log.exception("The hook %s failed in %s; the call goes on.", type(hook).__name__, moment)
+
+
+def hooks_for(given: Sequence[Hook]) -> Sequence[Hook]:
+    """Those that were given, and the log when somebody listens to it."""
+    return [*given, LogCalls()] if _log.isEnabledFor(logging.DEBUG) else given

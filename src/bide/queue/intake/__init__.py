@@ -1,0 +1,1 @@
+"""How messages come in: claim, tend, and sleep until the next."""

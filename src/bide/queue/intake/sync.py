@@ -1,0 +1,123 @@
+# Generated from aio.py by tools/unasync.py; change that file instead.
+"""How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+
+from bide.engines.base import Claim, End, Ended, Hold
+from bide.engines.sync import Engine
+from bide.errors import BadMessage
+from bide.queue.deliveries.sync import Delivery
+from bide.queue.gather import Gather
+from bide.queue.heartbeat import Heartbeat
+from bide.queue.outgoing import Envelope
+from bide.signals import Signal
+
+_log = logging.getLogger("bide.intake")
+SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
+PATIENCE = 12  # sweeps
+TEND = 1.0  # seconds: while there is always something to claim, upkeep is done this often
+
+
+class Intake:
+    def __init__(self, engine: Engine, envelope: Envelope, settles: Gather[End, Ended], heartbeat: Heartbeat) -> None:
+        self._engine = engine
+        self._envelope = envelope
+        self._settles = settles
+        self._heartbeat = heartbeat
+        self._turn = 0
+        self._tended = 0.0
+
+    def take(self, topics: Sequence[str], limit: int, lease_ms: int, wait: float) -> list[Delivery]:
+        """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
+        until = time.monotonic() + wait
+        while True:
+            claim = self._claim(topics, limit, lease_ms)
+            found = self._open(claim)
+            if found:
+                return found
+            if claim.messages or claim.more:
+                continue
+            left = until - time.monotonic()
+            if left <= 0:
+                return []
+            self._engine.wait(topics, min(left, SWEEP, _until_due(claim)))
+
+    def _claim(self, topics: Sequence[str], limit: int, lease_ms: int) -> Claim:
+        """A claim, with the upkeep that it leads to: at times, and before giving up."""
+        self._turn += 1
+        first = self._turn % len(topics)
+        rotated = [*topics[first:], *topics[:first]]
+        if time.monotonic() - self._tended > TEND:
+            self._tend()
+        claim = self._engine.claim(rotated, limit, lease_ms)
+        if not claim.messages and not claim.more and self._tend():
+            claim = self._engine.claim(rotated, limit, lease_ms)
+        return claim
+
+    def _tend(self) -> bool:
+        """A piece of upkeep; True when there may be something to claim now."""
+        self._tended = time.monotonic()
+        done = self._engine.tend()
+        return bool(done.returned or done.more)
+
+    def _open(self, claim: Claim) -> list[Delivery]:
+        """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""
+        found = []
+        for claimed in claim.messages:
+            try:
+                body = self._envelope.body(claimed.body)
+            except BadMessage as error:
+                _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
+                self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, str(error)))
+            else:
+                found.append(Delivery(claimed, body, claim.now, self._engine, self._settles))
+        return found
+
+    def listen(self, topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
+        """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed."""
+        fresh: deque[Delivery] = deque()
+        held: set[Hold] = set()
+        freed = Signal()
+        full = 0
+        try:
+            while True:
+                freed.clear()
+                if len(held) < limit:
+                    for delivery in self.take(topics, limit - len(held), lease_ms, SWEEP):
+                        self._keep(delivery, lease_ms, held, freed)
+                        fresh.append(delivery)
+                    full = 0
+                else:
+                    freed.wait(SWEEP)
+                    full += 1
+                if full == PATIENCE:
+                    _log.warning("listen(%s) has held %d deliveries for a minute, none ended: see limit=", *topics[:1], limit)
+                while fresh:
+                    delivery = fresh.popleft()
+                    if delivery.hold in held:
+                        yield delivery
+                    del delivery  # or it would be held on to while we sleep
+        finally:
+            for delivery in fresh:
+                if delivery.hold in held:
+                    delivery.release()
+
+    def _keep(self, delivery: Delivery, lease_ms: int, held: set[Hold], freed: Signal) -> None:
+        """Renew the lease of a delivery until it ends."""
+        hold = delivery.hold
+
+        def end() -> None:
+            held.discard(hold)
+            self._heartbeat.remove(hold)
+            freed.set()
+
+        held.add(hold)
+        delivery.on_end(end)
+        self._heartbeat.add(hold, lease_ms, end)
+
+
+def _until_due(claim: Claim) -> float:
+    return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000)

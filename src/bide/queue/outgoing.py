@@ -1,0 +1,144 @@
+"""What users hand in, checked and turned into what engines take. Nothing is sent from here."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from bide.core import options
+from bide.core.codec import Codec, decode, encode
+from bide.core.when import bounded_instant_ms, duration_ms
+from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
+from bide.errors import BadMessage, BadOption, BadTime
+from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
+
+
+class Envelope(NamedTuple):
+    """How a queue turns bodies into bytes."""
+
+    codec: Codec
+    max_body: int
+
+    def body(self, raw: bytes) -> Any:
+        return decode(self.codec, raw, self.max_body)
+
+    def message(
+        self,
+        topic: str,
+        body: object,
+        now_ms: int,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        if_exists: IfExists = "keep",
+        priority: Priority = "normal",
+        expires_in: Duration | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        operation: str | None = None,
+    ) -> NewMessage:
+        wait, instant = when(delay, at, now_ms)
+        if expires_in is not None:
+            life = duration_ms(expires_in, "expires_in")
+            if not life:
+                raise BadTime("expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.")
+        return NewMessage(
+            options.topic(topic),
+            encode(self.codec, body, self.max_body),
+            wait,
+            instant,
+            options.key(key),
+            options.if_exists(if_exists),
+            options.level(priority),
+            None if expires_in is None else life,
+            options.MAX_ATTEMPTS if max_attempts is None else options.count(max_attempts, "max_attempts", 1_000),
+            options.headers(headers) if headers else NO_HEADERS,
+            options.operation(operation),
+        )
+
+    def messages(self, topic: str, items: Iterable[Outgoing | object], now_ms: int, operation: str | None) -> list[NewMessage]:
+        """All items, checked. With an operation each message gets one of its own, by its place."""
+        options.topic(topic)
+        options.operation(operation)
+        if isinstance(items, str | bytes | Mapping):
+            raise BadOption(
+                f"items is a {type(items).__name__}. Give a list of bodies or Outgoing(…); for one message use send()."
+            )
+        made: list[NewMessage] = []
+        codec, most = self.codec, self.max_body
+        for place, item in enumerate(items):
+            own = None if operation is None else f"{operation}#{place}"
+            try:
+                if isinstance(item, Outgoing):
+                    made.append(self._outgoing(topic, item, now_ms, own))
+                else:
+                    made.append(NewMessage(topic, encode(codec, item, most), operation=own))
+            except BadMessage as error:
+                raise type(error)(f"Item {place}: {error}") from error
+        return made
+
+    def _outgoing(self, topic: str, item: Outgoing, now_ms: int, operation: str | None) -> NewMessage:
+        return self.message(
+            topic,
+            item.body,
+            now_ms,
+            delay=item.delay,
+            at=item.at,
+            key=item.key,
+            if_exists=item.if_exists,
+            priority=item.priority,
+            expires_in=item.expires_in,
+            max_attempts=item.max_attempts,
+            headers=item.headers,
+            operation=operation,
+        )
+
+
+def when(delay: Duration | None, at: datetime | None, now_ms: int) -> tuple[int, int | None]:
+    """A delay in milliseconds, or an instant."""
+    if at is None:
+        return (0 if delay is None else duration_ms(delay)), None
+    if delay is not None:
+        raise BadTime("Both delay and at were given. Give one: delay='15m', or at=an aware datetime.")
+    return 0, bounded_instant_ms(at, now_ms)
+
+
+def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -> Ref:
+    """Which message is meant."""
+    if message is not None:
+        if topic is not None or key is not None:
+            raise BadOption("A message was given together with a topic or key. Give one: its id, or topic= and key=.")
+        return Ref(id=message.id if isinstance(message, Sent | Info) else options.text(message, "message", 128))
+    if topic is None or key is None:
+        raise BadOption("Say which message: cancel(sent), cancel('its id') or cancel(topic='order.cancel', key='order:42').")
+    return Ref(topic=options.topic(topic), key=options.key(key))
+
+
+def move(which: Ref, delay: Duration | None, at: datetime | None, now_ms: int) -> Move:
+    if delay is None and at is None:
+        raise BadTime("Say the new time: reschedule(…, delay='5m') or reschedule(…, at=an aware datetime).")
+    wait, instant = when(delay, at, now_ms)
+    return Move(which, wait, instant)
+
+
+def info(stored: Stored, envelope: Envelope) -> Info:
+    """What is stored, as users see it; a body that can't be read is given as the bytes it is."""
+    try:
+        body = envelope.body(stored.body)
+    except BadMessage:
+        body = stored.body
+    return Info(
+        id=stored.id,
+        topic=stored.topic,
+        state=stored.state,
+        due=stored.due,
+        attempt=stored.attempt,
+        max_attempts=stored.max_attempts,
+        key=stored.key,
+        priority=options.PRIORITIES[stored.level],
+        body=body,
+        headers=stored.headers,
+        last_error=stored.last_error,
+        lease_until=stored.lease_until,
+        expires=stored.expires,
+    )

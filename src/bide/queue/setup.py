@@ -1,0 +1,75 @@
+"""What a queue and its twin of the other colour have in common."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bide.clock import Clock
+from bide.core import options
+from bide.core.codec import JSON, MAX_BODY, Codec
+from bide.core.when import duration_ms
+from bide.engines import registry
+from bide.engines.base import Settings
+from bide.errors import BadOption
+from bide.queue.hooks import Hook
+from bide.queue.outgoing import Envelope
+from bide.types import Duration
+
+_log = logging.getLogger("bide.queue")
+
+
+class Setup:
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        namespace: str = "bide",
+        client: object | None = None,
+        clock: Clock | None = None,
+        dead_for: Duration = "30d",
+        dead_max: int = 100_000,
+        codec: Codec = JSON,
+        max_body: int = MAX_BODY,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        self.clock = clock
+        self.hooks = hooks
+        self.max_body = options.count(max_body, "max_body", 2**30)
+        self.envelope = Envelope(codec, self.max_body)
+        settings = Settings(
+            url=_chosen(url, client),
+            namespace=_namespace(namespace),
+            client=client,
+            clock=clock,
+            dead_for=duration_ms(dead_for, "dead_for"),
+            dead_max=options.count(dead_max, "dead_max", 2**40),
+        )
+        self.source = registry.source(settings)
+
+    def now_ms(self) -> int:
+        """This machine's idea of the time: for defaults and bounds only, the engine's clock is the judge."""
+        return (self.clock.now_ns() if self.clock is not None else time.time_ns()) // 1_000_000
+
+
+def _chosen(url: str | None, client: object | None) -> str:
+    if url is not None:
+        return url
+    if client is not None:
+        raise BadOption(
+            "client= needs the engine's URL beside it, e.g. Queue('redis://', client=…), to say which engine it is for."
+        )
+    url = os.environ.get("BIDE_URL")
+    if url is not None:
+        return url
+    path = Path("bide.db").resolve()
+    _log.info("No URL and no $BIDE_URL: the queue is the SQLite file %s", path)
+    return f"sqlite:///{path}"
+
+
+def _namespace(value: str) -> str:
+    try:
+        return options.topic(value)
+    except ValueError:
+        raise BadOption("The namespace is 1 to 128 characters of A-Z a-z 0-9 . _ - as in 'shop'.") from None
