@@ -1,0 +1,120 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+VERSIONS := 3.11 3.12 3.13
+
+# A python3.X on the PATH may be a shim that only prints an error, so each is tried.
+ifeq ($(origin PYTHON), undefined)
+PYTHON := $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	if "$$name" -c "$(NEW_ENOUGH)" 2>/dev/null; then echo "$$name"; break; fi; done)
+endif
+
+BIN := .venv/bin
+# An environment whose Python is gone is made anew.
+$(shell [ -e $(BIN)/python ] || rm -f .venv/.demo .venv/.dev)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Pyright stays at the version that pip has installed, and does not ask for a newer one.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+.PHONY: demo
+demo: .venv/.demo ## see bide at work, in about a minute
+	@$(BIN)/bide demo
+
+.PHONY: test
+test: check ## check, then all tests but the slow ones
+	@echo "== pytest"
+	@$(BIN)/pytest tests
+
+.PHONY: test-all
+test-all: check $(VERSIONS:%=suite-%) ## all tests on every Python that is here, then the long matrices
+	@echo "== the long matrices"
+	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow"
+	@for version in $(VERSIONS); do \
+		if [ -x .venv-$$version/bin/python ]; then echo "Python $$version: tested"; \
+		else echo "Python $$version: not found, so not tested"; fi; done
+
+# $(call step,what it is,command): prints its name, and stops with a clear line.
+define step
+@echo "== $(1)"
+@$(2) || { echo "make check: $(1) failed" >&2; exit 1; }
+endef
+
+# Pyright looks for bide with the first python on the PATH.
+PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
+
+.PHONY: check
+check: .venv/.dev ## format, lint, types, floors, budgets, generated files, unit tests; under a minute
+	$(call step,ruff format,$(BIN)/ruff format --check)
+	$(call step,ruff check,$(BIN)/ruff check)
+	$(call step,mypy,$(BIN)/mypy --strict)
+	$(call step,pyright,$(PYRIGHT) >.venv/pyright.log && grep score .venv/pyright.log || { cat .venv/pyright.log; false; })
+	$(call step,lint-imports,$(BIN)/lint-imports --no-logo)
+	$(call step,unasync,$(BIN)/python tools/unasync.py --check)
+	$(call step,limits,$(BIN)/python tools/limits.py)
+	$(call step,docs,$(BIN)/python tools/docs.py --check)
+	$(call step,unit tests,$(BIN)/pytest tests/unit -q)
+
+.PHONY: bench
+bench: .venv/.dev ## measure, and print the numbers that the docs quote
+	@$(BIN)/python -m benchmarks
+
+.PHONY: clean
+clean: ## remove environments, caches and build outputs
+	@rm -rf .venv .venv-3.* build dist .coverage* htmlcov
+	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@for folder in src tests tools benchmarks; do \
+		if [ -d $$folder ]; then find $$folder -name __pycache__ -type d -prune -exec rm -rf {} +; fi; done
+
+.PHONY: prerequisites
+prerequisites:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.11 or newer is missing. On Debian: apt install python3 python3-venv" >&2; exit 1; fi
+	@if ! "$(PYTHON)" -c "$(NEW_ENOUGH)"; then \
+		echo "$(PYTHON) is not Python 3.11 or newer. On Debian: apt install python3 python3-venv" >&2; exit 1; fi
+	@if ! "$(PYTHON)" -c "import venv, ensurepip" 2>/dev/null; then \
+		echo "The venv module of $(PYTHON) is missing. On Debian: apt install python3-venv" >&2; exit 1; fi
+	@if ! command -v git >/dev/null; then echo "git is missing. On Debian: apt install git" >&2; exit 1; fi
+
+$(BIN)/python: | prerequisites
+	@echo "== making .venv with $$("$(PYTHON)" --version)"
+	@"$(PYTHON)" -m venv --clear .venv
+
+.venv/.demo: pyproject.toml | $(BIN)/python
+	@echo "== installing bide and its command line"
+	@$(BIN)/python -m pip install --quiet --editable ".[cli]"
+	@touch $@
+
+.venv/.dev: pyproject.toml | $(BIN)/python
+	@echo "== installing bide and the tools that check it"
+	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@touch $@ .venv/.demo
+
+# One Python for each suite-3.X: the one on the PATH, or the newest one that pyenv has.
+.PHONY: $(VERSIONS:%=suite-%)
+$(VERSIONS:%=suite-%): suite-%: pyproject.toml
+	@python=python$*; \
+	if ! "$$python" -c "" 2>/dev/null; then \
+		python=""; \
+		if command -v pyenv >/dev/null; then \
+			newest=$$(pyenv versions --bare | grep -E '^$(subst .,\.,$*)\.[0-9]+$$' | sort -V | tail -n 1 || true); \
+			if [ -n "$$newest" ]; then python="$$(pyenv root)/versions/$$newest/bin/python"; fi; \
+		fi; \
+	fi; \
+	if [ -z "$$python" ]; then echo "== Python $* was not found"; rm -rf .venv-$*; exit 0; fi; \
+	if [ ! -e .venv-$*/.dev ] || [ pyproject.toml -nt .venv-$*/.dev ]; then \
+		echo "== installing bide for Python $*"; \
+		"$$python" -m venv --clear .venv-$*; \
+		.venv-$*/bin/python -m pip install --quiet --editable ".[dev]"; \
+		touch .venv-$*/.dev; \
+	fi; \
+	echo "== pytest on Python $*"; \
+	.venv-$*/bin/pytest tests
