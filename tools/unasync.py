@@ -22,17 +22,11 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"(?<![\w)\]])\(await ([\w.]+(?:\([^()]*\))?)\)", r"\1"),  # (await one.two(three)).four
     (r"\bawait ", ""),
     (r"\bAsyncGenerator\[(.+?), None\]", r"Generator[\1, None, None]"),
-    (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"\bAbstractAsync([A-Z]\w*)", r"Abstract\1"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
-    (r"\ba(iter|next)\(", r"\1("),
-    (r"\baclos(e|ing)\b", r"clos\1"),
-    (r"\basynccontextmanager\b", "contextmanager"),
     (r"\basyncio\.(Condition|Event|Lock|Semaphore)\b", r"threading.\1"),
-    (r"\basyncio\.sleep\b", "time.sleep"),
-    (r"\bimport asyncio\b", "import threading\nimport time"),  # ruff drops the one that is not used
+    (r"\bimport asyncio\b", "import threading"),
     (r"(?<=[. ])aio\b", "sync"),
 )
 

@@ -3,7 +3,7 @@
 import math
 import re
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 
 from bide.clock import epoch_ms
 from bide.errors import BadTime
@@ -23,14 +23,14 @@ def duration_ms(value: Duration, name: str = "delay") -> int:
         ms = _text_ms(value, name)
     elif isinstance(value, timedelta):
         whole, rest = divmod(value, timedelta(milliseconds=1))
-        ms = whole + bool(rest)
+        ms = whole + bool(rest) if whole >= 0 else whole
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise BadTime(f"{name} is a {type(value).__name__}. {_FORMS}")
     elif not math.isfinite(value):
         raise BadTime(f"{name} is {value}. {_FORMS}")
     else:
         # repr, because 1.1 * 1000 is a little more than 1100 and would be rounded up to 1101
-        ms = value * 1000 if isinstance(value, int) else math.ceil(Decimal(repr(value)) * 1000)
+        ms = value * 1000 if isinstance(value, int) else _away_from_zero(Decimal(repr(float(value))) * 1000)
     if ms < 0:
         raise BadTime(f"{name} is negative. A message can't be due before now: give 0 or more.")
     if ms > MAX_DELAY_MS:
@@ -69,5 +69,9 @@ def bounded_instant_ms(when: datetime, now_ms: int, name: str = "at") -> int:
 def _text_ms(text: str, name: str) -> int:
     squeezed = text.replace(" ", "") if len(text) <= 100 else ""
     if not _WHOLE.fullmatch(squeezed):
-        raise BadTime(f"{name} is {text[:100]!r}. {_FORMS}")
-    return math.ceil(sum(Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(squeezed)))
+        raise BadTime(f"{name} is {text[:100]!a}. {_FORMS}")
+    return _away_from_zero(sum((Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(squeezed)), Decimal(0)))
+
+
+def _away_from_zero(ms: Decimal) -> int:
+    return int(ms.to_integral_value(ROUND_UP))

@@ -19,7 +19,7 @@ from bide.queue.gather import AsyncGather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import AsyncHome
 from bide.queue.hooks import Hook, Watch, hooks_for
-from bide.queue.intake.aio import AsyncIntake
+from bide.queue.intake.aio import AsyncIntake, listen
 from bide.queue.observed.aio import AsyncObserved
 from bide.queue.outgoing import info, move, ref
 from bide.queue.setup import Setup
@@ -212,8 +212,8 @@ class AsyncVerbs:
         """
         names = options.topics(topics)
         most, held, patience = options.count(limit, "limit", MAX_BATCH), lease_ms(lease), duration_ms(wait, "wait")
-        await self._engine()
-        return await self._intake.take(names, most, held, patience / 1000)
+        intake = await self._taking()
+        return await intake.take(names, most, held, patience / 1000)
 
     def listen(self, *topics: str, limit: int = 10, lease: Duration = "15s") -> AsyncGenerator[AsyncDelivery, None]:
         """Messages as they fall due, for ever: `async for d in queue.listen("t"): async with d: …`
@@ -221,16 +221,11 @@ class AsyncVerbs:
         At most `limit` are held at once. A lease is renewed, by a thread, until its delivery ends or is dropped.
         """
         names = options.topics(topics)
-        return self._listening(names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
+        return listen(self._taking, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
 
-    async def _listening(self, topics: Sequence[str], limit: int, lease: int) -> AsyncGenerator[AsyncDelivery, None]:
+    async def _taking(self) -> AsyncIntake:
         await self._engine()
-        deliveries = self._intake.listen(topics, limit, lease)
-        try:
-            async for delivery in deliveries:
-                yield delivery
-        finally:
-            await deliveries.aclose()
+        return self._intake
 
     # looking and looking after
 
@@ -248,7 +243,8 @@ class AsyncVerbs:
         """A page of a topic: pending ones by due time, then leased, then dead. Go on with the page's own `after`."""
         name, which = options.topic(topic), None if state is None else options.state(state)
         most = options.count(limit, "limit", MAX_BATCH)
-        scanned = await (await self._engine()).scan(name, which, most, after)
+        mark = None if after is None else options.text(after, "after", 256)
+        scanned = await (await self._engine()).scan(name, which, most, mark)
         return Page([info(stored, self._setup.envelope) for stored in scanned.messages], scanned.after)
 
     async def stats(self, topic: str | None = None) -> Stats:

@@ -60,7 +60,7 @@ class Envelope(NamedTuple):
         """All items, checked. With an operation each message gets one of its own, by its place."""
         options.topic(topic)
         options.operation(operation)
-        if isinstance(items, str | bytes | Mapping):
+        if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise BadOption(
                 f"items is a {type(items).__name__}. Give a list of bodies or Outgoing(…); for one message use send()."
             )

@@ -19,7 +19,7 @@ from bide.queue.gather import Gather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import Home
 from bide.queue.hooks import Hook, Watch, hooks_for
-from bide.queue.intake.sync import Intake
+from bide.queue.intake.sync import Intake, listen
 from bide.queue.observed.sync import Observed
 from bide.queue.outgoing import info, move, ref
 from bide.queue.setup import Setup
@@ -210,8 +210,8 @@ class Verbs:
         """
         names = options.topics(topics)
         most, held, patience = options.count(limit, "limit", MAX_BATCH), lease_ms(lease), duration_ms(wait, "wait")
-        self._engine()
-        return self._intake.take(names, most, held, patience / 1000)
+        intake = self._taking()
+        return intake.take(names, most, held, patience / 1000)
 
     def listen(self, *topics: str, limit: int = 10, lease: Duration = "15s") -> Generator[Delivery, None, None]:
         """Messages as they fall due, for ever: `for d in queue.listen("t"): with d: …`
@@ -219,16 +219,11 @@ class Verbs:
         At most `limit` are held at once. A lease is renewed, by a thread, until its delivery ends or is dropped.
         """
         names = options.topics(topics)
-        return self._listening(names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
+        return listen(self._taking, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
 
-    def _listening(self, topics: Sequence[str], limit: int, lease: int) -> Generator[Delivery, None, None]:
+    def _taking(self) -> Intake:
         self._engine()
-        deliveries = self._intake.listen(topics, limit, lease)
-        try:
-            for delivery in deliveries:
-                yield delivery
-        finally:
-            deliveries.close()
+        return self._intake
 
     # looking and looking after
 
@@ -246,7 +241,8 @@ class Verbs:
         """A page of a topic: pending ones by due time, then leased, then dead. Go on with the page's own `after`."""
         name, which = options.topic(topic), None if state is None else options.state(state)
         most = options.count(limit, "limit", MAX_BATCH)
-        scanned = self._engine().scan(name, which, most, after)
+        mark = None if after is None else options.text(after, "after", 256)
+        scanned = self._engine().scan(name, which, most, mark)
         return Page([info(stored, self._setup.envelope) for stored in scanned.messages], scanned.after)
 
     def stats(self, topic: str | None = None) -> Stats:

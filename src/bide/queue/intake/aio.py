@@ -4,7 +4,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, End, Ended, Hold
@@ -76,36 +76,7 @@ class AsyncIntake:
                 found.append(AsyncDelivery(claimed, body, claim.now, self._engine, self._settles))
         return found
 
-    async def listen(self, topics: Sequence[str], limit: int, lease_ms: int) -> AsyncGenerator[AsyncDelivery, None]:
-        """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed."""
-        fresh: deque[AsyncDelivery] = deque()
-        held: set[Hold] = set()
-        freed = AsyncSignal()
-        full = 0
-        try:
-            while True:
-                freed.clear()
-                if len(held) < limit:
-                    for delivery in await self.take(topics, limit - len(held), lease_ms, SWEEP):
-                        self._keep(delivery, lease_ms, held, freed)
-                        fresh.append(delivery)
-                    full = 0
-                else:
-                    await freed.wait(SWEEP)
-                    full += 1
-                if full == PATIENCE:
-                    _log.warning("listen(%s) has held %d deliveries for a minute, none ended: see limit=", *topics[:1], limit)
-                while fresh:
-                    delivery = fresh.popleft()
-                    if delivery.hold in held:
-                        yield delivery
-                    del delivery  # or it would be held on to while we sleep
-        finally:
-            for delivery in fresh:
-                if delivery.hold in held:
-                    await delivery.release()
-
-    def _keep(self, delivery: AsyncDelivery, lease_ms: int, held: set[Hold], freed: AsyncSignal) -> None:
+    def keep(self, delivery: AsyncDelivery, lease_ms: int, held: set[Hold], freed: AsyncSignal) -> None:
         """Renew the lease of a delivery until it ends."""
         hold = delivery.hold
 
@@ -117,6 +88,43 @@ class AsyncIntake:
         held.add(hold)
         delivery.on_end(end)
         self._heartbeat.add(hold, lease_ms, end)
+
+
+async def listen(
+    opened: Callable[[], Awaitable[AsyncIntake]], topics: Sequence[str], limit: int, lease_ms: int
+) -> AsyncGenerator[AsyncDelivery, None]:
+    """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
+
+    Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
+    """
+    intake = await opened()
+    fresh: deque[AsyncDelivery] = deque()
+    held: set[Hold] = set()
+    freed = AsyncSignal()
+    full = 0
+    try:
+        while True:
+            freed.clear()
+            if len(held) < limit:
+                fresh.extend(await intake.take(topics, limit - len(held), lease_ms, SWEEP))
+                for place in range(len(fresh)):
+                    intake.keep(fresh[place], lease_ms, held, freed)
+                full = 0
+            else:
+                await freed.wait(SWEEP)
+                full += 1
+            if full == PATIENCE:
+                _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
+            while fresh:
+                if fresh[0].hold in held:
+                    yield fresh.popleft()
+                else:
+                    fresh.popleft()
+    finally:
+        while fresh:
+            delivery = fresh.popleft()
+            if delivery.hold in held:
+                await delivery.release()
 
 
 def _until_due(claim: Claim) -> float:

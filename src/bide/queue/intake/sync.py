@@ -4,7 +4,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.engines.sync import Engine
@@ -76,36 +76,7 @@ class Intake:
                 found.append(Delivery(claimed, body, claim.now, self._engine, self._settles))
         return found
 
-    def listen(self, topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
-        """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed."""
-        fresh: deque[Delivery] = deque()
-        held: set[Hold] = set()
-        freed = Signal()
-        full = 0
-        try:
-            while True:
-                freed.clear()
-                if len(held) < limit:
-                    for delivery in self.take(topics, limit - len(held), lease_ms, SWEEP):
-                        self._keep(delivery, lease_ms, held, freed)
-                        fresh.append(delivery)
-                    full = 0
-                else:
-                    freed.wait(SWEEP)
-                    full += 1
-                if full == PATIENCE:
-                    _log.warning("listen(%s) has held %d deliveries for a minute, none ended: see limit=", *topics[:1], limit)
-                while fresh:
-                    delivery = fresh.popleft()
-                    if delivery.hold in held:
-                        yield delivery
-                    del delivery  # or it would be held on to while we sleep
-        finally:
-            for delivery in fresh:
-                if delivery.hold in held:
-                    delivery.release()
-
-    def _keep(self, delivery: Delivery, lease_ms: int, held: set[Hold], freed: Signal) -> None:
+    def keep(self, delivery: Delivery, lease_ms: int, held: set[Hold], freed: Signal) -> None:
         """Renew the lease of a delivery until it ends."""
         hold = delivery.hold
 
@@ -117,6 +88,41 @@ class Intake:
         held.add(hold)
         delivery.on_end(end)
         self._heartbeat.add(hold, lease_ms, end)
+
+
+def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
+    """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
+
+    Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
+    """
+    intake = opened()
+    fresh: deque[Delivery] = deque()
+    held: set[Hold] = set()
+    freed = Signal()
+    full = 0
+    try:
+        while True:
+            freed.clear()
+            if len(held) < limit:
+                fresh.extend(intake.take(topics, limit - len(held), lease_ms, SWEEP))
+                for place in range(len(fresh)):
+                    intake.keep(fresh[place], lease_ms, held, freed)
+                full = 0
+            else:
+                freed.wait(SWEEP)
+                full += 1
+            if full == PATIENCE:
+                _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
+            while fresh:
+                if fresh[0].hold in held:
+                    yield fresh.popleft()
+                else:
+                    fresh.popleft()
+    finally:
+        while fresh:
+            delivery = fresh.popleft()
+            if delivery.hold in held:
+                delivery.release()
 
 
 def _until_due(claim: Claim) -> float:

@@ -1,0 +1,95 @@
+"""Hooks see every call of every verb once, and can't break one."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bide import Call, Hook
+
+
+class Noted(Hook):
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def before(self, call: Call) -> None:
+        call.notes["seen"] = True
+
+    def after(self, call: Call) -> None:
+        assert call.notes["seen"]
+        self.calls.append(call)
+
+
+async def use_every_verb(queue: Any) -> None:
+    sent = await queue.send("t", {"secret": "hunter2"}, key="k")
+    [delivery] = await queue.receive("t", "u", limit=5)
+    await delivery.extend("1m")
+    await delivery.ack()
+    await queue.receive("t", wait="1ms")
+    await queue.cancel(sent)
+    await queue.reschedule(sent, delay=1)
+    await queue.get(sent)
+    await queue.messages("t")
+    await queue.stats("t")
+    await queue.requeue("t", ["x"])
+    await queue.purge("t", state="ready")
+    await queue.pause("t")
+    await queue.resume("t")
+    await queue.close()
+
+
+async def test_each_verb_is_told_once_with_its_outcome(make_queue: Callable[..., Any]) -> None:
+    noted = Noted()
+    await use_every_verb(make_queue(hooks=[noted]))
+
+    assert {call.verb for call in noted.calls} == {
+        "open", "put", "claim", "settle", "extend", "cancel", "reschedule", "tend", "wait", "get", "scan", "stats",
+        "requeue", "purge", "pause", "close",
+    }  # fmt: skip
+    put = next(call for call in noted.calls if call.verb == "put")
+    claim = next(call for call in noted.calls if call.verb == "claim")
+    assert (put.topics, put.count, put.engine, put.error) == (["t"], 1, "memory://", None)
+    assert [each.attempt for each in claim.answer.messages] == [1]
+    assert all(call.seconds >= 0 for call in noted.calls)
+
+
+async def test_a_hook_that_fails_is_told_and_the_call_goes_on(
+    make_queue: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Hook):
+        def before(self, call: Call) -> None:
+            raise ZeroDivisionError
+
+        def after(self, call: Call) -> None:
+            raise ZeroDivisionError
+
+    noted = Noted()
+    queue = make_queue(hooks=[Broken(), noted])
+    assert await queue.send("t", 1)
+    assert "The hook Broken failed in before" in caplog.text
+    assert [call.verb for call in noted.calls] == ["open", "put"]
+    await queue.close()
+
+
+async def test_an_engine_error_is_told_and_goes_up(make_queue: Callable[..., Any]) -> None:
+    noted = Noted()
+    queue = make_queue(hooks=[noted])
+    with pytest.raises(ValueError, match="after"):
+        await queue.messages("t", after="nonsense")
+    assert type(noted.calls[-1].error).__name__ == "BadOption"
+    await queue.close()
+
+
+async def test_the_log_has_every_call_and_never_a_body(
+    make_queue: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, logger="bide"):
+        await use_every_verb(make_queue())
+    assert "put t count=1" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_bide_is_silent_by_default(make_queue: Callable[..., Any], capfd: pytest.CaptureFixture[str]) -> None:
+    await use_every_verb(make_queue())
+    assert capfd.readouterr() == ("", "")
