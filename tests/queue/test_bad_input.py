@@ -218,10 +218,10 @@ async def test_other_arguments_are_checked_too(held: Any) -> None:
 
 async def test_listen_refuses_at_once(queue: Any) -> None:
     queue = getattr(queue, "inner", queue)
-    for arguments in ({"topics": []}, {"topics": ["t"], "limit": 0}, {"topics": ["t"], "lease": -1}):
-        options = dict(arguments)
+    bad: list[tuple[list[str], dict[str, Any]]] = [([], {}), (["t"], {"limit": 0}), (["t"], {"lease": -1})]
+    for topics, options in bad:
         with pytest.raises(BadMessage):
-            queue.listen(*options.pop("topics"), **options)
+            queue.listen(*topics, **options)
 
 
 async def test_bad_arguments_of_a_delivery_change_nothing(queue: Any) -> None:

@@ -1,0 +1,121 @@
+"""The core: decisions that pencil and paper could make."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bide import BadOption, BadTime, exponential, steps
+from bide.clock import ManualClock, epoch_ms, moment
+from bide.core import lifecycle
+from bide.core.steady import BEGIN, Steady
+from bide.core.when import MAX_DELAY_MS, duration_ms, instant_ms
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [
+        (0, 0), (90, 90_000), (1.1, 1_100), (0.0004, 1), (1e-9, 1), ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("15m", 900_000),
+        ("1.5s", 1_500), ("250ms", 250), ("0.1ms", 1), ("2d", 172_800_000), ("1w", 604_800_000), ("36525d", MAX_DELAY_MS),
+        (timedelta(minutes=15), 900_000), (timedelta(microseconds=1), 1), (timedelta(0), 0),
+    ],
+)  # fmt: skip
+def test_durations_are_read_and_rounded_up(written: float | str | timedelta, ms: int) -> None:
+    assert duration_ms(written) == ms
+
+
+@given(st.floats(0, 3e9))
+def test_a_duration_in_seconds_is_never_early_and_less_than_a_millisecond_late(seconds: float) -> None:
+    assert 0 <= duration_ms(seconds) - seconds * 1000 <= 1.001
+
+
+@given(st.integers(0, MAX_DELAY_MS))
+def test_a_timedelta_of_whole_milliseconds_is_exact(ms: int) -> None:
+    assert duration_ms(timedelta(milliseconds=ms)) == ms
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        assert 0 <= duration_ms(text) <= MAX_DELAY_MS
+    except BadTime as refused:
+        assert "1h30m" in str(refused) or "hundred" in str(refused)
+
+
+def test_instants_are_the_same_in_every_zone() -> None:
+    when = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert instant_ms(when) == instant_ms(when.astimezone(ZoneInfo("Australia/Lord_Howe"))) == 1_782_907_200_000
+    assert moment(1_782_907_200_000) == when
+    assert epoch_ms(when + timedelta(microseconds=1)) == 1_782_907_200_001
+
+
+def test_exponential_doubles_up_to_its_cap() -> None:
+    wait = exponential("1s", cap="10s", jitter=0)
+    assert [wait(attempt) for attempt in range(1, 7)] == [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]
+    assert wait(10_000) == 10_000
+
+
+@given(st.integers(1, 10_000), st.integers())
+def test_jitter_stays_within_its_share(attempt: int, seed: int) -> None:
+    wait = exponential("1s", cap="10m", jitter=0.2, chance=random.Random(seed).random)(attempt)
+    plain = min(600_000, 1_000 * 2 ** min(attempt - 1, 60))
+    assert 0.8 * plain - 1 <= wait <= 1.2 * plain + 1
+
+
+def test_steps_repeat_the_last() -> None:
+    wait = steps("1s", "30s")
+    assert [wait(attempt) for attempt in (1, 2, 3, 99)] == [1_000, 30_000, 30_000, 30_000]
+
+
+def test_bad_backoffs_are_refused() -> None:
+    with pytest.raises(BadOption, match="steps"):
+        steps()
+    with pytest.raises(BadOption, match="jitter"):
+        exponential(jitter=2)
+    with pytest.raises(BadTime, match="cap"):
+        exponential(cap="soon")
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50))
+def test_engine_time_never_goes_back_and_never_runs_faster_than_the_clock(readings: list[int]) -> None:
+    steady = BEGIN
+    for raw in readings:
+        before, steady = steady, steady.read(raw)
+        assert raw <= steady.mark
+        assert 0 <= steady.mark - before.mark <= max(0, raw - before.raw)
+
+
+def test_engine_time_runs_at_half_speed_until_the_clock_has_caught_up() -> None:
+    steady = Steady(1_000, 1_000).read(400)  # set back by 600
+    assert steady.mark == 1_000
+    steady = steady.read(600)
+    assert steady.mark == 1_100
+    steady = steady.read(1_600)
+    assert steady.mark == 1_600  # they have met
+    assert steady.read(1_700).mark == 1_700
+
+
+def test_every_stage_is_reached_and_left() -> None:
+    begins = {begin for begin, _, _ in lifecycle.LIFE}
+    ends = {end for _, _, end in lifecycle.LIFE}
+    assert begins - ends == {"new"}
+    assert ends - begins == lifecycle.ENDS
+    assert len({(begin, step) for begin, step, _ in lifecycle.LIFE}) == len(lifecycle.LIFE)
+    with pytest.raises(KeyError):
+        lifecycle.follow("done", "claim")
+    assert "[*] --> scheduled: send" in lifecycle.diagram()
+
+
+def test_a_manual_clock_moves_when_told_and_tells() -> None:
+    told: list[int] = []
+    clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    clock.on_jump(lambda: told.append(clock.now_ms))
+    clock.advance(1.5)
+    clock.advance(timedelta(seconds=-1))
+    assert clock.now() == datetime(2026, 3, 1, 0, 0, 0, 500_000, tzinfo=UTC)
+    assert told == [1_772_323_201_500, 1_772_323_200_500]
+    with pytest.raises(ValueError, match="naive"):
+        ManualClock(datetime(2026, 3, 1))
