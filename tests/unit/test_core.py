@@ -1,5 +1,6 @@
 """The core: decisions that pencil and paper could make."""
 
+import contextlib
 import random
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -11,15 +12,15 @@ from hypothesis import strategies as st
 from bide import BadOption, BadTime, exponential, steps
 from bide.clock import ManualClock, epoch_ms, moment
 from bide.core import lifecycle
-from bide.core.steady import BEGIN, Steady
+from bide.core.steady import Steady
 from bide.core.when import MAX_DELAY_MS, duration_ms, instant_ms
 
 
 @pytest.mark.parametrize(
     ("written", "ms"),
     [
-        (0, 0), (90, 90_000), (1.1, 1_100), (0.0004, 1), (1e-9, 1), ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("15m", 900_000),
-        ("1.5s", 1_500), ("250ms", 250), ("0.1ms", 1), ("2d", 172_800_000), ("1w", 604_800_000), ("36525d", MAX_DELAY_MS),
+        (0, 0), (90, 90_000), (1.1, 1_100), (0.0004, 1), (1e-9, 1), ("1h30m", 5_400_000), ("1h 30m", 5_400_000),
+        ("15m", 900_000), ("1.5s", 1_500), ("250ms", 250), ("0.1ms", 1), ("2d", 172_800_000), ("1w", 604_800_000), ("36525d", MAX_DELAY_MS),
         (timedelta(minutes=15), 900_000), (timedelta(microseconds=1), 1), (timedelta(0), 0),
     ],
 )  # fmt: skip
@@ -39,10 +40,8 @@ def test_a_timedelta_of_whole_milliseconds_is_exact(ms: int) -> None:
 
 @given(st.text(max_size=20))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
+    with contextlib.suppress(BadTime):
         assert 0 <= duration_ms(text) <= MAX_DELAY_MS
-    except BadTime as refused:
-        assert "1h30m" in str(refused) or "hundred" in str(refused)
 
 
 def test_instants_are_the_same_in_every_zone() -> None:
@@ -81,21 +80,19 @@ def test_bad_backoffs_are_refused() -> None:
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50))
 def test_engine_time_never_goes_back_and_never_runs_faster_than_the_clock(readings: list[int]) -> None:
-    steady = BEGIN
+    steady = Steady()
     for raw in readings:
-        before, steady = steady, steady.read(raw)
-        assert raw <= steady.mark
-        assert 0 <= steady.mark - before.mark <= max(0, raw - before.raw)
+        old_raw, old_mark = steady.raw, steady.mark
+        assert steady.read(raw) >= raw
+        assert 0 <= steady.mark - old_mark <= max(0, raw - old_raw)
 
 
 def test_engine_time_runs_at_half_speed_until_the_clock_has_caught_up() -> None:
-    steady = Steady(1_000, 1_000).read(400)  # set back by 600
-    assert steady.mark == 1_000
-    steady = steady.read(600)
-    assert steady.mark == 1_100
-    steady = steady.read(1_600)
-    assert steady.mark == 1_600  # they have met
-    assert steady.read(1_700).mark == 1_700
+    steady = Steady(1_000, 1_000)
+    assert steady.read(400) == 1_000  # set back by 600
+    assert steady.read(600) == 1_100
+    assert steady.read(1_600) == 1_600  # they have met
+    assert steady.read(1_700) == 1_700
 
 
 def test_every_stage_is_reached_and_left() -> None:

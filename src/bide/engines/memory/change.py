@@ -13,8 +13,9 @@ from bide.types import CancelResult, RescheduleResult, State
 
 
 def cancel(store: Store, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-    with store.turn(now) as at_ns:
-        return [_cancel(store, store.find(ref, at_ns // MS)) for ref in refs]
+    with store:
+        at = store.now(now)
+        return [_cancel(store, store.find(ref, at)) for ref in refs]
 
 
 def _cancel(store: Store, message: Message | None) -> CancelResult:
@@ -27,7 +28,8 @@ def _cancel(store: Store, message: Message | None) -> CancelResult:
 
 
 def reschedule(store: Store, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
-    with store.turn(now) as at_ns:
+    with store:
+        at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         for move in moves:
             check_delay(move.delay, move.at, floor)
@@ -51,7 +53,8 @@ def _reschedule(store: Store, message: Message | None, due: int, now: int) -> Re
 
 
 def requeue(store: Store, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
-    with store.turn(now) as at_ns:
+    with store:
+        at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         check_delay(delay, None, floor)
         found = store.topics.get(topic)
@@ -80,8 +83,8 @@ def _revive(store: Store, message: Message, due: int, now: int) -> None:
 def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -> Swept:
     if state == "leased":
         raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
-    with store.turn(now) as at_ns:
-        at = at_ns // MS
+    with store:
+        at = store.now(now)
         found = store.topics.get(topic)
         if found is None:
             return Swept(0, False)
@@ -98,7 +101,7 @@ def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -
 
 
 def pause(store: Store, name: str, paused: bool) -> None:
-    with store.turn(None):
+    with store:
         topic = store.topic(name)
         topic.paused = paused
         if not paused:

@@ -12,8 +12,8 @@ from bide.engines.memory.topic import Topic
 
 
 def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: str | None, now: int | None) -> Claim:
-    with store.turn(now) as at_ns:
-        at = at_ns // MS
+    with store:
+        at = store.now(now)
         awake = [topic for topic in map(store.topics.get, topics) if topic is not None and not topic.paused]
         unit = store.units.get(request) if request is not None else None
         if unit is None:
@@ -67,7 +67,8 @@ def _lease(store: Store, messages: list[Message], until: int, request: str | Non
 
 
 def settle(store: Store, ends: Sequence[End], now: int | None) -> list[Ended]:
-    with store.turn(now) as at_ns:
+    with store:
+        at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         return [_end(store, end, floor, ceiling) for end in ends]
 
@@ -123,8 +124,8 @@ def come_back(store: Store, message: Message, due: int, now: int) -> bool:
 
 
 def extend(store: Store, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
-    with store.turn(now) as at_ns:
-        until = at_ns // MS + lease
+    with store:
+        until = store.now(now) + lease
         answers, units = [], dict[str, tuple[Unit, list[str]]]()
         for hold in holds:
             message = _held(store, hold)

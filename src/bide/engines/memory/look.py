@@ -3,7 +3,6 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
-from bide.clock import MS
 from bide.engines.base import Ref, Scanned, Stored, Window
 from bide.engines.memory.message import DEAD, LEASED, PENDING, Message
 from bide.engines.memory.store import Store
@@ -15,16 +14,16 @@ Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead;
 
 
 def get(store: Store, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
-    with store.turn(now) as at_ns:
-        at = at_ns // MS
+    with store:
+        at = store.now(now)
         found = [store.find(ref, at) for ref in refs]
         return [None if message is None else message.stored(at) for message in found]
 
 
 def scan(store: Store, name: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
     begin = _read_mark(after)
-    with store.turn(now) as at_ns:
-        at = at_ns // MS
+    with store:
+        at = store.now(now)
         topic = store.topics.get(name)
         places = _places(topic, state, at) if topic is not None else iter(())
         page = heapq.nsmallest(limit + 1, (place for place in places if begin is None or place[0] > begin), key=_place)
@@ -59,8 +58,8 @@ def _read_mark(after: str | None) -> Place | None:
 
 
 def stats(store: Store, name: str | None, window: Window | None, now: int | None) -> Stats:
-    with store.turn(now) as at_ns:
-        at = at_ns // MS
+    with store:
+        at = store.now(now)
         if name is not None:
             topic = store.topics.get(name)
             return _stats([] if topic is None else [topic], {}, window, at)

@@ -12,7 +12,8 @@ from bide.types import Sent
 
 
 def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-    with store.turn(now) as at_ns:
+    with store:
+        at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         for new in messages:
             check_delay(new.delay, new.at, floor)

@@ -10,11 +10,10 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from bide.clock import MS, Clock
-from bide.core.steady import BEGIN
+from bide.core.steady import Steady
 from bide.engines.base import Ref
 from bide.engines.memory.message import DEAD, ENDED, PENDING, Message, Unit
 from bide.engines.memory.sleepers import Sleeper, Sleepers
@@ -37,7 +36,7 @@ class Store:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._steady = BEGIN
+        self._steady = Steady()
         self.messages: dict[str, Message] = {}
         self.topics: dict[str, Topic] = {}
         self.deadlines: list[Deadline] = []  # a heap of leases by their end
@@ -57,18 +56,24 @@ class Store:
 
     # time and waking
 
-    @contextmanager
-    def turn(self, now: int | None) -> Iterator[int]:
-        """One verb at a time; gives engine time in nanoseconds, and wakes whom the verb has made work for."""
-        with self._lock:
-            raw = self.clock.now_ns() if now is None else max(now * MS, self._steady.mark)
-            self._steady = self._steady.read(raw)
-            try:
-                yield self._steady.mark
-            finally:
-                if self._wake:
-                    self._sleepers.wake(self._wake)
-                    self._wake.clear()
+    def __enter__(self) -> None:
+        """One verb at a time."""
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        """Wake those whom the verb has made work for."""
+        if self._wake:
+            self._sleepers.wake(self._wake)
+            self._wake.clear()
+        self._lock.release()
+
+    def now_ns(self, now: int | None) -> int:
+        """Engine time in nanoseconds."""
+        return self._steady.read(self.clock.now_ns() if now is None else max(now * MS, self._steady.mark))
+
+    def now(self, now: int | None) -> int:
+        """Engine time in milliseconds, rounded down: what is not due by a hair is not due."""
+        return self.now_ns(now) // MS
 
     def work_for(self, topic: str) -> None:
         """Something has become due, or due sooner than all else."""

@@ -2,7 +2,6 @@
 
 import heapq
 
-from bide.clock import MS
 from bide.engines.base import Tended
 from bide.engines.memory.deliver import come_back, let_go
 from bide.engines.memory.message import DEAD, PENDING, Message, Unit
@@ -11,8 +10,8 @@ from bide.engines.memory.store import Store
 
 
 def tend(store: Store, budget: int, now: int | None) -> Tended:
-    with store.turn(now) as at_ns:
-        at = at_ns // MS
+    with store:
+        at = store.now(now)
         forget_operations(store, at)
         returned, buried = _end_leases(store, budget, at)
         expired = _expire(store, budget - returned, at)

@@ -1,0 +1,37 @@
+"""`python -m benchmarks [name …] [--json FILE]`: tables for people, and all figures as JSON for comparing."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from benchmarks import imports, memory, memory_schedule
+from benchmarks.measure import HEADER, Figure
+
+ALL = {"imports": imports.run, "memory": memory.run, "memory_schedule": memory_schedule.run}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"one of: {', '.join(ALL)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(ALL)
+    if unknown:
+        parser.error(f"there is no benchmark {sorted(unknown)[0]}; there is: {', '.join(ALL)}")
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores"
+    figures: dict[str, list[Figure]] = {}
+    for name in arguments.names or ALL:
+        print(f"\n== {name} ({machine})\n{HEADER}", flush=True)
+        figures[name] = ALL[name]()
+        print("\n".join(each.line() for each in figures[name]), flush=True)
+    if arguments.json:
+        plain = {name: [each._asdict() for each in these] for name, these in figures.items()}
+        arguments.json.write_text(json.dumps({"machine": machine, "figures": plain}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
