@@ -17,6 +17,7 @@ def run() -> list[Figure]:
             "send from 1,000 coroutines": lambda: asyncio.run(_coroutines()),
             "receive + ack in hundreds, async": lambda: asyncio.run(_drain()),
             "receive + ack in hundreds, sync": _drain_sync,
+            "receive hundreds, ack one by one, sync": _ack_one_by_one,
             "send one by one, sync": _one_by_one,
         },
         {
@@ -57,13 +58,23 @@ async def _drain() -> int:
     await queue.send_many("t", [BODY] * MANY)
     clock.start()
     while deliveries := await queue.receive("t", limit=100):
-        await asyncio.gather(*(delivery.ack() for delivery in deliveries))
+        await queue.ack_many(deliveries)
     clock.stop()
     await queue.close()
     return MANY
 
 
 def _drain_sync() -> int:
+    with Queue("memory://") as queue:
+        queue.send_many("t", [BODY] * MANY)
+        clock.start()
+        while deliveries := queue.receive("t", limit=100):
+            queue.ack_many(deliveries)
+        clock.stop()
+    return MANY
+
+
+def _ack_one_by_one() -> int:
     with Queue("memory://") as queue:
         queue.send_many("t", [BODY] * MANY)
         clock.start()

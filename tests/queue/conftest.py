@@ -25,6 +25,7 @@ class Awaited:
         return functools.partial(self._call, found) if callable(found) else found
 
     async def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        args = tuple([each.inner for each in arg] if name_of(method) == "ack_many" else arg for arg in args)
         if options.get("wait"):
             return _wrapped(await asyncio.to_thread(method, *args, **options))
         return _wrapped(method(*args, **options))
@@ -44,6 +45,10 @@ class Awaited:
     async def __aexit__(self, *error: Any) -> bool | None:
         left: bool | None = self.inner.__exit__(*error)
         return left
+
+
+def name_of(method: Callable[..., Any]) -> str:
+    return getattr(method, "__name__", "")
 
 
 def _wrapped(result: Any) -> Any:

@@ -82,6 +82,17 @@ async def test_each_old_token_is_refused(queue: Any, clock: ManualClock) -> None
         await new.ack()
 
 
+async def test_a_batch_is_acked_in_one_call(queue: Any, clock: ManualClock) -> None:
+    await queue.send_many("t", range(2_100))
+    held = [each for _ in range(3) for each in await queue.receive("t", limit=700, lease="1m")]
+    await held[0].bury("by hand")
+    assert await queue.ack_many(held) == [False] + [True] * 2_099
+    assert await queue.ack_many([]) == []
+    assert all(each.ended for each in held)
+    stats = await queue.stats("t")
+    assert (stats.leased, stats.dead) == (0, 1)
+
+
 async def test_extend_holds_a_message_longer(queue: Any, clock: ManualClock) -> None:
     await queue.send("t", 1)
     delivery = await take(queue, lease="10s")

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import bide
 from bide import errors
+from bide.engines import registry
 
 DRIVERS = {"redis", "psycopg", "aio_pika", "pika", "sqlite3", "typer", "rich", "hypothesis", "pytest", "uvloop", "starlette"}
 
@@ -71,3 +74,14 @@ def test_no_source_file_unpickles_or_evaluates() -> None:
     for path in Path(bide.__file__).parent.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert [word for word in forbidden if word in text] == [], path
+
+
+def test_a_missing_driver_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._ENGINES, "pigeon", ("bide.engines.no_such_driver", "pigeon"))
+    with pytest.raises(bide.MissingExtra, match=r'pip install "bide\[pigeon\]"'):
+        bide.Queue("pigeon://coop")
+
+
+def test_without_a_url_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIDE_URL", "memory://from-the-environment")
+    assert repr(bide.Queue()) == "<Queue memory://from-the-environment>"

@@ -163,7 +163,7 @@ class Swept(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue was asked for, read and checked: what an engine is made from."""
 
-    url: str  # as given; may hold a password: never shown, see `registry.redacted`
+    url: str  # as given; may hold a password, so it is never shown
     namespace: str = "bide"
     client: object | None = None
     clock: object | None = None

@@ -1,10 +1,8 @@
 """Finds the engine that a URL names, and loads it only then."""
 
 import importlib
-import importlib.util
 import re
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Settings
@@ -26,20 +24,24 @@ class Source(Protocol):
     def sync(self) -> Engine: ...
 
 
-_PACKAGES = {"memory": "bide.engines.memory"}
-_DRIVERS: dict[str, tuple[str, str]] = {}  # scheme -> the module of its driver, the extra that brings it
+_ENGINES = {"memory": ("bide.engines.memory", "")}
+"""URL scheme: the engine's package, and the extra that brings its driver."""
 
 
 def source(settings: Settings) -> Source:
     """Every engine's package has a `source(settings)` of its own; this calls the right one."""
     scheme = scheme_of(settings.url)
-    if scheme not in _PACKAGES:
-        known = ", ".join(f"{name}://" for name in _PACKAGES)
+    if scheme not in _ENGINES:
+        known = ", ".join(f"{name}://" for name in _ENGINES)
         raise UnknownEngine(f"There is no engine for {scheme}:// in this release. There is: {known}")
-    driver, extra = _DRIVERS.get(scheme, ("", ""))
-    if driver and importlib.util.find_spec(driver) is None:
-        raise MissingExtra(f'{scheme}:// needs the {driver} package: pip install "bide[{extra}]"')
-    made: Source = importlib.import_module(_PACKAGES[scheme]).source(settings)
+    package, extra = _ENGINES[scheme]
+    try:
+        engine = importlib.import_module(package)
+    except ModuleNotFoundError as missing:
+        if not extra:
+            raise
+        raise MissingExtra(f'{scheme}:// needs the package {missing.name}: pip install "bide[{extra}]"') from missing
+    made: Source = engine.source(settings)
     return made
 
 
@@ -52,16 +54,3 @@ def scheme_of(url: str) -> str:
     if not mark or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         raise BadUrl("The URL does not begin with an engine's name and ://, as in 'sqlite:///bide.db' or 'memory://'.")
     return scheme
-
-
-def redacted(url: str) -> str:
-    """A URL fit to be shown: without user, password and query values. What can't be read is not shown at all."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        where = f"{host}:{parts.port}" if parts.port else host
-    except ValueError:
-        return "(a URL that can't be read)"
-    secret = "***@" if parts.username or parts.password else ""
-    query = "?" + "&".join(f"{pair.partition('=')[0]}=***" for pair in parts.query.split("&")) if parts.query else ""
-    return f"{parts.scheme}://{secret}{where}{parts.path}{query}"

@@ -227,6 +227,19 @@ class AsyncVerbs:
         await self._engine()
         return self._intake
 
+    async def ack_many(self, deliveries: Iterable[AsyncDelivery]) -> list[bool]:
+        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there."""
+        each = list(deliveries)
+        engine = await self._engine()
+        acked: list[bool] = []
+        for first in range(0, len(each), MAX_BATCH):
+            part = each[first : first + MAX_BATCH]
+            answers = await engine.settle([delivery.end("done") for delivery in part])
+            for delivery in part:
+                delivery.mark_ended()
+            acked += [answer != "lost" for answer in answers]
+        return acked
+
     # looking and looking after
 
     async def get(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Info | None:

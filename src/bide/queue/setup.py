@@ -4,7 +4,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from bide.clock import Clock
 from bide.core import options
@@ -63,7 +62,7 @@ def _chosen(url: str | None, client: object | None) -> str:
     url = os.environ.get("BIDE_URL")
     if url is not None:
         return url
-    path = Path("bide.db").resolve()
+    path = os.path.abspath("bide.db")
     _log.info("No URL and no $BIDE_URL: the queue is the SQLite file %s", path)
     return f"sqlite:///{path}"
 

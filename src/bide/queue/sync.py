@@ -225,6 +225,19 @@ class Verbs:
         self._engine()
         return self._intake
 
+    def ack_many(self, deliveries: Iterable[Delivery]) -> list[bool]:
+        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there."""
+        each = list(deliveries)
+        engine = self._engine()
+        acked: list[bool] = []
+        for first in range(0, len(each), MAX_BATCH):
+            part = each[first : first + MAX_BATCH]
+            answers = engine.settle([delivery.end("done") for delivery in part])
+            for delivery in part:
+                delivery.mark_ended()
+            acked += [answer != "lost" for answer in answers]
+        return acked
+
     # looking and looking after
 
     def get(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Info | None:

@@ -105,13 +105,12 @@ class AsyncDelivery:
         """Hold the message for so long from now."""
         [held] = await self._engine.extend([self.hold], lease_ms(lease))
         if not held:
-            self._mark_ended()
+            self.mark_ended()
             raise self._lost("extend")
 
     async def _end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> None:
-        claimed = self._claimed
-        answer = await self._settles.add(End(claimed.topic, claimed.id, claimed.token, verdict, delay, error))
-        self._mark_ended()
+        answer = await self._settles.add(self.end(verdict, delay, error))
+        self.mark_ended()
         if answer == "lost":
             raise self._lost(verdict)
 
@@ -121,11 +120,17 @@ class AsyncDelivery:
             "taken back. Nothing was changed. If work takes longer than its lease, use a longer one, extend(), or listen()."
         )
 
+    def end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> End:
+        """What to tell an engine to end this delivery."""
+        claimed = self._claimed
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+
     def on_end(self, tell: Callable[[], None]) -> None:
         """Have somebody told, once, when this delivery ends or is dropped without being ended."""
         self._on_end = tell
 
-    def _mark_ended(self) -> None:
+    def mark_ended(self) -> None:
+        """It has ended, or is not ours any more: whoever keeps its lease alive may stop."""
         self.ended = True
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
@@ -166,7 +171,7 @@ class AsyncDelivery:
                 self.id,
                 self.topic,
             )
-            self._mark_ended()
+            self.mark_ended()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.topic}, attempt {self.attempt}>"
