@@ -73,7 +73,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 class Claim(msgspec.Struct, frozen=True):
     messages: Sequence[Claimed]
     now: int  # the engine's, when it handed them out
-    next_due: int | None  # when this caller should claim again if nothing wakes it; None: not before something does
+    next_due: int | None  # when this caller should claim again if nothing wakes it: past, when it left something behind
     more: bool = False  # the claim stopped at its own bounds: claim again at once
 
 

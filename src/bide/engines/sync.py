@@ -86,6 +86,9 @@ class Engine(ABC):
     ) -> Claim:
         """Hand out due messages in one atomic step. `lease` is in milliseconds; `request` names this claim.
 
+        With fewer places than topics those named first are served, so callers name them in turn. A priority counts
+        within its topic.
+
         - A message is never handed out early.
         - A due message is handed out to one holder at a time.
         - A claim takes no more than its limit.
@@ -112,6 +115,7 @@ class Engine(ABC):
         - Retry makes a message due after the delay.
         - Retry after the last attempt buries with the error.
         - Release gives a message back without counting the attempt.
+        - Release without a delay keeps the due time.
         - Dead buries a message with its reason.
         - An old token is lost and changes nothing.
         - A delivery ends once.

@@ -21,6 +21,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.memory import change, deliver, look, put, tend
+from bide.engines.memory.sleepers import Sleeper
 from bide.engines.memory.store import Store
 from bide.errors import BadOption, Unavailable, Unsupported
 from bide.signals import AsyncSignal
@@ -75,18 +76,22 @@ class AsyncMemory(AsyncEngine):
         return tend.tend(self._store, budget, now)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._check()
         signal = AsyncSignal()
-        sleeper = self._store.sleep(signal, topics)
-        if sleeper is None:
-            return
-        self._asleep.add(signal)
+        self._asleep.add(signal)  # before the check, or a close in between would not see it
+        try:
+            self._check()
+            sleeper = self._store.sleep(signal, topics)
+            if sleeper is not None:
+                await self._sleep(sleeper, signal, timeout)
+        finally:
+            self._asleep.discard(signal)
+
+    async def _sleep(self, sleeper: Sleeper, signal: AsyncSignal, timeout: float) -> None:
         disturbed = True
         try:
             await signal.wait(timeout)
             disturbed = False
         finally:
-            self._asleep.discard(signal)
             self._store.rise(sleeper, disturbed=disturbed)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:

@@ -69,13 +69,15 @@ def requeue(store: Store, topic: str, ids: Sequence[str] | None, delay: int, lim
 
 def _revive(store: Store, message: Message, due: int, now: int) -> None:
     topic = store.topics[message.content.topic]
+    if message.key is not None and store.find(Ref(topic=topic.name, key=message.key), now) is not None:
+        message.key = None
+    if message.key is not None:
+        topic.keys[message.key] = message
     del topic.dead[message.id]
     message.attempt = 0
     message.last_error = None
     message.due = due
     message.entry = store.new_entry()
-    if message.key is not None and topic.keys.setdefault(message.key, message) is not message:
-        message.key = None
     store.schedule(message, now)
     store.expire_after_due(message)
 

@@ -43,8 +43,10 @@ def _choose(store: Store, topics: list[Topic], limit: int, now: int) -> list[Mes
 
 
 def _take(store: Store, topic: Topic, now: int) -> Message | None:
+    """The next message, counted as leased at once: a topic that holds one is not dropped when another expires."""
     while (message := topic.take(now)) is not None:
         if message.expires is None or message.expires > now:
+            topic.leased[message.id] = message
             return message
         store.end(message)
     return None
@@ -58,7 +60,6 @@ def _lease(store: Store, messages: list[Message], until: int, request: str | Non
         message.attempt += 1
         message.unit = unit
         message.lease_until = until
-        store.topics[message.content.topic].leased[message.id] = message
     if messages:
         heapq.heappush(store.deadlines, (until, store.new_entry(), unit, unit.ids))
         if request is not None:

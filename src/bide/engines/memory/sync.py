@@ -20,6 +20,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.memory import change, deliver, look, put, tend
+from bide.engines.memory.sleepers import Sleeper
 from bide.engines.memory.store import Store
 from bide.engines.sync import Engine
 from bide.errors import BadOption, Unavailable, Unsupported
@@ -73,18 +74,22 @@ class Memory(Engine):
         return tend.tend(self._store, budget, now)
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._check()
         signal = Signal()
-        sleeper = self._store.sleep(signal, topics)
-        if sleeper is None:
-            return
-        self._asleep.add(signal)
+        self._asleep.add(signal)  # before the check, or a close in between would not see it
+        try:
+            self._check()
+            sleeper = self._store.sleep(signal, topics)
+            if sleeper is not None:
+                self._sleep(sleeper, signal, timeout)
+        finally:
+            self._asleep.discard(signal)
+
+    def _sleep(self, sleeper: Sleeper, signal: Signal, timeout: float) -> None:
         disturbed = True
         try:
             signal.wait(timeout)
             disturbed = False
         finally:
-            self._asleep.discard(signal)
             self._store.rise(sleeper, disturbed=disturbed)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:

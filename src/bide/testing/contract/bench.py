@@ -1,0 +1,159 @@
+"""The bench that a test works at: an engine, a time that only the test moves, and short words for the verbs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Capabilities, Claim, Claimed, End, Ended, Hold, Move, NewMessage, Ref, Stored, Tended, Verdict
+from bide.types import CancelResult, RescheduleResult, Sent, State
+
+START = 4_000_000_000_000  # in 2096, ahead of every clock: engine time never goes back
+LEASE = 10_000
+SLEEP = 60.0  # seconds, longer than any test runs: a sleeper that wakes was woken
+PATIENCE = 15.0  # seconds for a wake-up to arrive on a busy machine
+MOMENT = 0.05  # seconds in which nothing should happen
+ROUNDS = 1_000  # an engine that asks for more without end is at fault
+
+
+class Bench:
+    """One engine in one namespace. All times are milliseconds, and a message is due at once unless told otherwise."""
+
+    def __init__(self, engine: AsyncEngine, place: Callable[..., AsyncEngine], now: int = START) -> None:
+        self.engine = engine
+        self.can: Capabilities = engine.capabilities
+        self.now: int = now
+        self._place = place
+        self._beside: list[Bench] = []
+        self._asleep: list[asyncio.Task[None]] = []
+
+    def move(self, ms: int) -> None:
+        """Let so much time go by."""
+        self.now += ms
+
+    async def beside(self, **settings: Any) -> "Bench":
+        """Another engine, open in the same place; in the same namespace unless the settings name another."""
+        engine = self._place(**settings)
+        bench = Bench(engine, self._place, self.now)
+        self._beside.append(bench)
+        await engine.open()
+        return bench
+
+    async def close(self) -> None:
+        for bench in self._beside:
+            await bench.close()
+        await self.engine.close()
+        for sleeper in self._asleep:
+            sleeper.cancel()
+        await asyncio.gather(*self._asleep, return_exceptions=True)
+
+    async def put(self, topic: str, body: bytes = b"x", **options: Any) -> Sent:
+        [sent] = await self.put_all(NewMessage(topic, body, **options))
+        return sent
+
+    async def put_all(self, *messages: NewMessage) -> list[Sent]:
+        return await self.engine.put(messages, now=self.now)
+
+    async def claim(self, *topics: str, limit: int = 1, lease: int = LEASE) -> list[Claimed]:
+        return list((await self.look(*topics, limit=limit, lease=lease)).messages)
+
+    async def look(self, *topics: str, limit: int = 1, lease: int = LEASE) -> Claim:
+        """A claim with all that it tells, gone on with for as long as the engine stops at its own bounds."""
+        messages: list[Claimed] = []
+        for _ in range(ROUNDS):
+            claim = await self.engine.claim(topics, limit - len(messages), lease, now=self.now)
+            messages += claim.messages
+            if not claim.more or len(messages) >= limit:
+                return Claim(messages, claim.now, claim.next_due)
+        raise AssertionError("claim asks for more without end")
+
+    async def running(self, topic: str, body: bytes = b"x", *, lease: int = LEASE, **options: Any) -> Claimed:
+        """A message that was put and handed out; nothing else of the topic is due."""
+        sent = await self.put(topic, body, **options)
+        [claimed] = await self.claim(topic, limit=2, lease=lease)
+        assert claimed.id == sent.id
+        return claimed
+
+    async def end(self, claimed: Claimed, verdict: Verdict, **options: Any) -> Ended:
+        [ended] = await self.engine.settle([ending(claimed, verdict, **options)], now=self.now)
+        return ended
+
+    async def bury(self, topic: str, body: bytes = b"x", **options: Any) -> Claimed:
+        """A dead message; nothing of the topic is due."""
+        claimed = await self.running(topic, body, **options)
+        assert await self.end(claimed, "dead", error="no use") == "dead"
+        return claimed
+
+    async def extend(self, claimed: Claimed, lease: int) -> bool:
+        [extended] = await self.engine.extend([Hold(claimed.topic, claimed.id, claimed.token)], lease, now=self.now)
+        return extended
+
+    async def cancel(self, **ref: str) -> CancelResult:
+        """By `id=`, or by `topic=` and `key=`."""
+        [result] = await self.engine.cancel([Ref(**ref)], now=self.now)
+        return result
+
+    async def reschedule(self, id: str, *, delay: int = 0, at: int | None = None) -> RescheduleResult:
+        [result] = await self.engine.reschedule([Move(Ref(id=id), delay, at)], now=self.now)
+        return result
+
+    async def get(self, **ref: str) -> Stored | None:
+        """By `id=`, or by `topic=` and `key=`."""
+        [stored] = await self.engine.get([Ref(**ref)], now=self.now)
+        return stored
+
+    async def find(self, **ref: str) -> Stored:
+        """What must be stored."""
+        stored = await self.get(**ref)
+        assert stored is not None
+        return stored
+
+    async def tend(self) -> Tended:
+        """All the upkeep there is, added up."""
+        returned = buried = expired = dropped = 0
+        for _ in range(ROUNDS):
+            did = await self.engine.tend(now=self.now)
+            returned, buried = returned + did.returned, buried + did.buried
+            expired, dropped = expired + did.expired, dropped + did.dropped
+            if not did.more:
+                return Tended(returned, buried, expired, dropped)
+        raise AssertionError("tend asks for more without end")
+
+    async def pages(self, topic: str, state: State | None = None, *, limit: int = 100) -> list[Sequence[Stored]]:
+        pages: list[Sequence[Stored]] = []
+        after: str | None = None
+        for _ in range(ROUNDS):
+            page = await self.engine.scan(topic, state, limit, after, now=self.now)
+            pages.append(page.messages)
+            after = page.after
+            if after is None:
+                return pages
+        raise AssertionError("scan has pages without end")
+
+    async def stored(self, topic: str, state: State | None = None) -> list[Stored]:
+        return [each for page in await self.pages(topic, state) for each in page]
+
+    async def sleeper(self, *topics: str) -> "asyncio.Task[None]":
+        """Somebody who waits for these topics, and to whom what came before is no news any more."""
+        for _ in range(ROUNDS):
+            sleeper = asyncio.create_task(self.engine.wait(topics, SLEEP))
+            self._asleep.append(sleeper)
+            woken, _asleep = await asyncio.wait({sleeper}, timeout=MOMENT)
+            if not woken:
+                return sleeper
+            await sleeper
+        raise AssertionError("wait does not wait")
+
+    async def woken(self, *sleepers: "asyncio.Task[None]") -> list["asyncio.Task[None]"]:
+        """Who of them wakes up: the first, and all others that were woken with it."""
+        await asyncio.wait(sleepers, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(sleepers, timeout=MOMENT)
+        return [each for each in sleepers if each.done()]
+
+
+def ending(claimed: Claimed, verdict: Verdict, **options: Any) -> End:
+    return End(claimed.topic, claimed.id, claimed.token, verdict, **options)
+
+
+def bodies(messages: Sequence[Claimed | Stored]) -> list[bytes]:
+    return [each.body for each in messages]

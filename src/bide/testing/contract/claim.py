@@ -1,0 +1,144 @@
+"""Claiming: who gets what, once, and when to come back."""
+
+import asyncio
+
+from bide.engines.base import NewMessage
+from bide.testing.contract.bench import LEASE, Bench, bodies
+from bide.testing.contract.picking import needs
+
+
+class Claiming:
+    async def test_a_message_is_never_handed_out_early(self, bench: Bench) -> None:
+        delays = [4_000, 1_000, 3_000, 2_000]
+        await bench.put_all(*(NewMessage("mail", b"%d" % delay, delay=delay) for delay in delays))
+        for due in sorted(delays):
+            bench.move(999)
+            assert await bench.claim("mail", limit=5) == []
+            bench.move(1)
+            assert bodies(await bench.claim("mail", limit=5)) == [b"%d" % due]
+
+    async def test_a_due_message_is_handed_out_to_one_holder_at_a_time(self, bench: Bench) -> None:
+        # Given many who claim at once, through two engines
+        sent = await bench.put_all(*(NewMessage("mail", b"x") for _ in range(40)))
+        other = await bench.beside()
+        claims = await asyncio.gather(*(each.claim("mail", limit=7) for each in (bench, other) * 4))
+        rest = await bench.claim("mail", limit=100)
+        # Then each message went to one of them
+        claimed = [message.id for claim in (*claims, rest) for message in claim]
+        assert sorted(claimed) == sorted(each.id for each in sent)
+        # And to nobody else while the lease lasts
+        bench.move(LEASE - 1_000)
+        await bench.tend()
+        assert await bench.claim("mail", limit=100) == []
+
+    async def test_a_claim_takes_no_more_than_its_limit(self, bench: Bench) -> None:
+        await bench.put_all(*(NewMessage(topic, b"x") for topic in ("mail", "news", "mail", "news", "mail")))
+        counts = [len(await bench.claim("mail", "news", limit=limit)) for limit in (1, 3, 3, 3)]
+        assert counts == [1, 3, 1, 0]
+
+    async def test_bodies_and_headers_come_back_as_they_were_sent(self, bench: Bench) -> None:
+        sent_bodies = [b"", b"\0", bytes(range(256)), "žluť 馬 🐎".encode(), b"x" * min(100_000, bench.can.max_body)]
+        headers = {"lang": "cs", "名": "値 🐎", "empty": "", "long": "x" * 1_000}
+        sent = await bench.put_all(*(NewMessage("mail", body, headers=headers, max_attempts=9) for body in sent_bodies))
+        bare = await bench.put("mail", b"bare")
+        claimed = {each.id: each for each in await bench.claim("mail", limit=10)}
+        assert [claimed[each.id].body for each in sent] == sent_bodies
+        assert [dict(claimed[each.id].headers) for each in sent] == [headers] * len(sent)
+        assert dict(claimed[bare.id].headers) == {}
+        # And so does the rest
+        for each in (*sent, bare):
+            message = claimed[each.id]
+            assert (message.topic, message.due, message.key) == ("mail", each.due, None)
+            assert message.max_attempts == (3 if each is bare else 9)
+
+    @needs("attempts")
+    async def test_attempts_count_from_one(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", max_attempts=4)
+        assert (claimed.attempt, claimed.max_attempts) == (1, 4)
+        for attempt in (2, 3, 4):
+            await bench.end(claimed, "retry", delay=1_000)
+            bench.move(1_000)
+            [claimed] = await bench.claim("mail", limit=5)
+            assert (claimed.attempt, claimed.max_attempts) == (attempt, 4)
+
+    @needs("fencing")
+    async def test_tokens_rise_as_text_with_each_delivery_of_a_message(self, bench: Bench) -> None:
+        tokens = []
+        await bench.put("mail", max_attempts=100)
+        for turn in range(24):  # enough for a number to grow by a digit
+            [claimed] = await bench.claim("mail", limit=5)
+            tokens.append(claimed.token)
+            if turn % 3 == 0:
+                await bench.end(claimed, "retry")
+            elif turn % 3 == 1:
+                await bench.end(claimed, "release")
+            else:
+                bench.move(LEASE + 1_000)
+                assert (await bench.tend()).returned == 1
+        assert tokens == sorted(set(tokens))
+
+    async def test_the_same_request_gives_the_same_deliveries(self, bench: Bench) -> None:
+        await bench.put_all(*(NewMessage("mail", b"%d" % n) for n in range(4)))
+        first = await bench.engine.claim(["mail"], 2, LEASE, request="a", now=bench.now)
+        assert len(first.messages) == 2
+        # When the answer got lost, it can be had again
+        again = await bench.engine.claim(["mail"], 2, LEASE, request="a", now=bench.now)
+        assert list(again.messages) == list(first.messages)
+        # And another request gets others
+        other = await bench.engine.claim(["mail"], 2, LEASE, request="b", now=bench.now)
+        assert sorted(bodies([*first.messages, *other.messages])) == [b"0", b"1", b"2", b"3"]
+        assert [await bench.end(each, "done") for each in again.messages] == ["done", "done"]
+
+    async def test_a_claim_tells_when_to_come_back(self, bench: Bench) -> None:
+        nothing = await bench.look("mail")
+        assert (nothing.now, nothing.next_due) == (bench.now, None)
+        start = bench.now
+        for topic, delay in (("mail", 5_000), ("mail", 3_000), ("news", 1_000), ("bills", 4_000)):
+            await bench.put(topic, delay=delay)
+        assert (await bench.look("mail")).next_due == start + 3_000
+        assert (await bench.look("mail", "news", "bills")).next_due == start + 1_000
+        # Then what is due, handed out or not, is no time to come back at
+        bench.move(3_000)
+        claim = await bench.look("mail", "bills", limit=5)
+        assert (len(claim.messages), claim.now, claim.next_due) == (1, bench.now, start + 4_000)
+        assert (await bench.look("mail", limit=5)).next_due == start + 5_000
+        assert (await bench.look("news", limit=5)).next_due is None
+
+    async def test_an_expired_message_is_not_handed_out(self, bench: Bench) -> None:
+        for topic, lives in (("mail", (5_000, 6_000)), ("news", (6_000, 5_000)), ("bills", (5_000, 5_000))):
+            for life in lives:
+                await bench.put(topic, b"%d" % life, delay=1_000, expires_in=life)
+        bench.move(6_000)
+        for topic in ("mail", "news"):
+            [claimed] = await bench.claim(topic, limit=5)
+            assert claimed.body == b"6000"
+            # Then the claim has done away with the other
+            if bench.can.inspect:
+                assert [each.id for each in await bench.stored(topic)] == [claimed.id]
+            assert await bench.end(claimed, "done") == "done"
+        assert await bench.claim("bills", limit=5) == []
+
+    async def test_expiry_counts_from_the_due_time(self, bench: Bench) -> None:
+        sent = await bench.put("mail", delay=10_000, expires_in=5_000)
+        if bench.can.lookup:
+            assert (await bench.find(id=sent.id)).expires == sent.due + 5_000
+        bench.move(14_000)
+        assert len(await bench.claim("mail", limit=5)) == 1
+
+    @needs("pause")
+    async def test_a_paused_topic_hands_out_nothing_and_tells_no_time(self, bench: Bench) -> None:
+        for topic in ("mail", "news"):
+            await bench.put(topic, topic.encode())
+        await bench.put("mail", b"later mail", delay=2_000)
+        await bench.put("news", b"later news", delay=5_000)
+        await bench.engine.pause("mail", True)
+        alone = await bench.look("mail", limit=5)
+        assert (list(alone.messages), alone.next_due) == ([], None)
+        # Then other topics go on
+        both = await bench.look("mail", "news", limit=5)
+        assert (bodies(both.messages), both.next_due) == ([b"news"], bench.now + 5_000)
+        bench.move(2_000)
+        assert await bench.claim("mail", limit=5) == []
+        # And so does this one when it is told to
+        await bench.engine.pause("mail", False)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"mail", b"later mail"]

@@ -1,0 +1,167 @@
+"""Looking: what is stored about a message, about a topic, and about all of them."""
+
+from itertools import groupby
+from typing import get_args
+
+import pytest
+
+from bide.engines.base import NewMessage, Ref, Stored, Window
+from bide.errors import BadOption
+from bide.testing.contract.bench import LEASE, Bench
+from bide.testing.contract.picking import needs
+from bide.types import State, Stats
+
+STATES: tuple[State, ...] = get_args(State)
+
+
+async def fill(bench: Bench, topic: str) -> list[str]:
+    """Some messages of every state, in no order: 4 scheduled, 3 ready, 2 leased, 2 dead. Gives their ids."""
+    dead = [await bench.bury(topic) for _ in range(2)]
+    leased = [await bench.running(topic, lease=60_000) for _ in range(2)]
+    pending = await bench.put_all(*(NewMessage(topic, b"x", delay=delay * 1_000) for delay in (9, 1, 7, 3, 8, 2, 6)))
+    bench.move(3_500)
+    return [*(each.id for each in dead + leased), *(each.id for each in pending)]
+
+
+def counts(stats: Stats) -> tuple[int, int, int, int]:
+    return stats.scheduled, stats.ready, stats.leased, stats.dead
+
+
+class Inspecting:
+    @needs("lookup")
+    async def test_get_tells_what_is_stored(self, bench: Bench) -> None:
+        named = ({"key": "k"} if bench.can.keys else {}) | ({"level": 2} if bench.can.priority else {})
+        sent = await bench.put("mail", b"body", delay=2_000, max_attempts=5, expires_in=60_000, headers={"a": "1"}, **named)
+        stored = await bench.find(id=sent.id)
+        assert (stored.id, stored.topic, stored.body, dict(stored.headers)) == (sent.id, "mail", b"body", {"a": "1"})
+        assert (stored.state, stored.due, stored.expires) == ("scheduled", sent.due, sent.due + 60_000)
+        assert (stored.attempt, stored.max_attempts, stored.last_error, stored.lease_until) == (0, 5, None, None)
+        assert (stored.key, stored.level) == (named.get("key"), named.get("level", 1))
+        if bench.can.keys:
+            assert await bench.get(topic="mail", key="k") == stored
+        # Then it follows the message's life
+        bench.move(2_000)
+        assert (await bench.find(id=sent.id)).state == "ready"
+        [claimed] = await bench.claim("mail", limit=5)
+        stored = await bench.find(id=sent.id)
+        assert (stored.state, stored.lease_until, stored.attempt) == ("leased", bench.now + LEASE, claimed.attempt)
+        await bench.end(claimed, "dead", error="no use")
+        stored = await bench.find(id=sent.id)
+        assert (stored.state, stored.lease_until, stored.last_error) == ("dead", None, "no use")
+
+    @needs("lookup")
+    async def test_get_of_what_has_ended_is_none(self, bench: Bench) -> None:
+        done = await bench.running("mail")
+        await bench.end(done, "done")
+        here = await bench.put("mail", delay=5_000)
+        expired = await bench.put("mail", expires_in=1_000)
+        gone = [Ref(id=done.id), Ref(id=expired.id), Ref(id="no such id")]
+        if bench.can.cancel:
+            cancelled = await bench.put("mail", delay=5_000)
+            await bench.cancel(id=cancelled.id)
+            gone.append(Ref(id=cancelled.id))
+        if bench.can.keys:
+            gone.append(Ref(topic="mail", key="no such key"))
+        bench.move(1_000)
+        found = await bench.engine.get([Ref(id=here.id), *gone, Ref(id=here.id)], now=bench.now)
+        assert [each and each.id for each in found] == [here.id, *[None] * len(gone), here.id]
+
+    @needs("inspect")
+    async def test_pages_together_show_every_message_once(self, bench: Bench) -> None:
+        ids = await fill(bench, "mail")
+        await fill(bench, "news")
+        for limit in (1, 3, 100):
+            pages = await bench.pages("mail", limit=limit)
+            assert max(len(page) for page in pages) <= limit
+            shown = [each for page in pages for each in page]
+            assert sorted(each.id for each in shown) == sorted(ids)
+            # Then they are in order, by state and then by due time
+            groups = [(state, [each.due for each in group]) for state, group in groupby(shown, lambda each: each.state)]
+            assert sorted(state for state, _ in groups) == sorted(STATES)
+            assert [dues for _, dues in groups] == [sorted(dues) for _, dues in groups]
+        if bench.can.lookup:
+            assert shown == await bench.engine.get([Ref(id=each.id) for each in shown], now=bench.now)
+
+    @needs("inspect")
+    async def test_a_page_holds_one_state_when_asked(self, bench: Bench) -> None:
+        ids = await fill(bench, "mail")
+        shown: list[Stored] = []
+        for state, count in zip(STATES, (4, 3, 2, 2), strict=True):
+            found = [each for page in await bench.pages("mail", state, limit=2) for each in page]
+            assert [each.state for each in found] == [state] * count
+            assert [each.due for each in found] == sorted(each.due for each in found)
+            shown += found
+        assert sorted(each.id for each in shown) == sorted(ids)
+        assert await bench.stored("unknown", "dead") == []
+
+    @needs("inspect")
+    async def test_a_page_mark_that_is_not_ours_is_refused(self, bench: Bench) -> None:
+        await fill(bench, "mail")
+        for mark in ("nonsense", "", "0", "ready", "dead:1", "žluť", "' or 1=1 --"):
+            for state in (None, STATES[0]):
+                with pytest.raises(BadOption):
+                    await bench.engine.scan("mail", state, 5, mark, now=bench.now)
+
+    @needs("inspect")
+    async def test_counts_agree_with_a_full_scan(self, bench: Bench) -> None:
+        await fill(bench, "mail")
+        await fill(bench, "news")
+        every = []
+        for topic in ("mail", "news"):
+            shown = await bench.stored(topic)
+            every += shown
+            stats = await bench.engine.stats(topic, now=bench.now)
+            assert counts(stats) == tuple(sum(each.state == state for each in shown) for state in STATES)
+        together = await bench.engine.stats(now=bench.now)
+        assert counts(together) == tuple(sum(each.state == state for each in every) for state in STATES)
+        # Then all together hold each
+        for topic in ("mail", "news"):
+            assert counts(together.topics[topic]) == counts(await bench.engine.stats(topic, now=bench.now))
+        assert set(together.topics) == {"mail", "news"}
+        # And the times agree too
+        ready = [each.due for each in every if each.state == "ready"]
+        assert together.oldest_overdue == (bench.now - min(ready)) / 1_000
+        assert together.next_due == min(each.due for each in every if each.state == "scheduled")
+        assert (together.paused, together.dead_dropped) == (False, 0)
+
+    @needs("inspect")
+    async def test_nothing_is_left_when_all_has_ended(self, bench: Bench) -> None:
+        # Given messages that end in every way
+        done = await bench.running("mail")
+        await bench.end(done, "done")
+        await bench.bury("mail")
+        await bench.engine.purge("mail", "dead", now=bench.now)
+        await bench.put("mail", delay=9_000)
+        await bench.engine.purge("mail", "scheduled", now=bench.now)
+        late = await bench.running("mail", expires_in=1_000)
+        assert await bench.end(late, "retry", delay=2_000) == "expired"
+        if bench.can.cancel:
+            assert await bench.cancel(id=(await bench.put("mail")).id)
+        await bench.put("mail", expires_in=1_000)
+        bench.move(1_000)
+        await bench.tend()
+        # Then there is nothing to see
+        assert await bench.stored("mail") == []
+        topic, together, unknown = [await bench.engine.stats(which, now=bench.now) for which in ("mail", None, "unknown")]
+        assert dict(together.topics) == {}
+        for stats in (topic, together, unknown):
+            assert counts(stats) == (0, 0, 0, 0)
+            assert (stats.oldest_overdue, stats.next_due, stats.dead_dropped, stats.paused) == (None, None, 0, False)
+
+    @needs("inspect")
+    async def test_the_timeline_counts_what_is_pending(self, bench: Bench) -> None:
+        # Given messages that are leased or dead, and those that are pending
+        await bench.bury("mail")
+        await bench.running("mail")
+        start = bench.now
+        for delay in (0, 500, 999, 1_000, 2_500, 3_000, 3_999, 4_000, 9_000):
+            await bench.put("mail", delay=delay)
+        await bench.put("news", delay=2_500)
+        bench.move(600)
+        # Then a part holds what falls due from its start up to its end
+        window = Window(start, start + 4_000, 4)
+        assert list((await bench.engine.stats("mail", window=window, now=bench.now)).timeline) == [3, 1, 1, 2]
+        assert list((await bench.engine.stats(window=window, now=bench.now)).timeline) == [3, 1, 2, 2]
+        window = Window(start + 500, start + 2_500, 2)
+        assert list((await bench.engine.stats("mail", window=window, now=bench.now)).timeline) == [3, 0]
+        assert list((await bench.engine.stats("mail", now=bench.now)).timeline) == []

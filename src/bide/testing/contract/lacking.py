@@ -1,0 +1,99 @@
+"""What an engine can't do it refuses, and it never does half of it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bide.engines.base import Hold, NewMessage, Ref
+from bide.errors import Unsupported
+from bide.testing.contract.bench import LEASE, Bench, bodies, ending
+from bide.testing.contract.picking import lacks
+
+
+async def refuses_to_put(bench: Bench, **options: Any) -> None:
+    with pytest.raises(Unsupported):
+        await bench.put_all(NewMessage("mail", b"plain"), NewMessage("mail", b"refused", **options))
+    assert await bench.claim("mail", limit=5) == []
+
+
+class Lacking:
+    @lacks("cancel")
+    async def test_without_cancel_nothing_is_cancelled_or_moved(self, bench: Bench) -> None:
+        sent = await bench.put("mail", delay=1_000)
+        with pytest.raises(Unsupported):
+            await bench.cancel(id=sent.id)
+        with pytest.raises(Unsupported):
+            await bench.reschedule(sent.id, delay=9_000)
+        bench.move(1_000)
+        assert [each.id for each in await bench.claim("mail", limit=5)] == [sent.id]
+
+    @lacks("lookup")
+    async def test_without_lookup_nothing_is_looked_up(self, bench: Bench) -> None:
+        sent = await bench.put("mail")
+        with pytest.raises(Unsupported):
+            await bench.engine.get([Ref(id=sent.id)], now=bench.now)
+        assert [each.id for each in await bench.claim("mail", limit=5)] == [sent.id]
+
+    @lacks("keys")
+    async def test_without_keys_a_key_is_refused(self, bench: Bench) -> None:
+        for how in ("keep", "replace", "later", "error"):
+            await refuses_to_put(bench, key="k", if_exists=how)
+        if bench.can.cancel:
+            with pytest.raises(Unsupported):
+                await bench.cancel(topic="mail", key="k")
+        if bench.can.lookup:
+            with pytest.raises(Unsupported):
+                await bench.get(topic="mail", key="k")
+
+    @lacks("idempotent")
+    async def test_without_idempotent_an_operation_is_refused(self, bench: Bench) -> None:
+        await refuses_to_put(bench, operation="a")
+
+    @lacks("priority")
+    async def test_without_priority_a_level_is_refused(self, bench: Bench) -> None:
+        await refuses_to_put(bench, level=0)
+        await refuses_to_put(bench, level=2)
+
+    @lacks("extend")
+    async def test_without_extend_a_lease_ends_as_it_would(self, bench: Bench) -> None:
+        held = await bench.running("mail")
+        with pytest.raises(Unsupported):
+            await bench.engine.extend([Hold(held.topic, held.id, held.token)], 60_000, now=bench.now)
+        bench.move(LEASE + 1_000)
+        await bench.tend()
+        assert [each.id for each in await bench.claim("mail", limit=5)] == [held.id]
+
+    @lacks("inspect")
+    async def test_without_inspect_a_topic_is_not_looked_into(self, bench: Bench) -> None:
+        await bench.put("mail", b"later", delay=1_000)
+        await bench.bury("mail", b"dead")
+        verbs: list[Callable[[], Awaitable[object]]] = [
+            lambda: bench.engine.scan("mail", None, 5, now=bench.now),
+            lambda: bench.engine.stats("mail", now=bench.now),
+            lambda: bench.engine.stats(now=bench.now),
+            lambda: bench.engine.requeue("mail", now=bench.now),
+            lambda: bench.engine.purge("mail", "scheduled", now=bench.now),
+        ]
+        for verb in verbs:
+            with pytest.raises(Unsupported):
+                await verb()
+        bench.move(1_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"later"]
+
+    @lacks("pause")
+    async def test_without_pause_a_topic_goes_on(self, bench: Bench) -> None:
+        sent = await bench.put("mail")
+        with pytest.raises(Unsupported):
+            await bench.engine.pause("mail", True)
+        assert [each.id for each in await bench.claim("mail", limit=5)] == [sent.id]
+
+    @lacks("transactional")
+    async def test_without_transactional_no_transaction_is_joined(self, bench: Bench) -> None:
+        held = await bench.running("mail")
+        with pytest.raises(Unsupported):
+            await bench.engine.put([NewMessage("mail", b"x")], connection=object(), now=bench.now)
+        with pytest.raises(Unsupported):
+            await bench.engine.settle([ending(held, "done")], connection=object(), now=bench.now)
+        assert await bench.claim("mail", limit=5) == []
+        assert await bench.end(held, "done") == "done"

@@ -1,0 +1,159 @@
+"""Cancelling and rescheduling: messages that are taken back, or given another time."""
+
+from typing import Any
+
+import pytest
+
+from bide.engines.base import Move, NewMessage, Ref
+from bide.errors import BadTime
+from bide.testing.contract.bench import LEASE, Bench, bodies
+from bide.testing.contract.picking import needs
+from bide.types import CancelResult, RescheduleResult
+
+
+async def ended(bench: Bench) -> list[str]:
+    """The ids of messages that have ended in every way, and one that never was."""
+    done = await bench.running("mail")
+    await bench.end(done, "done")
+    dead = await bench.bury("mail")
+    cancelled = await bench.put("mail")
+    await bench.cancel(id=cancelled.id)
+    expired = await bench.put("mail", expires_in=1_000)
+    bench.move(1_000)
+    return [done.id, dead.id, cancelled.id, expired.id, "no such id"]
+
+
+class Moving:
+    @needs("cancel")
+    async def test_a_cancelled_message_is_never_handed_out(self, bench: Bench) -> None:
+        ready, later = await bench.put_all(NewMessage("mail", b"ready"), NewMessage("mail", b"later", delay=5_000))
+        stays = await bench.put("mail", b"stays", delay=5_000)
+        results = await bench.engine.cancel([Ref(id=later.id), Ref(id=ready.id), Ref(id=later.id)], now=bench.now)
+        assert results == [CancelResult.CANCELLED, CancelResult.CANCELLED, CancelResult.GONE]
+        if bench.can.inspect:
+            assert [each.id for each in await bench.stored("mail")] == [stays.id]
+        assert await bench.claim("mail", limit=5) == []
+        bench.move(5_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"stays"]
+
+    @needs("cancel", "keys")
+    async def test_cancel_by_key_is_cancel_by_id(self, bench: Bench) -> None:
+        sent = await bench.put("mail", delay=5_000, key="k")
+        other = await bench.put("news", delay=5_000, key="k")
+        assert await bench.cancel(topic="mail", key="unknown") is CancelResult.GONE
+        assert await bench.cancel(topic="mail", key="k") is CancelResult.CANCELLED
+        assert await bench.cancel(topic="mail", key="k") is CancelResult.GONE
+        assert await bench.cancel(id=sent.id) is CancelResult.GONE
+        # And the other way round
+        assert await bench.cancel(id=other.id) is CancelResult.CANCELLED
+        assert await bench.cancel(topic="news", key="k") is CancelResult.GONE
+        # Then nothing is left but what runs
+        running = await bench.running("mail", key="k")
+        assert await bench.cancel(topic="mail", key="k") is CancelResult.RUNNING
+        assert await bench.end(running, "done") == "done"
+        bench.move(5_000)
+        assert await bench.claim("mail", "news", limit=5) == []
+
+    @needs("cancel")
+    async def test_cancelling_a_running_message_leaves_it_running(self, bench: Bench) -> None:
+        held = await bench.running("mail", max_attempts=5)
+        assert await bench.cancel(id=held.id) is CancelResult.RUNNING
+        if bench.can.extend:
+            assert await bench.extend(held, LEASE)
+        # Then it comes back and ends as any other
+        assert await bench.end(held, "retry") == "scheduled"
+        [again] = await bench.claim("mail", limit=5)
+        assert await bench.cancel(id=again.id) is CancelResult.RUNNING
+        assert await bench.end(again, "done") == "done"
+
+    @needs("cancel")
+    async def test_cancelling_what_has_ended_says_gone(self, bench: Bench) -> None:
+        for id in await ended(bench):
+            assert await bench.cancel(id=id) is CancelResult.GONE
+        if bench.can.inspect:
+            assert [each.last_error for each in await bench.stored("mail", "dead")] == ["no use"]
+
+    @needs("cancel")
+    async def test_a_rescheduled_message_is_due_at_its_new_time_only(self, bench: Bench) -> None:
+        sooner = await bench.put("mail", b"sooner", delay=9_000)
+        later = await bench.put("mail", b"later", delay=4_000)
+        ready = await bench.put("mail", b"ready")
+        past = await bench.put("mail", b"past", delay=9_000)
+        moves = [
+            Move(Ref(id=sooner.id), delay=2_000),
+            Move(Ref(id=later.id), at=bench.now + 6_000),
+            Move(Ref(id=ready.id), delay=7_000),
+            Move(Ref(id=past.id), at=bench.now - 5_000),
+        ]
+        assert await bench.engine.reschedule(moves, now=bench.now) == [RescheduleResult.MOVED] * 4
+        seen = []
+        for second in range(10):
+            for message in await bench.claim("mail", limit=5, lease=60_000):
+                seen.append((second, message.body))
+                assert message.due == bench.now
+            bench.move(1_000)
+        assert seen == [(0, b"past"), (2, b"sooner"), (6, b"later"), (7, b"ready")]
+
+    @needs("cancel")
+    async def test_a_rescheduled_message_keeps_its_key_and_its_attempts(self, bench: Bench) -> None:
+        # Given a message that failed once
+        key: dict[str, Any] = {"key": "k"} if bench.can.keys else {}
+        first = await bench.running("mail", b"body", max_attempts=3, **key)
+        await bench.end(first, "retry", delay=5_000, error="oops")
+        assert await bench.reschedule(first.id, delay=1_000) is RescheduleResult.MOVED
+        if bench.can.lookup:
+            assert (await bench.find(id=first.id)).last_error == "oops"
+        if bench.can.keys:
+            assert (await bench.put("mail", key="k")).id == first.id
+        bench.move(1_000)
+        [again] = await bench.claim("mail", limit=5)
+        assert (again.id, again.body, again.key, again.max_attempts) == (first.id, b"body", first.key, 3)
+        if bench.can.attempts:
+            assert again.attempt == 2
+
+    @needs("cancel")
+    async def test_expiry_moves_with_the_due_time(self, bench: Bench) -> None:
+        sent = await bench.put("mail", delay=1_000, expires_in=5_000)
+        assert await bench.reschedule(sent.id, delay=10_000)
+        if bench.can.lookup:
+            assert (await bench.find(id=sent.id)).expires == bench.now + 15_000
+        bench.move(14_000)
+        assert await bench.reschedule(sent.id, delay=1_000)
+        bench.move(5_000)
+        assert [each.id for each in await bench.claim("mail", limit=5)] == [sent.id]
+        # And also to an earlier time
+        early = await bench.put("mail", delay=20_000, expires_in=1_000)
+        assert await bench.reschedule(early.id)
+        bench.move(2_000)
+        assert await bench.claim("mail", limit=5) == []
+
+    @needs("cancel")
+    async def test_rescheduling_a_running_message_leaves_it_running(self, bench: Bench) -> None:
+        held = await bench.running("mail")
+        assert await bench.reschedule(held.id, delay=1_000) is RescheduleResult.RUNNING
+        bench.move(1_000)
+        assert await bench.claim("mail", limit=5) == []
+        assert await bench.end(held, "done") == "done"
+        bench.move(LEASE)
+        assert await bench.claim("mail", limit=5) == []
+
+    @needs("cancel")
+    async def test_rescheduling_what_has_ended_says_gone(self, bench: Bench) -> None:
+        for id in await ended(bench):
+            assert await bench.reschedule(id) is RescheduleResult.GONE
+        assert await bench.claim("mail", limit=5) == []
+
+    @needs("cancel")
+    async def test_rescheduling_beyond_the_longest_delay_refuses_its_batch(self, bench: Bench) -> None:
+        longest = bench.can.max_delay
+        good = await bench.put("mail", b"good", delay=5_000)
+        bad = await bench.put("mail", b"bad", delay=5_000)
+        for far in (Move(Ref(id=bad.id), longest + 1), Move(Ref(id=bad.id), at=bench.now + longest + 1)):
+            with pytest.raises(BadTime):
+                await bench.engine.reschedule([Move(Ref(id=good.id)), far], now=bench.now)
+        assert await bench.claim("mail", limit=5) == []
+        bench.move(5_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"good", b"bad"]
+        # And the longest delay itself is accepted
+        last = await bench.put("mail", delay=5_000)
+        assert await bench.reschedule(last.id, delay=longest) is RescheduleResult.MOVED

@@ -1,0 +1,92 @@
+"""Putting messages that have no key: when they fall due, and that each counts once."""
+
+import pytest
+
+from bide.engines.base import OPERATION_MS, NewMessage
+from bide.errors import BadTime, BideError
+from bide.testing.contract.bench import Bench, bodies, ending
+from bide.testing.contract.picking import needs
+
+
+class Putting:
+    async def test_a_delay_counts_from_the_engine_s_now(self, bench: Bench) -> None:
+        first = await bench.put("mail", b"first", delay=5_000)
+        bench.move(3_000)
+        second = await bench.put("mail", b"second", delay=5_000)
+        assert (first.due, second.due) == (bench.now + 2_000, bench.now + 5_000)
+        bench.move(4_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"first"]
+        bench.move(1_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"second"]
+
+    async def test_an_instant_in_the_past_means_now(self, bench: Bench) -> None:
+        past = await bench.put("mail", b"past", at=bench.now - 60_000)
+        future = await bench.put("mail", b"future", at=bench.now + 60_000)
+        assert (past.due, future.due) == (bench.now, bench.now + 60_000)
+        [claimed] = await bench.claim("mail", limit=5)
+        assert (claimed.body, claimed.due) == (b"past", bench.now)
+
+    async def test_a_message_due_later_than_the_longest_delay_refuses_its_batch(self, bench: Bench) -> None:
+        longest = bench.can.max_delay
+        good = NewMessage("mail", b"good")
+        by_delay = NewMessage("mail", b"far", delay=longest + 1)
+        by_instant = NewMessage("mail", b"far", at=bench.now + longest + 1)
+        for bad in (by_delay, by_instant):
+            with pytest.raises(BadTime):
+                await bench.put_all(good, bad, good)
+        assert await bench.claim("mail", limit=5) == []
+        if bench.can.inspect:
+            assert await bench.stored("mail") == []
+        # And the longest delay itself is accepted
+        assert (await bench.put("mail", delay=longest)).due == bench.now + longest
+
+    async def test_answers_come_in_the_order_of_the_batch(self, bench: Bench) -> None:
+        asked = [("mail", 9_000), ("news", 1_000), ("mail", 0), ("bills", 5_000), ("news", 1_000), ("mail", 3_000)]
+        sent = await bench.put_all(*(NewMessage(topic, b"%d" % n, delay=delay) for n, (topic, delay) in enumerate(asked)))
+        assert [(each.topic, each.due - bench.now) for each in sent] == asked
+        assert [each.outcome for each in sent] == ["created"] * 6
+        # Then each id is the id of its own message
+        bench.move(9_000)
+        claimed = await bench.claim("mail", "news", "bills", limit=10)
+        assert {each.id: each.body for each in claimed} == {each.id: b"%d" % n for n, each in enumerate(sent)}
+
+    @needs("idempotent")
+    async def test_the_same_operation_acts_once_and_gets_the_same_answer(self, bench: Bench) -> None:
+        # Given a put whose answer did not arrive
+        first = await bench.put("mail", b"first", delay=1_000, operation="a")
+        bench.move(500)
+        # Then it can be repeated, also together with others, and with another body
+        assert await bench.put("mail", b"second", delay=9_000, operation="a") == first
+        again, other = await bench.put_all(NewMessage("mail", b"third", operation="a"), NewMessage("mail", b"b", operation="b"))
+        assert again == first
+        assert other.created
+        bench.move(500)
+        claimed = await bench.claim("mail", limit=5)
+        assert sorted(bodies(claimed)) == [b"b", b"first"]
+        # And when its message has ended
+        assert await bench.engine.settle([ending(each, "done") for each in claimed], now=bench.now) == ["done", "done"]
+        assert await bench.put("mail", b"fourth", operation="a") == first
+        bench.move(20_000)
+        assert await bench.claim("mail", limit=5) == []
+
+    @needs("idempotent")
+    async def test_an_operation_is_forgotten_after_ten_minutes(self, bench: Bench) -> None:
+        early = await bench.put("mail", b"early", operation="early")
+        late = await bench.put("mail", b"late", operation="late")
+        bench.move(OPERATION_MS - 1_000)
+        assert await bench.put("mail", b"early", operation="early") == early
+        bench.move(2_000)
+        again = await bench.put("mail", b"late again", operation="late")
+        assert again.created
+        assert again.id != late.id
+        assert bodies(await bench.claim("mail", limit=5)) == [b"early", b"late", b"late again"]
+
+    async def test_a_connection_that_can_t_be_joined_is_refused(self, bench: Bench) -> None:
+        held = await bench.running("mail")
+        with pytest.raises(BideError):
+            await bench.engine.put([NewMessage("mail", b"x")], connection=object(), now=bench.now)
+        with pytest.raises(BideError):
+            await bench.engine.settle([ending(held, "done")], connection=object(), now=bench.now)
+        # Then nothing was done outside of it either
+        assert await bench.claim("mail", limit=5) == []
+        assert await bench.end(held, "done") == "done"

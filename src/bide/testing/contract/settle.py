@@ -1,0 +1,172 @@
+"""Ends of deliveries: what becomes of a message, and whose word counts."""
+
+from bide.engines.base import End, NewMessage, Verdict
+from bide.testing.contract.bench import LEASE, Bench, bodies, ending
+from bide.testing.contract.picking import needs
+
+VERDICTS: tuple[Verdict, ...] = ("done", "retry", "release", "dead")
+
+
+class Settling:
+    async def test_done_ends_a_message_for_good(self, bench: Bench) -> None:
+        claimed = await bench.running("mail")
+        assert await bench.end(claimed, "done") == "done"
+        if bench.can.inspect:
+            assert await bench.stored("mail") == []
+        bench.move(LEASE + 1_000)
+        await bench.tend()
+        assert await bench.claim("mail", limit=5) == []
+
+    async def test_retry_makes_a_message_due_after_the_delay(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", b"body", headers={"a": "1"})
+        bench.move(500)
+        assert await bench.end(claimed, "retry", delay=2_000, error="oops") == "scheduled"
+        if bench.can.lookup:
+            stored = await bench.find(id=claimed.id)
+            assert (stored.state, stored.due, stored.last_error) == ("scheduled", bench.now + 2_000, "oops")
+            assert stored.lease_until is None
+        bench.move(1_999)
+        assert await bench.claim("mail", limit=5) == []
+        bench.move(1)
+        [again] = await bench.claim("mail", limit=5)
+        assert (again.id, again.body, dict(again.headers), again.due) == (claimed.id, b"body", {"a": "1"}, bench.now)
+        # And without a delay at once
+        assert await bench.end(again, "retry") == "scheduled"
+        assert [each.id for each in await bench.claim("mail", limit=5)] == [claimed.id]
+
+    @needs("attempts")
+    async def test_retry_after_the_last_attempt_buries_with_the_error(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", max_attempts=2)
+        assert await bench.end(claimed, "retry", error="first") == "scheduled"
+        [claimed] = await bench.claim("mail", limit=5)
+        assert await bench.end(claimed, "retry", error="second") == "dead"
+        if bench.can.inspect:
+            [dead] = await bench.stored("mail", "dead")
+            assert (dead.id, dead.attempt, dead.last_error) == (claimed.id, 2, "second")
+        bench.move(LEASE + 1_000)
+        await bench.tend()
+        assert await bench.claim("mail", limit=5) == []
+
+    async def test_release_gives_a_message_back_without_counting_the_attempt(self, bench: Bench) -> None:
+        # Given a message that may be tried once
+        claimed = await bench.running("mail", max_attempts=1)
+        assert await bench.end(claimed, "release", delay=2_000) == "scheduled"
+        bench.move(1_999)
+        assert await bench.claim("mail", limit=5) == []
+        bench.move(1)
+        [again] = await bench.claim("mail", limit=5)
+        assert (again.id, again.due, again.attempt) == (claimed.id, bench.now, claimed.attempt)
+        # And without a delay at once, as often as one likes
+        assert await bench.end(again, "release") == "scheduled"
+        [again] = await bench.claim("mail", limit=5)
+        assert again.attempt == claimed.attempt
+        assert await bench.end(again, "done") == "done"
+
+    async def test_release_without_a_delay_keeps_the_due_time(self, bench: Bench) -> None:
+        # Given a message that was handed out while a younger one waits
+        claimed = await bench.running("mail", b"older")
+        bench.move(1_000)
+        await bench.put("mail", b"younger")
+        bench.move(1_000)
+        # When it is given back, it has not lost its place
+        assert await bench.end(claimed, "release") == "scheduled"
+        [again] = await bench.claim("mail")
+        assert (again.id, again.due) == (claimed.id, claimed.due)
+
+    async def test_dead_buries_a_message_with_its_reason(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", b"body", max_attempts=5)
+        assert await bench.end(claimed, "dead", error="no use") == "dead"
+        if bench.can.inspect:
+            [dead] = await bench.stored("mail")
+            assert (dead.id, dead.state, dead.body, dead.last_error) == (claimed.id, "dead", b"body", "no use")
+            assert dead.lease_until is None
+        bench.move(LEASE + 1_000)
+        await bench.tend()
+        assert await bench.claim("mail", limit=5) == []
+
+    @needs("fencing")
+    async def test_an_old_token_is_lost_and_changes_nothing(self, bench: Bench) -> None:
+        # Given a holder whose lease ended, and another who has the message now
+        old = await bench.running("mail", max_attempts=5)
+        bench.move(LEASE + 1_000)
+        assert (await bench.tend()).returned == 1
+        for verdict in VERDICTS:
+            assert await bench.end(old, verdict, delay=60_000, error="late") == "lost"
+        [new] = await bench.claim("mail", limit=5)
+        assert new.id == old.id
+        for verdict in VERDICTS:
+            assert await bench.end(old, verdict, delay=60_000, error="late") == "lost"
+        # Then only the new one's word counts
+        if bench.can.lookup:
+            stored = await bench.find(id=new.id)
+            assert (stored.state, stored.attempt, stored.last_error) == ("leased", new.attempt, None)
+        assert await bench.end(new, "done") == "done"
+
+    async def test_a_delivery_ends_once(self, bench: Bench) -> None:
+        for first in VERDICTS:
+            topic = f"mail-{first}"
+            claimed = await bench.running(topic, max_attempts=5)
+            await bench.end(claimed, first, delay=1_000, error="first")
+            for second in VERDICTS:
+                assert await bench.end(claimed, second, delay=60_000, error="second") == "lost"
+            # Then the first end counts
+            bench.move(1_000)
+            assert len(await bench.claim(topic, limit=5)) == (first in ("retry", "release"))
+        if bench.can.inspect:
+            assert [each.last_error for each in await bench.stored("mail-dead")] == ["first"]
+        # And the same in one batch
+        claimed = await bench.running("mail")
+        twice = [ending(claimed, "done"), ending(claimed, "retry")]
+        assert await bench.engine.settle(twice, now=bench.now) == ["done", "lost"]
+        assert await bench.claim("mail", limit=5) == []
+
+    async def test_each_end_is_answered_for_itself(self, bench: Bench) -> None:
+        await bench.put_all(*(NewMessage("mail", name, expires_in=5_000) for name in (b"done", b"retry", b"dead", b"late")))
+        claimed = {each.body: each for each in await bench.claim("mail", limit=5)}
+        other = await bench.running("news")
+        stranger = End("mail", claimed[b"done"].id, "no such token", "done")
+        nobody = End("mail", "no such id", claimed[b"done"].token, "done")
+        ends = [
+            ending(claimed[b"dead"], "dead", error="no use"),
+            stranger,
+            ending(claimed[b"late"], "release", delay=60_000),
+            ending(claimed[b"done"], "done"),
+            nobody,
+            ending(other, "done"),
+            ending(claimed[b"retry"], "retry", delay=1_000),
+        ]
+        answers = await bench.engine.settle(ends, now=bench.now)
+        assert answers == ["dead", "lost", "expired", "done", "lost", "done", "scheduled"]
+        bench.move(1_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"retry"]
+
+    async def test_a_late_end_counts_while_nobody_has_taken_the_lease_back(self, bench: Bench) -> None:
+        late = await bench.running("mail", lease=1_000)
+        later = await bench.running("news", lease=1_000, max_attempts=5)
+        bench.move(60_000)
+        assert await bench.end(late, "done") == "done"
+        assert await bench.end(later, "retry", delay=1_000) == "scheduled"
+        assert (await bench.tend()).returned == 0
+        assert await bench.claim("mail", "news", limit=5) == []
+        bench.move(1_000)
+        assert [each.id for each in await bench.claim("mail", "news", limit=5)] == [later.id]
+
+    async def test_a_message_that_would_come_back_after_its_expiry_ends(self, bench: Bench) -> None:
+        for verdict in ("retry", "release"):
+            # Given a message that came back in time, which has not moved its expiry
+            claimed = await bench.running("mail", expires_in=5_000, max_attempts=5)
+            assert await bench.end(claimed, verdict, delay=3_000) == "scheduled"
+            bench.move(3_000)
+            [claimed] = await bench.claim("mail", limit=5)
+            # Then the next time would be too late
+            assert await bench.end(claimed, verdict, delay=3_000) == "expired"
+            if bench.can.inspect:
+                assert await bench.stored("mail") == []
+            bench.move(3_000)
+            assert await bench.claim("mail", limit=5) == []
+        # And one whose lease ends too late does not come back either
+        lost = await bench.running("mail", expires_in=5_000, max_attempts=5)
+        bench.move(LEASE + 1_000)
+        await bench.tend()
+        assert await bench.claim("mail", limit=5) == []
+        assert await bench.end(lost, "done") == "lost"

@@ -1,0 +1,93 @@
+"""The suite: every theme in one class, in each colour, on an engine that is opened and closed around each test."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, ClassVar
+
+import pytest
+import pytest_asyncio
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Capabilities
+from bide.engines.registry import Source
+from bide.testing.contract.bench import Bench
+from bide.testing.contract.claim import Claiming
+from bide.testing.contract.inspection import Inspecting
+from bide.testing.contract.keys import Keys
+from bide.testing.contract.lacking import Lacking
+from bide.testing.contract.lease import Leases
+from bide.testing.contract.life import Life
+from bide.testing.contract.moving import Moving
+from bide.testing.contract.order import Order
+from bide.testing.contract.pausing import Pausing
+from bide.testing.contract.picking import fits
+from bide.testing.contract.put import Putting
+from bide.testing.contract.recoloured import Recoloured
+from bide.testing.contract.settle import Settling
+from bide.testing.contract.successor import Successors
+from bide.testing.contract.sweeping import Sweeping
+from bide.testing.contract.upkeep import Upkeep
+from bide.testing.contract.waiting import Waiting
+
+
+@pytest.mark.asyncio
+class EngineContract(
+    Life,
+    Putting,
+    Keys,
+    Successors,
+    Claiming,
+    Order,
+    Settling,
+    Leases,
+    Moving,
+    Upkeep,
+    Waiting,
+    Inspecting,
+    Sweeping,
+    Pausing,
+    Lacking,
+):
+    """What every engine must do. A subclass sets `capabilities` and overrides `make_source`; the package says how."""
+
+    capabilities: ClassVar[Capabilities]
+    colours: ClassVar[tuple[str, ...]] = ("async", "sync")
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in dir(cls):
+            if name.startswith("test_") and not fits(getattr(cls, name), cls.capabilities):
+                setattr(cls, name, None)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "colour" in metafunc.fixturenames:
+            metafunc.parametrize("colour", [each for each in self.colours if each in self.capabilities.colours])
+
+    @pytest.fixture
+    def make_source(self) -> Callable[..., Source]:
+        """Makes sources of one fresh place, with the settings it is given."""
+        raise NotImplementedError("Override the fixture make_source: the docstring of bide.testing.contract shows how.")
+
+    @pytest.fixture
+    def place(self, make_source: Callable[..., Source], colour: str) -> Callable[..., AsyncEngine]:
+        """Makes engines of that place, in this test's colour."""
+
+        def make(**settings: Any) -> AsyncEngine:
+            source = make_source(**settings)
+            assert source.capabilities == self.capabilities
+            return source.aio() if colour == "async" else Recoloured(source.sync())
+
+        return make
+
+    @pytest_asyncio.fixture
+    async def engine(self, place: Callable[..., AsyncEngine]) -> AsyncIterator[AsyncEngine]:
+        """The engine under test, open."""
+        engine = place()
+        await engine.open()
+        yield engine
+        await engine.close()
+
+    @pytest_asyncio.fixture
+    async def bench(self, engine: AsyncEngine, place: Callable[..., AsyncEngine]) -> AsyncIterator[Bench]:
+        bench = Bench(engine, place)
+        yield bench
+        await bench.close()

@@ -1,0 +1,104 @@
+"""Sweeping a topic: dead messages that get a new life, and messages that are dropped."""
+
+import pytest
+
+from bide.engines.base import NewMessage, Swept
+from bide.errors import BadOption
+from bide.testing.contract.bench import Bench, bodies
+from bide.testing.contract.picking import needs
+from bide.types import State
+
+
+class Sweeping:
+    @needs("inspect", "attempts")
+    async def test_a_requeued_message_has_all_its_attempts_again(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", b"body", max_attempts=2, headers={"a": "1"})
+        await bench.end(claimed, "retry")
+        [claimed] = await bench.claim("mail", limit=5)
+        assert await bench.end(claimed, "retry", error="oops") == "dead"
+        # When it is given a new life in a second
+        assert await bench.engine.requeue("mail", [claimed.id], delay=1_000, now=bench.now) == Swept(1, False)
+        [stored] = await bench.stored("mail")
+        assert (stored.id, stored.state, stored.due, stored.attempt) == (claimed.id, "scheduled", bench.now + 1_000, 0)
+        assert await bench.claim("mail", limit=5) == []
+        bench.move(1_000)
+        [again] = await bench.claim("mail", limit=5)
+        assert (again.id, again.body, dict(again.headers), again.attempt) == (claimed.id, b"body", {"a": "1"}, 1)
+        # Then it may fail as often as before
+        assert await bench.end(again, "retry") == "scheduled"
+        [again] = await bench.claim("mail", limit=5)
+        assert await bench.end(again, "retry") == "dead"
+
+    @needs("inspect", "keys")
+    async def test_a_requeued_message_takes_its_key_back_if_it_is_free(self, bench: Bench) -> None:
+        free = await bench.bury("mail", b"free", key="free")
+        taken = await bench.bury("mail", b"taken", key="taken")
+        over = await bench.bury("mail", b"over", key="over")
+        # Given that another holds one of the keys, and another's time with a key is over
+        holder = await bench.put("mail", b"holder", delay=60_000, key="taken")
+        await bench.put("mail", b"expired", key="over", expires_in=1_000)
+        bench.move(1_000)
+        assert await bench.engine.requeue("mail", now=bench.now) == Swept(3, False)
+        kept = await bench.put("mail", b"more", key="free")
+        assert (kept.id, kept.outcome) == (free.id, "kept")
+        assert (await bench.put("mail", b"more", key="taken")).id == holder.id
+        # Then the one whose key is taken goes on without
+        claimed = {each.id: each.key for each in await bench.claim("mail", limit=5)}
+        assert claimed == {free.id: "free", taken.id: None, over.id: "over"}
+
+    @needs("inspect")
+    async def test_requeue_leaves_what_is_not_dead_alone(self, bench: Bench) -> None:
+        # Given dead messages, and others
+        other = await bench.bury("news")
+        dead = []
+        for _ in range(3):
+            dead.append((await bench.bury("mail")).id)
+            bench.move(1_000)
+        leased = await bench.running("mail", lease=60_000)
+        later = await bench.put("mail", delay=9_000)
+        before = await bench.stored("mail", "leased") + await bench.stored("mail", "scheduled")
+        # When some of them are named, and what is not dead
+        ids = [leased.id, later.id, other.id, "no such id", dead[2]]
+        assert await bench.engine.requeue("mail", ids, now=bench.now) == Swept(1, False)
+        assert [each.id for each in await bench.claim("mail", limit=5, lease=60_000)] == [dead[2]]
+        # And when all are, a page at a time, beginning with the oldest
+        assert await bench.engine.requeue("mail", limit=1, now=bench.now) == Swept(1, True)
+        assert [each.id for each in await bench.stored("mail", "ready")] == [dead[0]]
+        assert await bench.engine.requeue("mail", now=bench.now) == Swept(1, False)
+        assert await bench.engine.requeue("mail", now=bench.now) == Swept(0, False)
+        # Then the others are as they were
+        after = await bench.stored("mail", "leased") + await bench.stored("mail", "scheduled")
+        assert [each for each in after if each.id != dead[2]] == before
+        assert [each.id for each in await bench.stored("news", "dead")] == [other.id]
+        assert await bench.end(leased, "done") == "done"
+
+    @needs("inspect")
+    async def test_purge_drops_one_state_of_one_topic(self, bench: Bench) -> None:
+        for topic in ("mail", "news"):
+            for _ in range(3):
+                await bench.bury(topic, b"dead")
+            await bench.running(topic, b"leased")
+            await bench.put_all(*(NewMessage(topic, b"ready") for _ in range(3)))
+            await bench.put_all(*(NewMessage(topic, b"scheduled", delay=9_000) for _ in range(3)))
+        news = await bench.stored("news")
+        left = {b"dead", b"leased", b"ready", b"scheduled"}
+        states: tuple[State, ...] = ("ready", "dead", "scheduled")
+        for state in states:
+            # When one page is dropped, and then the rest
+            assert await bench.engine.purge("mail", state, limit=2, now=bench.now) == Swept(2, True)
+            assert len(await bench.stored("mail", state)) == 1
+            assert await bench.engine.purge("mail", state, now=bench.now) == Swept(1, False)
+            assert await bench.engine.purge("mail", state, now=bench.now) == Swept(0, False)
+            # Then all others are left
+            left.remove(state.encode())
+            assert set(bodies(await bench.stored("mail"))) == left
+        assert await bench.stored("news") == news
+        assert bodies(await bench.claim("mail", "news", limit=9)) == [b"ready"] * 3
+
+    @needs("inspect")
+    async def test_purge_of_the_leased_is_refused(self, bench: Bench) -> None:
+        held = await bench.running("mail")
+        with pytest.raises(BadOption):
+            await bench.engine.purge("mail", "leased", now=bench.now)
+        assert [each.state for each in await bench.stored("mail")] == ["leased"]
+        assert await bench.end(held, "done") == "done"

@@ -1,0 +1,108 @@
+"""Upkeep: leases that ended, messages that expired, and dead letters that are too old or too many."""
+
+from bide.engines.base import NewMessage
+from bide.testing.contract.bench import LEASE, ROUNDS, Bench, bodies
+from bide.testing.contract.picking import needs
+
+
+class Upkeep:
+    async def test_a_message_whose_lease_has_ended_comes_back(self, bench: Bench) -> None:
+        first = await bench.running("mail", b"body", max_attempts=3)
+        bench.move(LEASE - 1_000)
+        assert (await bench.tend()).returned == 0
+        bench.move(2_000)
+        assert await bench.claim("mail", limit=5) == []
+        tended = await bench.tend()
+        assert (tended.returned, tended.buried) == (1, 0)
+        # Then it is ready as it was, one attempt later
+        if bench.can.lookup:
+            stored = await bench.find(id=first.id)
+            assert (stored.state, stored.due, stored.lease_until) == ("ready", first.due, None)
+        [again] = await bench.claim("mail", limit=5)
+        assert (again.id, again.body, again.due) == (first.id, b"body", first.due)
+        if bench.can.attempts:
+            assert again.attempt == 2
+        assert (await bench.tend()).returned == 0
+
+    @needs("attempts")
+    async def test_a_lease_that_ends_on_the_last_attempt_buries_its_message(self, bench: Bench) -> None:
+        claimed = await bench.running("mail", max_attempts=2)
+        await bench.end(claimed, "retry")
+        [claimed] = await bench.claim("mail", limit=5)
+        bench.move(LEASE + 1_000)
+        tended = await bench.tend()
+        assert (tended.returned, tended.buried) == (1, 1)
+        assert await bench.claim("mail", limit=5) == []
+        assert await bench.end(claimed, "done") == "lost"
+        if bench.can.inspect:
+            [dead] = await bench.stored("mail")
+            assert (dead.id, dead.state, dead.attempt) == (claimed.id, "dead", 2)
+            assert "lease" in (dead.last_error or "").lower()
+
+    async def test_tend_removes_what_has_expired(self, bench: Bench) -> None:
+        await bench.put_all(*(NewMessage("mail", b"short", delay=1_000, expires_in=2_000) for _ in range(3)))
+        await bench.put("mail", b"long", delay=1_000, expires_in=9_000)
+        bench.move(2_000)
+        assert (await bench.tend()).expired == 0
+        bench.move(1_000)
+        assert (await bench.tend()).expired == 3
+        if bench.can.inspect:
+            assert bodies(await bench.stored("mail")) == [b"long"]
+        assert (await bench.tend()).expired == 0
+        assert bodies(await bench.claim("mail", limit=5)) == [b"long"]
+
+    @needs("inspect")
+    async def test_dead_letters_that_are_too_old_are_dropped_and_counted(self, bench: Bench) -> None:
+        keeping = await bench.beside(namespace="keeping", dead_for=10_000)
+        await keeping.bury("mail", b"old")
+        keeping.move(5_000)
+        await keeping.bury("mail", b"young")
+        keeping.move(4_000)
+        assert (await keeping.tend()).dropped == 0
+        assert bodies(await keeping.stored("mail", "dead")) == [b"old", b"young"]
+        # When the first is too old
+        keeping.move(2_000)
+        assert (await keeping.tend()).dropped == 1
+        assert bodies(await keeping.stored("mail")) == [b"young"]
+        stats = await keeping.engine.stats("mail", now=keeping.now)
+        assert (stats.dead, stats.dead_dropped) == (1, 1)
+        # Then the count stays when all are gone
+        keeping.move(10_000)
+        assert (await keeping.tend()).dropped == 1
+        stats = await keeping.engine.stats(now=keeping.now)
+        assert (stats.dead, stats.dead_dropped, stats.topics["mail"].dead_dropped) == (0, 2, 2)
+
+    @needs("inspect")
+    async def test_dead_letters_that_are_too_many_are_dropped_and_counted(self, bench: Bench) -> None:
+        keeping = await bench.beside(namespace="keeping", dead_max=2)
+        for n in range(5):
+            await keeping.bury("mail", b"%d" % n)
+            keeping.move(1_000)
+        await keeping.bury("news", b"news")
+        await keeping.tend()
+        # Then the last are left, and other topics have their own limit
+        assert bodies(await keeping.stored("mail")) == [b"3", b"4"]
+        assert bodies(await keeping.stored("news")) == [b"news"]
+        mail, news, all_together = [await keeping.engine.stats(which, now=keeping.now) for which in ("mail", "news", None)]
+        assert (mail.dead, mail.dead_dropped) == (2, 3)
+        assert (news.dead, news.dead_dropped) == (1, 0)
+        assert (all_together.dead, all_together.dead_dropped) == (3, 3)
+
+    async def test_tend_does_no_more_than_its_budget(self, bench: Bench) -> None:
+        # Given ten leases that have ended and five messages that have expired
+        await bench.put_all(*(NewMessage("mail", b"held") for _ in range(10)))
+        assert len(await bench.claim("mail", limit=10, lease=1_000)) == 10
+        await bench.put_all(*(NewMessage("mail", b"stale", expires_in=1_000) for _ in range(5)))
+        bench.move(2_000)
+        # When they are tended to in small pieces
+        returned = expired = 0
+        for piece in range(ROUNDS):
+            did = await bench.engine.tend(4, now=bench.now)
+            assert did.returned + did.expired + did.dropped <= 4
+            returned, expired = returned + did.returned, expired + did.expired
+            if not did.more:
+                break
+            assert piece < 100
+        # Then no piece is left out
+        assert (returned, expired) == (10, 5)
+        assert bodies(await bench.claim("mail", limit=20)) == [b"held"] * 10

@@ -1,0 +1,80 @@
+"""Sleepers and what wakes them. These tests run in real time, and watch for events alone."""
+
+import asyncio
+
+from bide.engines.base import NewMessage
+from bide.testing.contract.bench import LEASE, MOMENT, PATIENCE, Bench
+from bide.testing.contract.picking import needs
+
+
+class Waiting:
+    async def test_wait_ends_at_its_timeout(self, bench: Bench) -> None:
+        sleeper = await bench.sleeper("mail")
+        await asyncio.wait_for(bench.engine.wait(["mail"], MOMENT), PATIENCE)
+        await asyncio.wait_for(bench.engine.wait(["mail", "news"], 0), PATIENCE)
+        # Then whoever has more time sleeps on
+        assert not sleeper.done()
+
+    @needs("wake")
+    async def test_a_message_that_is_due_wakes_a_sleeper(self, bench: Bench) -> None:
+        other = await bench.beside()
+        sleeper = await bench.sleeper("news", "mail")
+        await bench.put("mail")
+        assert await bench.woken(sleeper) == [sleeper]
+        # And also when it is not the first, and comes from somebody else
+        sleeper = await bench.sleeper("news", "mail")
+        await other.put("mail")
+        assert await bench.woken(sleeper) == [sleeper]
+        # And when it comes back
+        released, _lost = await bench.claim("mail", limit=2)
+        sleeper = await bench.sleeper("news", "mail")
+        await bench.end(released, "release")
+        assert await bench.woken(sleeper) == [sleeper]
+        sleeper = await bench.sleeper("news", "mail")
+        bench.move(LEASE + 1_000)
+        assert (await bench.tend()).returned == 1
+        assert await bench.woken(sleeper) == [sleeper]
+
+    @needs("wake")
+    async def test_a_message_due_sooner_than_all_others_wakes_a_sleeper(self, bench: Bench) -> None:
+        last = await bench.put("mail", delay=50_000)
+        for delay in (40_000, 30_000):
+            sleeper = await bench.sleeper("mail")
+            await bench.put("mail", delay=delay)
+            assert await bench.woken(sleeper) == [sleeper]
+        # And also when it is sooner only since it was given another time
+        if bench.can.cancel:
+            sleeper = await bench.sleeper("mail")
+            await bench.reschedule(last.id, delay=20_000)
+            assert await bench.woken(sleeper) == [sleeper]
+
+    @needs("wake")
+    async def test_a_message_that_came_before_the_sleeper_is_not_slept_on(self, bench: Bench) -> None:
+        await bench.claim("mail")
+        await bench.put("mail")
+        late = asyncio.create_task(bench.engine.wait(["news", "mail"], 2 * PATIENCE))
+        assert await bench.woken(late) == [late]
+
+    @needs("wake")
+    async def test_what_a_claim_leaves_behind_wakes_another_sleeper(self, bench: Bench) -> None:
+        one, two = await bench.sleeper("mail"), await bench.sleeper("mail")
+        await bench.put_all(NewMessage("mail", b"x"), NewMessage("mail", b"x"))
+        assert await bench.woken(one, two)
+        # When the one who woke takes less than there is
+        assert len(await bench.claim("mail", limit=1)) == 1
+        await asyncio.wait({one, two}, timeout=PATIENCE)
+        assert (one.done(), two.done()) == (True, True)
+
+    @needs("wake")
+    async def test_one_message_wakes_one_sleeper(self, bench: Bench) -> None:
+        sleepers = [await bench.sleeper("mail") for _ in range(3)]
+        stranger = await bench.sleeper("news")
+        await bench.put("mail")
+        assert len(await bench.woken(*sleepers, stranger)) == 1
+        assert not stranger.done()
+        # Then the next two wake the next two, however soon they come
+        await bench.put("mail")
+        await bench.put("mail")
+        await asyncio.wait(sleepers, timeout=PATIENCE)
+        assert all(each.done() for each in sleepers)
+        assert not stranger.done()
