@@ -99,7 +99,7 @@ class OutcomeUnknown(EngineError):
 
     def __init__(self, message: str, operation: str | None = None) -> None:
         super().__init__(message)
-        self.operation = operation
+        self.operation: str | None = operation
 
 
 class ConfirmTimeout(EngineError):
@@ -119,8 +119,8 @@ class PartlySent(EngineError):
 
     def __init__(self, message: str, sent: "Sequence[Sent]", error: BaseException) -> None:
         super().__init__(message)
-        self.sent = list(sent)
-        self.error = error
+        self.sent: list[Sent] = list(sent)
+        self.error: BaseException = error
 
 
 class LeaseLost(BideError):
@@ -132,4 +132,4 @@ class Exists(BideError):
 
     def __init__(self, message: str, sent: "Sent") -> None:
         super().__init__(message)
-        self.sent = sent
+        self.sent: Sent = sent

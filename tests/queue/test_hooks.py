@@ -49,7 +49,8 @@ async def test_each_verb_is_told_once_with_its_outcome(make_queue: Callable[...,
     }  # fmt: skip
     put = next(call for call in noted.calls if call.verb == "put")
     claim = next(call for call in noted.calls if call.verb == "claim")
-    assert (put.topics, put.count, put.engine, put.error) == (["t"], 1, "memory://", None)
+    assert (put.topics, put.engine, put.error) == (["t"], "memory://", None)
+    assert [each.key for each in put.asked] == ["k"]
     assert [each.attempt for each in claim.answer.messages] == [1]
     assert all(call.seconds >= 0 for call in noted.calls)
 
@@ -86,7 +87,7 @@ async def test_the_log_has_every_call_and_never_a_body(
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="bide"):
         await use_every_verb(make_queue())
-    assert "put t count=1" in caplog.text
+    assert "put t asked=1" in caplog.text
     assert "hunter2" not in caplog.text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadBody, LeaseLost, ManualClock
+from bide import AsyncQueue, BadBody, LeaseLost, ManualClock, Queue
 
 
 async def take(queue: Any, topic: str = "t", **options: Any) -> Any:
@@ -228,6 +228,18 @@ async def test_leaving_listen_gives_back_what_was_not_looked_at(make_queue: Call
     assert (stats.ready, stats.leased) == (9, 0)
     assert [each.attempt for each in await queue.receive("t", limit=10)] == [1] * 9
     await queue.close()
+
+
+async def test_closing_gives_back_what_a_listener_has_not_looked_at(make_queue: Callable[..., Any]) -> None:
+    queue = make_queue("memory://closed-while-listening")
+    await queue.send_many("t", range(10))
+    deliveries = queue.listen("t", limit=10)
+    await (await anext(deliveries)).ack()
+    await queue.close()
+    stats = Queue("memory://closed-while-listening").stats("t")
+    assert (stats.ready, stats.leased) == (9, 0)
+    await deliveries.aclose()
+    Queue("memory://closed-while-listening").purge("t", state="ready")
 
 
 async def test_listen_holds_no_more_than_its_limit(make_queue: Callable[..., Any]) -> None:

@@ -19,7 +19,7 @@ from bide.queue.gather import AsyncGather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import AsyncHome
 from bide.queue.hooks import Hook, Watch, hooks_for
-from bide.queue.intake.aio import AsyncIntake, listen
+from bide.queue.intake.aio import AsyncIntake, give_back, listen
 from bide.queue.observed.aio import AsyncObserved
 from bide.queue.outgoing import info, move, ref
 from bide.queue.setup import Setup
@@ -332,6 +332,8 @@ class AsyncVerbs:
             return
         engine = await self._engine()
         self._closed = True
+        for fresh in list(self._intake.fresh):
+            await give_back(fresh)
         for gather in (self._puts, self._settles, self._cancels, self._moves):
             await gather.close()
         self._heartbeat.close()

@@ -10,16 +10,20 @@ _log = logging.getLogger("bide.engine")
 
 
 class Call:
-    """One call of an engine's verb. `answer` is what the engine said: it may hold bodies, so do not log it whole."""
+    """One call of an engine's verb. `asked` and `answer` may hold bodies, so do not log them whole.
 
-    def __init__(self, verb: str, engine: str, topics: Sequence[str], count: int) -> None:
-        self.verb = verb
-        self.engine = engine  # as it may be shown
-        self.topics = topics
-        self.count = count  # of messages that were asked about
+    `asked` is what the verb was given: messages to put, deliveries to settle or extend, messages to cancel, move or
+    get. `answer` is what the engine said, one answer for each of them, or a Claim, a page, the counts.
+    """
+
+    def __init__(self, verb: str, engine: str, topics: Sequence[str], asked: Sequence[Any]) -> None:
+        self.verb: str = verb
+        self.engine: str = engine  # as it may be shown
+        self.topics: Sequence[str] = topics
+        self.asked: Sequence[Any] = asked
         self.answer: Any = None
         self.error: BaseException | None = None
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         self.notes: dict[str, Any] = {}  # for a hook to find again in `after` what it began in `before`
 
 
@@ -42,7 +46,7 @@ class LogCalls(Hook):
     def after(self, call: Call) -> None:
         outcome = "ok" if call.error is None else type(call.error).__name__
         topics = ",".join(call.topics) or "-"
-        _log.debug("%s %s count=%d %.2f ms %s", call.verb, topics, call.count, call.seconds * 1000, outcome)
+        _log.debug("%s %s asked=%d %.2f ms %s", call.verb, topics, len(call.asked), call.seconds * 1000, outcome)
 
 
 class Watch:
@@ -53,8 +57,8 @@ class Watch:
         self._engine = engine
 
     @contextmanager
-    def call(self, verb: str, topics: Sequence[str] = (), count: int = 0) -> Iterator[Call]:
-        call = Call(verb, self._engine, topics, count)
+    def call(self, verb: str, topics: Sequence[str] = (), asked: Sequence[Any] = ()) -> Iterator[Call]:
+        call = Call(verb, self._engine, topics, asked)
         self._tell("before", call)
         begin = time.perf_counter()
         try:

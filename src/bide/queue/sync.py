@@ -19,7 +19,7 @@ from bide.queue.gather import Gather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import Home
 from bide.queue.hooks import Hook, Watch, hooks_for
-from bide.queue.intake.sync import Intake, listen
+from bide.queue.intake.sync import Intake, give_back, listen
 from bide.queue.observed.sync import Observed
 from bide.queue.outgoing import info, move, ref
 from bide.queue.setup import Setup
@@ -330,6 +330,8 @@ class Verbs:
             return
         engine = self._engine()
         self._closed = True
+        for fresh in list(self._intake.fresh):
+            give_back(fresh)
         for gather in (self._puts, self._settles, self._cancels, self._moves):
             gather.close()
         self._heartbeat.close()

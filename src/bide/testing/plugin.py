@@ -1,10 +1,10 @@
 """The pytest plugin: queues in memory, by a clock that stands still until the test moves it.
 
-    def test_an_unpaid_order_is_cancelled(bide_queue):
-        bide_queue.send("order.cancel", {"order": 42}, delay="15m")
-        bide_queue.testing.advance("15m")
-        [delivery] = bide_queue.receive("order.cancel")
-        assert delivery.body == {"order": 42}
+def test_an_unpaid_order_is_cancelled(bide_queue):
+    bide_queue.send("order.cancel", {"order": 42}, delay="15m")
+    bide_queue.testing.advance("15m")
+    [delivery] = bide_queue.receive("order.cancel")
+    assert delivery.body == {"order": 42}
 """
 
 from collections.abc import Iterator

@@ -29,8 +29,8 @@ class AsyncDelivery:
     __slots__ = ("__weakref__", "_claimed", "_engine", "_now", "_on_end", "_settles", "body", "ended")
 
     def __init__(self, claimed: Claimed, body: Any, now: int, engine: AsyncEngine, settles: AsyncGather[End, Ended]) -> None:
-        self.body = body
-        self.ended = False  # by one of the verbs, or because its lease was seen to be lost
+        self.body: Any = body
+        self.ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
         self._claimed = claimed
         self._now = now
         self._engine = engine

@@ -1,6 +1,7 @@
 # unasync: sync.py
 """How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -8,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, End, Ended, Hold
-from bide.errors import BadMessage
+from bide.errors import BadMessage, LeaseLost
 from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.gather import AsyncGather
 from bide.queue.heartbeat import Heartbeat
@@ -29,6 +30,7 @@ class AsyncIntake:
         self._heartbeat = heartbeat
         self._turn = 0
         self._tended = 0.0
+        self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
 
     async def take(self, topics: Sequence[str], limit: int, lease_ms: int, wait: float) -> list[AsyncDelivery]:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
@@ -99,6 +101,7 @@ async def listen(
     """
     intake = await opened()
     fresh: deque[AsyncDelivery] = deque()
+    intake.fresh.append(fresh)
     held: set[Hold] = set()
     freed = AsyncSignal()
     full = 0
@@ -121,10 +124,16 @@ async def listen(
                 else:
                     fresh.popleft()
     finally:
-        while fresh:
-            delivery = fresh.popleft()
-            if delivery.hold in held:
-                await delivery.release()
+        await give_back(fresh)
+        intake.fresh.remove(fresh)
+
+
+async def give_back(fresh: deque[AsyncDelivery]) -> None:
+    """Release what nobody has looked at."""
+    while fresh:
+        delivery = fresh.popleft()
+        with contextlib.suppress(LeaseLost):
+            await delivery.release()
 
 
 def _until_due(claim: Claim) -> float:

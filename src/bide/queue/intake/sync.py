@@ -1,6 +1,7 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
 """How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -8,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.errors import BadMessage
+from bide.errors import BadMessage, LeaseLost
 from bide.queue.deliveries.sync import Delivery
 from bide.queue.gather import Gather
 from bide.queue.heartbeat import Heartbeat
@@ -29,6 +30,7 @@ class Intake:
         self._heartbeat = heartbeat
         self._turn = 0
         self._tended = 0.0
+        self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
 
     def take(self, topics: Sequence[str], limit: int, lease_ms: int, wait: float) -> list[Delivery]:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
@@ -97,6 +99,7 @@ def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, leas
     """
     intake = opened()
     fresh: deque[Delivery] = deque()
+    intake.fresh.append(fresh)
     held: set[Hold] = set()
     freed = Signal()
     full = 0
@@ -119,10 +122,16 @@ def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, leas
                 else:
                     fresh.popleft()
     finally:
-        while fresh:
-            delivery = fresh.popleft()
-            if delivery.hold in held:
-                delivery.release()
+        give_back(fresh)
+        intake.fresh.remove(fresh)
+
+
+def give_back(fresh: deque[Delivery]) -> None:
+    """Release what nobody has looked at."""
+    while fresh:
+        delivery = fresh.popleft()
+        with contextlib.suppress(LeaseLost):
+            delivery.release()
 
 
 def _until_due(claim: Claim) -> float:

@@ -38,73 +38,73 @@ class Observed(Engine):
             self._engine.close()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        with self._watch.call("put", sorted({each.topic for each in messages}), len(messages)) as call:
+        with self._watch.call("put", sorted({each.topic for each in messages}), messages) as call:
             call.answer = answer = self._engine.put(messages, connection=connection, now=now)
         return answer
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        with self._watch.call("claim", topics, limit) as call:
+        with self._watch.call("claim", topics) as call:
             call.answer = answer = self._engine.claim(topics, limit, lease, request=request, now=now)
         return answer
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        with self._watch.call("settle", sorted({each.topic for each in ends}), len(ends)) as call:
+        with self._watch.call("settle", sorted({each.topic for each in ends}), ends) as call:
             call.answer = answer = self._engine.settle(ends, connection=connection, now=now)
         return answer
 
     def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        with self._watch.call("extend", sorted({each.topic for each in holds}), len(holds)) as call:
+        with self._watch.call("extend", sorted({each.topic for each in holds}), holds) as call:
             call.answer = answer = self._engine.extend(holds, lease, now=now)
         return answer
 
     def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
-        with self._watch.call("cancel", (), len(refs)) as call:
+        with self._watch.call("cancel", (), refs) as call:
             call.answer = answer = self._engine.cancel(refs, now=now)
         return answer
 
     def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
-        with self._watch.call("reschedule", (), len(moves)) as call:
+        with self._watch.call("reschedule", (), moves) as call:
             call.answer = answer = self._engine.reschedule(moves, now=now)
         return answer
 
     def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
-        with self._watch.call("tend", (), budget) as call:
+        with self._watch.call("tend") as call:
             call.answer = answer = self._engine.tend(budget, now=now)
         return answer
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
-        with self._watch.call("wait", topics, 0):
+        with self._watch.call("wait", topics):
             self._engine.wait(topics, timeout)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        with self._watch.call("get", (), len(refs)) as call:
+        with self._watch.call("get", (), refs) as call:
             call.answer = answer = self._engine.get(refs, now=now)
         return answer
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
-        with self._watch.call("scan", [topic], limit) as call:
+        with self._watch.call("scan", [topic]) as call:
             call.answer = answer = self._engine.scan(topic, state, limit, after, now=now)
         return answer
 
     def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        with self._watch.call("stats", () if topic is None else [topic], 0) as call:
+        with self._watch.call("stats", () if topic is None else [topic]) as call:
             call.answer = answer = self._engine.stats(topic, window=window, now=now)
         return answer
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        with self._watch.call("requeue", [topic], limit) as call:
+        with self._watch.call("requeue", [topic]) as call:
             call.answer = answer = self._engine.requeue(topic, ids, delay=delay, limit=limit, now=now)
         return answer
 
     def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        with self._watch.call("purge", [topic], limit) as call:
+        with self._watch.call("purge", [topic]) as call:
             call.answer = answer = self._engine.purge(topic, state, limit=limit, now=now)
         return answer
 
     def pause(self, topic: str, paused: bool) -> None:
-        with self._watch.call("pause", [topic], 0):
+        with self._watch.call("pause", [topic]):
             self._engine.pause(topic, paused)

@@ -1,0 +1,148 @@
+"""The docs are true: their code runs, their links lead somewhere, and what is generated is fresh."""
+
+import asyncio
+import inspect
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^(?P<skip><!-- not run -->\n+)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+ONE_OF_THE_CONTRACT = "test_a_message_is_never_handed_out_early"
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    code: str
+    run: bool
+
+
+def blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found in BLOCK.finditer(text):
+            line = text.count("\n", 0, found.start("code")) + 1
+            yield Block(page, line, found["code"], not found["skip"])
+
+
+def named(block: Block) -> str:
+    return f"{block.page.relative_to(ROOT)}:{block.line}"
+
+
+BLOCKS = list(blocks())
+TESTS = [block for block in BLOCKS if block.run and re.search(r"^(async )?(def test_|class Test)", block.code, re.MULTILINE)]
+SCRIPTS = [block for block in BLOCKS if block.run and block not in TESTS]
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """A page may show how to turn logs up."""
+    loggers = [logging.getLogger(name) for name in ("", "bide", "bide.engine")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("logging_as_it_was")
+@pytest.mark.parametrize("block", SCRIPTS, ids=named)
+def test_a_script_in_the_docs_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BIDE_URL", raising=False)
+    shifted = "\n" * (block.line - 1) + block.code  # so that a traceback names the line of the page
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(shifted, str(block.page), "exec"), namespace)
+    main = namespace.get("main")
+    if inspect.iscoroutinefunction(main) and "asyncio.run(" not in block.code:
+        asyncio.run(main())
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("block", TESTS, ids=named)
+def test_a_test_in_the_docs_passes(block: Block, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(block.code)
+    options = ["-o", "asyncio_mode=auto", "-p", "no:cacheprovider"]
+    if "EngineContract" in block.code:
+        result = pytester.runpytest_subprocess(*options, "-k", ONE_OF_THE_CONTRACT)
+        assert result.parseoutcomes()["passed"] == 2
+    else:
+        result = pytester.runpytest_subprocess(*options)
+        result.assert_outcomes(passed=len(re.findall(r"^(?:async )?def test_", block.code, re.MULTILINE)))
+
+
+def test_most_of_the_code_in_the_docs_is_run() -> None:
+    assert [block for block in BLOCKS if block.page.name == "README.md" and not block.run] == []
+    assert len([block for block in BLOCKS if block.run]) >= 20
+    assert len([block for block in BLOCKS if not block.run]) <= 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        goal = page.parent / path if path else page
+        assert goal.exists(), f"{page.name} links to {target}, which is not there"
+        assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}, which has no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def tool(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(ROOT / "tools" / "docs.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_what_is_generated_is_fresh() -> None:
+    ended = tool("--check")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.fixture
+def copied_tool(tmp_path: Path) -> Path:
+    """The tool in a place of its own, with a page whose generated part is empty."""
+    (tmp_path / "tools").mkdir()
+    copy = tmp_path / "tools" / "docs.py"
+    copy.write_bytes((ROOT / "tools" / "docs.py").read_bytes())
+    (tmp_path / "README.md").write_text("before\n<!-- generated: engines -->\n<!-- end -->\nafter\n", encoding="utf-8")
+    return copy
+
+
+def test_a_stale_part_is_named_then_written_then_fresh(copied_tool: Path) -> None:
+    def ran(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([sys.executable, str(copied_tool), *arguments], capture_output=True, text=True, check=False)
+
+    page = copied_tool.parents[1] / "README.md"
+    stale = ran("--check")
+    assert (stale.returncode, stale.stderr) == (1, "Stale: README.md. Run python tools/docs.py and commit what it writes.\n")
+    assert "memory" not in page.read_text(encoding="utf-8")
+
+    assert ran().returncode == 0
+    assert ran("--check").returncode == 0
+    text = page.read_text(encoding="utf-8")
+    assert "| `memory://` |" in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+
+
+def test_a_part_that_nobody_makes_is_refused(copied_tool: Path) -> None:
+    (copied_tool.parents[1] / "README.md").write_text("<!-- generated: nonsense -->\n<!-- end -->\n", encoding="utf-8")
+    ended = subprocess.run([sys.executable, str(copied_tool)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "no part called 'nonsense'" in ended.stderr

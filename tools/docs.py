@@ -1,0 +1,143 @@
+"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors.
+
+They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
+stale is named, and the exit code is 1.
+"""
+
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bide.engines
+from bide.core import lifecycle
+from bide.engines.base import Capabilities
+from bide.errors import BideError
+
+ROOT = Path(__file__).resolve().parents[1]
+PART = re.compile(r"(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+WORDS = {
+    "accepted": "accepted means",
+    "cancel": "cancel and reschedule",
+    "lookup": "get",
+    "keys": "keys and `if_exists`",
+    "idempotent": "`operation` acts once",
+    "fencing": "old tokens are refused",
+    "extend": "leases can be extended",
+    "attempts": "attempts are counted and limited",
+    "inspect": "messages, stats, requeue, purge",
+    "pause": "pause and resume",
+    "priority": "priority",
+    "ordered": "exact order of due times",
+    "transactional": "joins your transaction",
+    "wake": "a send wakes a sleeping receiver",
+    "persistent": "outlives the process",
+    "tick": "due times are rounded up to",
+    "max_delay": "longest delay",
+    "max_body": "largest body that the engine takes",
+    "colours": "colours",
+}
+"""What each capability is called in the docs, in the order of the table."""
+
+
+def engines() -> dict[str, Capabilities]:
+    """The engines of this release, by the name of their package."""
+    packages = [each.name for each in pkgutil.iter_modules(bide.engines.__path__) if each.ispkg]
+    modules = {name: importlib.import_module(f"bide.engines.{name}") for name in packages}
+    return {name: module.CAPABILITIES for name, module in modules.items() if hasattr(module, "CAPABILITIES")}
+
+
+def engine_table() -> str:
+    """An engine a line: what to choose by."""
+    rows = [["engine", WORDS["accepted"], WORDS["persistent"], WORDS["transactional"], "can't do"]]
+    for name, can in engines().items():
+        lacking = [WORDS[word] for word in WORDS if getattr(can, word) is False and word not in ("persistent", "transactional")]
+        choices = [_shown("persistent", can), _shown("transactional", can)]
+        rows.append([f"`{name}://`", can.accepted, *choices, ", ".join(lacking) or "–"])
+    return _table(rows)
+
+
+def capability_table() -> str:
+    """A capability a line: all there is to know."""
+    all_engines = engines()
+    rows = [["capability", *(f"`{name}://`" for name in all_engines)]]
+    rows += [[WORDS[word], *(_shown(word, can) for can in all_engines.values())] for word in Capabilities.__struct_fields__]
+    return _table(rows)
+
+
+def life() -> str:
+    return f"```mermaid\n{lifecycle.diagram()}\n```\n"
+
+
+def error_tree() -> str:
+    return "\n".join(["```text", *_branch(BideError, "", ""), "```", ""])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "engines": engine_table,
+    "capabilities": capability_table,
+    "life": life,
+    "errors": error_tree,
+}
+
+
+def _shown(word: str, can: Capabilities) -> str:
+    value = getattr(can, word)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if word == "tick":
+        return f"{value} ms"
+    if word == "max_delay":
+        return f"{value // 86_400_000:,} days"
+    if word == "max_body":
+        return f"{value // 2**20:,} MiB"
+    return ", ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+
+
+def _table(rows: list[list[str]]) -> str:
+    rows = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _branch(error: type[BaseException], first: str, rest: str) -> Iterator[str]:
+    """An error and all that derive from it, in the order of their definition."""
+    meaning = (error.__doc__ or "").strip().splitlines()[0]
+    yield f"{first}{error.__name__}".ljust(25) + meaning
+    children = [child for child in error.__subclasses__() if child.__module__ == BideError.__module__]
+    for child in children:
+        last = child is children[-1]
+        yield from _branch(child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+
+
+def written(text: str) -> str:
+    """A document with its generated parts as they should be."""
+
+    def part(found: re.Match[str]) -> str:
+        begin, name, end = found.groups()
+        if name not in PARTS:
+            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}")
+        return f"{begin}{PARTS[name]()}{end}"
+
+    return PART.sub(part, text)
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    stale = []
+    for path in sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]):
+        text = path.read_text(encoding="utf-8")
+        if (fresh := written(text)) != text:
+            stale.append(str(path.relative_to(root)))
+            if "--check" not in arguments:
+                path.write_text(fresh, encoding="utf-8")
+    if stale and "--check" in arguments:
+        print(f"Stale: {', '.join(stale)}. Run python tools/docs.py and commit what it writes.", file=sys.stderr)
+        return 1
+    print(f"docs: {'wrote ' + ', '.join(stale) if stale else 'every generated part is up to date'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
