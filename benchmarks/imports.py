@@ -8,12 +8,17 @@ from benchmarks.measure import RUNS, Figure, figure
 
 
 def run() -> list[Figure]:
-    bare, more = [], []
+    bare, package, queue = [], [], []
     for _ in range(4 * RUNS):
         empty = _milliseconds("pass")
         bare.append(empty)
-        more.append(_milliseconds("import bide") - empty)
-    return [figure("a bare interpreter", "ms", bare), figure("import bide, over that", "ms", more, "<= 80")]
+        package.append(_milliseconds("import bide") - empty)
+        queue.append(_milliseconds("from bide import AsyncQueue") - empty)
+    return [
+        figure("a bare interpreter", "ms", bare),
+        figure("import bide, over that", "ms", package, "<= 80"),
+        figure("from bide import AsyncQueue, over that", "ms", queue),
+    ]
 
 
 def _milliseconds(code: str) -> float:

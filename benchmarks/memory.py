@@ -2,8 +2,8 @@
 
 import asyncio
 
-from bide import AsyncQueue, Queue
 from benchmarks.measure import Figure, clock, rates
+from bide import AsyncQueue, Queue
 
 BODY = {"order": 42, "customer": "c-1234567", "note": "x" * 50}
 SENDERS, EACH = 1_000, 100

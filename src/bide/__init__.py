@@ -1,6 +1,8 @@
 """bide: delayed messages for Python. Hand it a message and a time; it delivers on time, at least once, until you cancel it."""
 
+import importlib
 import logging
+from typing import TYPE_CHECKING, Any
 
 from bide.clock import Clock, ManualClock
 from bide.core.backoff import exponential, steps
@@ -30,7 +32,6 @@ from bide.errors import (
     Unsupported,
     WrongLoop,
 )
-from bide.queue import AsyncDelivery, AsyncQueue, Call, Delivery, Handled, Hook, Queue
 from bide.types import (
     CancelResult,
     Duration,
@@ -46,9 +47,20 @@ from bide.types import (
     Stats,
 )
 
+if TYPE_CHECKING:
+    from bide.queue import AsyncDelivery, AsyncQueue, Call, Delivery, Handled, Hook, Queue
+
 __version__ = "0.1.0"
 
 logging.getLogger("bide").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    """Queues are loaded when one is first named: they bring asyncio, which alone takes half of the time to import."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, getattr(importlib.import_module("bide.queue"), name))
+
 
 __all__ = [
     "AsyncDelivery",

@@ -42,9 +42,18 @@ def test_the_colours_have_the_same_methods() -> None:
 
 
 def test_import_loads_no_driver() -> None:
-    loaded = in_a_fresh_python("import bide, sys; print(*sys.modules)").split()
+    loaded = in_a_fresh_python("import bide, sys; bide.Queue, bide.AsyncQueue; print(*sys.modules)").split()
     assert "msgspec" in loaded
     assert DRIVERS.isdisjoint(loaded)
+
+
+def test_import_alone_loads_no_event_loop() -> None:
+    assert "asyncio" not in in_a_fresh_python("import bide, sys; print(*sys.modules)").split()
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing_of_this_name"):
+        getattr(bide, "nothing_of_this_name")  # noqa: B009
 
 
 def test_the_error_tree_is_drawn_as_it_is() -> None:
