@@ -94,7 +94,7 @@ def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -
             found.dead_dropped = 0
             doomed = list(itertools.islice(found.dead.values(), limit + 1))
         else:
-            pending = (message for _, _, message in found.entries() if (message.due <= at) == (state == "ready"))
+            pending = (message for _, _, message in found.entries() if message.state(at) == state and not message.expired(at))
             doomed = list(itertools.islice(pending, limit + 1))
         for message in doomed[:limit]:
             store.end_pending(message) if message.stage == PENDING else store.end(message)

@@ -45,7 +45,7 @@ def _choose(store: Store, topics: list[Topic], limit: int, now: int) -> list[Mes
 def _take(store: Store, topic: Topic, now: int) -> Message | None:
     """The next message, counted as leased at once: a topic that holds one is not dropped when another expires."""
     while (message := topic.take(now)) is not None:
-        if message.expires is None or message.expires > now:
+        if not message.expired(now):
             topic.leased[message.id] = message
             return message
         store.end(message)
@@ -127,13 +127,13 @@ def come_back(store: Store, message: Message, due: int, now: int) -> bool:
 def extend(store: Store, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
     with store:
         until = store.now(now) + lease
-        answers, units = [], dict[str, tuple[Unit, list[str]]]()
+        answers, units = [], dict[str, tuple[Unit, dict[str, None]]]()  # a hold may be named twice
         for hold in holds:
             message = _held(store, hold)
             answers.append(message is not None)
             if message is not None and message.unit is not None:
                 message.lease_until = until
-                units.setdefault(hold.token, (message.unit, []))[1].append(message.id)
+                units.setdefault(hold.token, (message.unit, {}))[1][message.id] = None
         for unit, ids in units.values():
-            heapq.heappush(store.deadlines, (until, store.new_entry(), unit, ids))
+            heapq.heappush(store.deadlines, (until, store.new_entry(), unit, list(ids)))
         return answers

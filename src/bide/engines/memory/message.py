@@ -41,6 +41,9 @@ class Message(msgspec.Struct, gc=False):
             self.id, content.topic, content.body, content.headers, self.key, self.due, self.attempt, content.max_attempts, token
         )
 
+    def expired(self, now: int) -> bool:
+        return self.expires is not None and self.expires <= now
+
     def state(self, now: int) -> State:
         if self.stage == LEASED:
             return "leased"

@@ -105,7 +105,7 @@ class Store:
         else:
             topic = self.topics.get(ref.topic or "")
             message = topic.keys.get(ref.key or "") if topic is not None else None
-        if message is not None and message.stage == PENDING and message.expires is not None and message.expires <= now:
+        if message is not None and message.stage == PENDING and message.expired(now):
             self.end_pending(message)
             return None
         return message
