@@ -1,119 +1,30 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
-"""The verbs of a queue, as users call them: arguments are checked, engines are asked, answers are unwrapped."""
+"""The verbs for messages, as users call them: arguments are checked, engines are asked, answers are unwrapped."""
 
-import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Self
+from collections.abc import Generator, Iterable, Mapping
+from datetime import datetime
 
-from bide.clock import Clock, moment
 from bide.core import options
-from bide.core.codec import JSON, MAX_BODY, Codec
-from bide.core.when import duration_ms, instant_ms, lease_ms
-from bide.engines.base import MAX_BATCH, Capabilities, End, Ended, Move, NewMessage, Ref, Window
-from bide.engines.sync import Engine
-from bide.errors import BadMessage, BadTime, EngineError, Exists, PartlySent, Unavailable
+from bide.core.when import duration_ms, lease_ms
+from bide.engines.base import MAX_BATCH
+from bide.errors import BadMessage, EngineError, Exists, PartlySent
 from bide.queue.deliveries.sync import Delivery
-from bide.queue.gather import Gather
-from bide.queue.heartbeat import Heartbeat
-from bide.queue.home import Home
-from bide.queue.hooks import Hook, Watch, hooks_for
-from bide.queue.intake.sync import Intake, give_back, listen
-from bide.queue.observed.sync import Observed
-from bide.queue.outgoing import info, move, ref
-from bide.queue.setup import Setup
+from bide.queue.intake.sync import listen
+from bide.queue.outgoing import move, ref
+from bide.queue.topics.sync import Topics
 from bide.types import (
     CancelResult,
     Duration,
     IfExists,
-    Info,
     Outgoing,
-    Page,
     Priority,
     RescheduleResult,
     Sent,
-    Span,
-    State,
-    Stats,
 )
 
 
-class Verbs:
-    """What Queue can do."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        namespace: str = "bide",
-        client: object | None = None,
-        clock: Clock | None = None,
-        dead_for: Duration = "30d",
-        dead_max: int = 100_000,
-        codec: Codec = JSON,
-        max_body: int = MAX_BODY,
-        hooks: Sequence[Hook] = (),
-    ) -> None:
-        self._begin(
-            Setup(
-                url,
-                namespace=namespace,
-                client=client,
-                clock=clock,
-                dead_for=dead_for,
-                dead_max=dead_max,
-                codec=codec,
-                max_body=max_body,
-                hooks=hooks,
-            )
-        )
-
-    def _begin(self, setup: Setup) -> None:
-        self._setup = setup
-        self._home = Home()
-        self._lock = threading.Lock()
-        self._ready: Engine | None = None
-        self._closed = False
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the engine behind this queue can do."""
-        return self._setup.source.capabilities
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._setup.source.shown}>"
-
-    def _engine(self) -> Engine:
-        """The engine, opened on first use, and again in a forked child."""
-        if self._home.moved():
-            self._lock = threading.Lock()
-            self._ready = None
-        ready = self._ready
-        if ready is not None:
-            return ready
-        with self._lock:
-            if self._closed:
-                raise Unavailable("The queue is closed: make a new one.")
-            if self._ready is None:
-                self._ready = self._open()
-            return self._ready
-
-    def _open(self) -> Engine:
-        engine: Engine = self._setup.source.sync()
-        hooks = hooks_for(self._setup.hooks)
-        if hooks:
-            engine = Observed(engine, Watch(hooks, self._setup.source.shown))
-        engine.open()
-        self._puts: Gather[NewMessage, Sent] = Gather(engine.put)
-        self._settles: Gather[End, Ended] = Gather(engine.settle)
-        self._cancels: Gather[Ref, CancelResult] = Gather(engine.cancel)
-        self._moves: Gather[Move, RescheduleResult] = Gather(engine.reschedule)
-        self._heartbeat = Heartbeat(self._setup.source)
-        self._intake = Intake(engine, self._setup.envelope, self._settles, self._heartbeat)
-        return engine
-
-    # sending
+class Verbs(Topics):
+    """All that Queue can do."""
 
     def send(
         self,
@@ -221,10 +132,6 @@ class Verbs:
         names = options.topics(topics)
         return listen(self._taking, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
 
-    def _taking(self) -> Intake:
-        self._engine()
-        return self._intake
-
     def ack_many(self, deliveries: Iterable[Delivery]) -> list[bool]:
         """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there."""
         each = list(deliveries)
@@ -237,109 +144,3 @@ class Verbs:
                 delivery.mark_ended()
             acked += [answer != "lost" for answer in answers]
         return acked
-
-    # looking and looking after
-
-    def get(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Info | None:
-        """What is stored about a message; None when it has ended."""
-        which = ref(message, topic, key)
-        [stored] = self._engine().get([which])
-        return None if stored is None else info(stored, self._setup.envelope)
-
-    def topics(self) -> list[str]:
-        """The topics that hold a message, are paused, or have dropped dead letters."""
-        return sorted((self._engine().stats()).topics)
-
-    def messages(self, topic: str, *, state: State | None = None, limit: int = 100, after: str | None = None) -> Page:
-        """A page of a topic: pending ones by due time, then leased, then dead. Go on with the page's own `after`."""
-        name, which = options.topic(topic), None if state is None else options.state(state)
-        most = options.count(limit, "limit", MAX_BATCH)
-        mark = None if after is None else options.text(after, "after", 256)
-        scanned = self._engine().scan(name, which, most, mark)
-        return Page([info(stored, self._setup.envelope) for stored in scanned.messages], scanned.after)
-
-    def stats(self, topic: str | None = None) -> Stats:
-        """Counts by state, how late the oldest is, and when the next is due: of a topic, or of all and each."""
-        name = None if topic is None else options.topic(topic)
-        return self._engine().stats(name)
-
-    def timeline(
-        self,
-        topic: str | None = None,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        buckets: int = 60,
-    ) -> list[Span]:
-        """How many messages fall due when; from now for an hour unless you say otherwise."""
-        name = None if topic is None else options.topic(topic)
-        begin = self._setup.now_ms() if start is None else instant_ms(start, "start")
-        until = begin + 3_600_000 if end is None else instant_ms(end, "end")
-        parts = options.count(buckets, "buckets", 10_000)
-        if until - begin < parts:
-            raise BadTime("end is not after start, or so close that a bucket would be under a millisecond.")
-        stats = self._engine().stats(name, window=Window(begin, until, parts))
-        step = timedelta(milliseconds=until - begin) / parts
-        first = moment(begin)
-        return [Span(first + place * step, first + (place + 1) * step, count) for place, count in enumerate(stats.timeline)]
-
-    def requeue(self, topic: str, ids: Iterable[str] | None = None, *, delay: Duration = 0) -> int:
-        """Give dead letters a new life with all their attempts: those named, or all that are dead now. How many."""
-        name, wait = options.topic(topic), duration_ms(delay)
-        engine = self._engine()
-        if ids is not None:
-            named = [options.text(each, "id", 128) for each in ids]
-            parts = [named[first : first + MAX_BATCH] for first in range(0, len(named), MAX_BATCH)]
-            return sum([engine.requeue(name, part, delay=wait).count for part in parts])
-        done, total = 0, engine.stats(name).dead
-        while done < total:
-            page = engine.requeue(name, delay=wait, limit=min(MAX_BATCH, total - done))
-            done += page.count
-            if not page.more:
-                break
-        return done
-
-    def purge(self, topic: str, *, state: State) -> int:
-        """Drop the messages of a topic that are in this state now; leased ones can't be. How many."""
-        name, which = options.topic(topic), options.state(state)
-        engine = self._engine()
-        stats = engine.stats(name)
-        done, total = 0, getattr(stats, which)
-        while True:
-            page = engine.purge(name, which, limit=max(1, min(MAX_BATCH, total - done)))
-            done += page.count
-            if not page.more or done >= total:
-                return done
-
-    def pause(self, topic: str) -> None:
-        """Hand out none of a topic's messages until it is resumed; what is being worked on goes on."""
-        name = options.topic(topic)
-        self._engine().pause(name, True)
-
-    def resume(self, topic: str) -> None:
-        """Hand out a topic's messages again."""
-        name = options.topic(topic)
-        self._engine().pause(name, False)
-
-    # ending
-
-    def close(self) -> None:
-        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
-        if self._closed or self._ready is None:
-            self._closed = True
-            return
-        engine = self._engine()
-        self._closed = True
-        for fresh in list(self._intake.fresh):
-            give_back(fresh)
-        for gather in (self._puts, self._settles, self._cancels, self._moves):
-            gather.close()
-        self._heartbeat.close()
-        engine.close()
-
-    def __enter__(self) -> Self:
-        self._engine()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

@@ -1,0 +1,128 @@
+# unasync: sync.py
+"""A queue from its making to its end."""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from bide.clock import Clock
+from bide.core.codec import JSON, MAX_BODY, Codec
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Capabilities, End, Ended, Move, NewMessage, Ref
+from bide.errors import Unavailable
+from bide.queue.gather import AsyncGather
+from bide.queue.heartbeat import Heartbeat
+from bide.queue.home import AsyncHome
+from bide.queue.hooks import Hook, Watch, hooks_for
+from bide.queue.intake.aio import AsyncIntake, give_back
+from bide.queue.observed.aio import AsyncObserved
+from bide.queue.setup import Setup
+from bide.types import (
+    CancelResult,
+    Duration,
+    RescheduleResult,
+    Sent,
+)
+
+
+class AsyncOpened:
+    """Opens its engine on first use, and lets go of it once."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "bide",
+        client: object | None = None,
+        clock: Clock | None = None,
+        dead_for: Duration = "30d",
+        dead_max: int = 100_000,
+        codec: Codec = JSON,
+        max_body: int = MAX_BODY,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        self._begin(
+            Setup(
+                url,
+                namespace=namespace,
+                client=client,
+                clock=clock,
+                dead_for=dead_for,
+                dead_max=dead_max,
+                codec=codec,
+                max_body=max_body,
+                hooks=hooks,
+            )
+        )
+
+    def _begin(self, setup: Setup) -> None:
+        self._setup = setup
+        self._home = AsyncHome()
+        self._lock = asyncio.Lock()
+        self._ready: AsyncEngine | None = None
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine behind this queue can do."""
+        return self._setup.source.capabilities
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._setup.source.shown}>"
+
+    async def _engine(self) -> AsyncEngine:
+        """The engine, opened on first use, and again in a forked child."""
+        if self._home.moved():
+            self._lock = asyncio.Lock()
+            self._ready = None
+        ready = self._ready
+        if ready is not None:
+            return ready
+        async with self._lock:
+            if self._closed:
+                raise Unavailable("The queue is closed: make a new one.")
+            if self._ready is None:
+                self._ready = await self._open()
+            return self._ready
+
+    async def _open(self) -> AsyncEngine:
+        engine: AsyncEngine = self._setup.source.aio()
+        hooks = hooks_for(self._setup.hooks)
+        if hooks:
+            engine = AsyncObserved(engine, Watch(hooks, self._setup.source.shown))
+        await engine.open()
+        self._puts: AsyncGather[NewMessage, Sent] = AsyncGather(engine.put)
+        self._settles: AsyncGather[End, Ended] = AsyncGather(engine.settle)
+        self._cancels: AsyncGather[Ref, CancelResult] = AsyncGather(engine.cancel)
+        self._moves: AsyncGather[Move, RescheduleResult] = AsyncGather(engine.reschedule)
+        self._heartbeat = Heartbeat(self._setup.source)
+        self._intake = AsyncIntake(engine, self._setup.envelope, self._settles, self._heartbeat)
+        return engine
+
+    async def _taking(self) -> AsyncIntake:
+        await self._engine()
+        return self._intake
+
+    async def close(self) -> None:
+        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        if self._closed or self._ready is None:
+            self._closed = True
+            return
+        engine = await self._engine()
+        self._closed = True
+        for fresh in list(self._intake.fresh):
+            await give_back(fresh)
+        for gather in (self._puts, self._settles, self._cancels, self._moves):
+            await gather.close()
+        self._heartbeat.close()
+        await engine.close()
+
+    async def __aenter__(self) -> Self:
+        await self._engine()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,126 @@
+# Generated from aio.py by tools/unasync.py; change that file instead.
+"""A queue from its making to its end."""
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from bide.clock import Clock
+from bide.core.codec import JSON, MAX_BODY, Codec
+from bide.engines.base import Capabilities, End, Ended, Move, NewMessage, Ref
+from bide.engines.sync import Engine
+from bide.errors import Unavailable
+from bide.queue.gather import Gather
+from bide.queue.heartbeat import Heartbeat
+from bide.queue.home import Home
+from bide.queue.hooks import Hook, Watch, hooks_for
+from bide.queue.intake.sync import Intake, give_back
+from bide.queue.observed.sync import Observed
+from bide.queue.setup import Setup
+from bide.types import (
+    CancelResult,
+    Duration,
+    RescheduleResult,
+    Sent,
+)
+
+
+class Opened:
+    """Opens its engine on first use, and lets go of it once."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "bide",
+        client: object | None = None,
+        clock: Clock | None = None,
+        dead_for: Duration = "30d",
+        dead_max: int = 100_000,
+        codec: Codec = JSON,
+        max_body: int = MAX_BODY,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        self._begin(
+            Setup(
+                url,
+                namespace=namespace,
+                client=client,
+                clock=clock,
+                dead_for=dead_for,
+                dead_max=dead_max,
+                codec=codec,
+                max_body=max_body,
+                hooks=hooks,
+            )
+        )
+
+    def _begin(self, setup: Setup) -> None:
+        self._setup = setup
+        self._home = Home()
+        self._lock = threading.Lock()
+        self._ready: Engine | None = None
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine behind this queue can do."""
+        return self._setup.source.capabilities
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._setup.source.shown}>"
+
+    def _engine(self) -> Engine:
+        """The engine, opened on first use, and again in a forked child."""
+        if self._home.moved():
+            self._lock = threading.Lock()
+            self._ready = None
+        ready = self._ready
+        if ready is not None:
+            return ready
+        with self._lock:
+            if self._closed:
+                raise Unavailable("The queue is closed: make a new one.")
+            if self._ready is None:
+                self._ready = self._open()
+            return self._ready
+
+    def _open(self) -> Engine:
+        engine: Engine = self._setup.source.sync()
+        hooks = hooks_for(self._setup.hooks)
+        if hooks:
+            engine = Observed(engine, Watch(hooks, self._setup.source.shown))
+        engine.open()
+        self._puts: Gather[NewMessage, Sent] = Gather(engine.put)
+        self._settles: Gather[End, Ended] = Gather(engine.settle)
+        self._cancels: Gather[Ref, CancelResult] = Gather(engine.cancel)
+        self._moves: Gather[Move, RescheduleResult] = Gather(engine.reschedule)
+        self._heartbeat = Heartbeat(self._setup.source)
+        self._intake = Intake(engine, self._setup.envelope, self._settles, self._heartbeat)
+        return engine
+
+    def _taking(self) -> Intake:
+        self._engine()
+        return self._intake
+
+    def close(self) -> None:
+        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        if self._closed or self._ready is None:
+            self._closed = True
+            return
+        engine = self._engine()
+        self._closed = True
+        for fresh in list(self._intake.fresh):
+            give_back(fresh)
+        for gather in (self._puts, self._settles, self._cancels, self._moves):
+            gather.close()
+        self._heartbeat.close()
+        engine.close()
+
+    def __enter__(self) -> Self:
+        self._engine()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The verbs for whole topics, and for looking at what is stored."""
