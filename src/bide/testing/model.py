@@ -1,0 +1,390 @@
+"""What every engine must do, as simply as it can be said: a dict of messages and no cleverness.
+
+Each verb takes what was asked and what the engine answered. Where the promises leave an engine a choice (ids, tokens,
+which of many come first), the model checks that the choice is allowed and takes it over; all else must be equal.
+Every change of state is a step of `bide.core.lifecycle`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, product
+
+from msgspec.structs import replace
+
+from bide.engines.base import (
+    OPERATION_MS,
+    Capabilities,
+    Claim,
+    Claimed,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
+from bide.testing.picture import ANY_TEXT, Divergence, Message, Picture, agree, insist
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+__all__ = ["Divergence", "Model"]
+
+
+class Model:
+    """A judge that remembers. Raises Divergence when an answer is not what the promises allow."""
+
+    def __init__(self, can: Capabilities, *, dead_for: int, dead_max: int) -> None:
+        self.can = can
+        self.dead_for = dead_for
+        self.dead_max = dead_max
+        self.picture: Picture = Picture()
+        self.operations: dict[str, tuple[int, Sent]] = {}
+        self.requests: dict[str, list[Claimed]] = {}
+        self.faded: dict[str, str] = {}  # expired, not yet counted by tend: topics by id
+        self.met: set[str] = set()  # of them, those that another verb may have removed
+
+    @property
+    def now(self) -> int:
+        return self.picture.now
+
+    def put(self, messages: Sequence[NewMessage], now: int, answer: Sequence[Sent]) -> None:
+        self._at(now)
+        agree("put's number of answers", len(messages), len(answer))
+        for new, sent in zip(messages, answer, strict=True):
+            first, same = self.operations.get(new.operation or "", (self.now - OPERATION_MS, None))
+            if self.now - first < OPERATION_MS:
+                agree(f"put again {new}", same, sent)
+                continue
+            self._put(new, sent)
+            if new.operation:
+                self.operations[new.operation] = self.now, sent
+
+    def _put(self, new: NewMessage, sent: Sent) -> None:
+        self._meet(new.topic)
+        due = self._due(new.delay, new.at)
+        message = self._holder(new.topic, new.key)
+        if message and new.if_exists in ("keep", "error"):
+            outcome = "kept" if new.if_exists == "keep" else "exists"
+            agree(f"put {new}", Sent(message.id, new.topic, message.due, outcome), sent)  # type: ignore[arg-type]
+            return
+        if message and message.pending:
+            later = new.if_exists == "later"
+            due = max(due, message.due) if later else due
+            agree(f"put {new}", Sent(message.id, new.topic, due, "postponed" if later else "replaced"), sent)
+            message.step("replace")
+            message.sent, message.attempt, message.last_error, message.order = new, 0, None, None
+        else:
+            if message:
+                message.key = None
+            agree(f"put {new}", Sent(sent.id, new.topic, due, "created"), sent)
+            insist(bool(sent.id) and sent.id not in self.picture.messages, f"put {new}: {sent.id!r} is not a new id.")
+            message = Message(sent.id, new, new.key, order=len(self.picture.messages))
+            self.picture.messages[sent.id] = message
+            message.step("send")
+        message.plan(due)
+        self._ripen(message)
+
+    def claim(self, topics: Sequence[str], limit: int, lease: int, request: str | None, now: int, answer: Claim) -> None:
+        self._at(now)
+        before = self.requests.get(request, []) if request else []
+        live = {each.id: each for each in before if self.held(each)}
+        if live:
+            self._claim_again(live, answer)
+            return
+        open_topics = set(topics) - self.picture.paused
+        for topic in open_topics:
+            self._meet(topic)
+        waiting = [each for topic in open_topics for each in self.picture.of(topic, "scheduled")]
+        ready = [each for topic in open_topics for each in self.picture.of(topic, "ready")]
+        agree("claim's now", self.now, answer.now)
+        count = len(answer.messages)
+        insist(count <= limit, f"claim: {count} messages are more than the limit of {limit}.")
+        left = {each.id: each for each in ready}
+        taken = [self._hand_out(claimed, left, lease) for claimed in answer.messages]
+        self._check_order(taken, left.values())
+        if not answer.more:
+            agree("claim's count", min(limit, len(ready)), count)
+            soonest = min((each.due for each in waiting), default=None)
+            at_once = count == limit and answer.next_due is not None and answer.next_due <= self.now
+            insist(at_once or answer.next_due == soonest, f"claim: next due is {soonest}, not {answer.next_due}.")
+            starved = {each.topic for each in ready} - {each.topic for each in taken}
+            insist(limit < len(set(topics)) or not starved, f"claim: nothing was taken from {starved}, though there was room.")
+        if request:
+            self.requests[request] = list(answer.messages)
+
+    def _hand_out(self, claimed: Claimed, left: dict[str, Message], lease: int) -> Message:
+        """Check one delivery, and take it out of what may be handed out."""
+        message = self.picture.messages.get(claimed.id)
+        if message is None:
+            raise Divergence(f"claim: {claimed} was never sent.")
+        why = "paused or not asked for" if message.stage == "ready" else f"{message.stage}, due {message.due}"
+        insist(claimed.id in left, f"claim: {claimed.id} of {message.topic} was handed out at {self.now} though it is {why}.")
+        sent, attempt = message.sent, message.attempt + 1
+        expected = Claimed(
+            message.id, message.topic, sent.body, sent.headers, message.key, message.due,
+            attempt if self.can.attempts else claimed.attempt, sent.max_attempts, claimed.token,
+        )  # fmt: skip
+        agree("claim", expected, claimed)
+        insist(
+            claimed.token > message.token or not self.can.fencing,
+            f"claim: the token {claimed.token!r} of {claimed.id} is not above {message.token!r}, the one before.",
+        )
+        message.step("claim")
+        message.attempt, message.token, message.lease_until = attempt, claimed.token, self.now + lease
+        return left.pop(claimed.id)
+
+    def _check_order(self, taken: Sequence[Message], left: Iterable[Message]) -> None:
+        """Within a topic and a priority, what comes first is taken first and answered first."""
+        if not self.can.ordered:
+            return
+        for first, second in [*combinations(taken, 2), *product(taken, left)]:
+            same_lane = first.topic == second.topic and first.sent.level == second.sent.level
+            insist(
+                not same_lane or first.before(second),
+                f"claim: {first.id}, due {first.due}, came before {second.id}, due {second.due}, in {first.topic}.",
+            )
+
+    def _claim_again(self, live: Mapping[str, Claimed], answer: Claim) -> None:
+        agree("claim again, ids", sorted(live), sorted(each.id for each in answer.messages))
+        for got in answer.messages:
+            now_its_key = self.picture.messages[got.id].key  # a successor may have taken it over
+            same = live[got.id]
+            agree("claim again", same if got.key == same.key else replace(same, key=now_its_key), got)
+
+    def settle(self, ends: Sequence[End], now: int, answer: Sequence[Ended]) -> None:
+        self._at(now)
+        agree("settle's number of answers", len(ends), len(answer))
+        for end, got in zip(ends, answer, strict=True):
+            agree(f"settle {end}", self._end(end), got)
+
+    def _end(self, end: End) -> Ended:
+        message = self.held(end)
+        if message is None:
+            return "lost"
+        if end.verdict == "done":
+            message.step("ack")
+            return "done"
+        if end.verdict == "dead" or (end.verdict == "retry" and message.last and self.can.attempts):
+            self._bury(message, end.error)
+            return "dead"
+        kept = end.verdict == "release" and not end.delay
+        due = message.due if kept else self._due(end.delay)
+        if message.too_late(max(due, self.now)):
+            message.step("expire")
+            return "expired"
+        if end.verdict == "retry":
+            message.step("retry")
+            message.last_error = end.error
+        else:
+            message.step("release")
+            message.attempt -= 1
+        message.due, message.order = due, None
+        self._ripen(message)
+        return "scheduled"
+
+    def extend(self, holds: Sequence[Hold], lease: int, now: int, answer: Sequence[bool]) -> None:
+        self._at(now)
+        held = [self.held(hold) for hold in holds]
+        for message in held:
+            if message:
+                message.lease_until = self.now + lease
+        agree(f"extend {holds}", [message is not None for message in held], list(answer))
+
+    def cancel(self, refs: Sequence[Ref], now: int, answer: Sequence[CancelResult]) -> None:
+        self._at(now)
+        agree("cancel's number of answers", len(refs), len(answer))
+        for ref, got in zip(refs, answer, strict=True):
+            message = self._find(ref)
+            expected = CancelResult.GONE
+            if message and message.pending:
+                message.step("cancel")
+                expected = CancelResult.CANCELLED
+            elif message and message.stage == "leased":
+                expected = CancelResult.RUNNING
+            agree(f"cancel {ref}", expected, got)
+
+    def reschedule(self, moves: Sequence[Move], now: int, answer: Sequence[RescheduleResult]) -> None:
+        self._at(now)
+        agree("reschedule's number of answers", len(moves), len(answer))
+        for move, got in zip(moves, answer, strict=True):
+            message = self._find(move.ref)
+            expected = RescheduleResult.GONE
+            if message and message.pending:
+                message.step("reschedule")
+                message.plan(self._due(move.delay, move.at))
+                message.order = None
+                self._ripen(message)
+                expected = RescheduleResult.MOVED
+            elif message and message.stage == "leased":
+                expected = RescheduleResult.RUNNING
+            agree(f"reschedule {move}", expected, got)
+
+    def tend(self, budget: int, now: int, answer: Sequence[Tended], left: Iterable[str] | None) -> None:
+        """All of a tend, call by call, until it said that nothing is left to do; `left`: dead ones that a scan shows then."""
+        self._at(now)
+        for each in answer:
+            work = each.returned + each.expired + each.dropped
+            insist(work <= budget, f"tend: {each} is more than the budget of {budget}.")
+        insist(not answer[-1].more, f"tend: there is always more, last {answer[-1]}.")
+        ended = [m for m in self.picture.messages.values() if m.stage == "leased" and (m.lease_until or 0) <= self.now]
+        agree("tend, leases returned", len(ended), sum(each.returned for each in answer))
+        buried = [each for each in ended if each.last and self.can.attempts]
+        agree("tend, buried", len(buried), sum(each.buried for each in answer))
+        for message in ended:
+            if message in buried:
+                self._bury(message, ANY_TEXT)
+            elif message.too_late(self.now):
+                message.step("expire")
+            else:
+                message.step("lease ends")
+                message.order = None
+        expired, most = sum(each.expired for each in answer), len(self.faded)
+        insist(
+            most - len(self.met) <= expired <= most, f"tend: {expired} expired, expected {most}, less {len(self.met)} at most."
+        )
+        self.faded.clear()
+        self.met.clear()
+        dropped, most = sum(each.dropped for each in answer), self._drop(None if left is None else set(left))
+        insist(dropped <= most, f"tend: {dropped} dead ones dropped, expected {most} at most.")
+
+    def overfull(self, now: int) -> list[Message]:
+        """Dead ones that are too old or too many then: an engine may drop them before tend asks for it."""
+        now = max(now, self.now)
+        found: list[Message] = []
+        for topic in {each.topic for each in self.picture.messages.values()}:
+            dead = sorted(self.picture.of(topic, "dead"), key=lambda each: each.died)
+            old = sum(now - each.died >= self.dead_for for each in dead)
+            found += dead[: max(old, len(dead) - self.dead_max)]
+        return found
+
+    def fading(self, now: int) -> bool:
+        """Whether there are expired ones then that tend has not removed: stats and scan may show them."""
+        now = max(now, self.now)
+        return bool(self.faded) or any(each.pending and each.too_late(now) for each in self.picture.messages.values())
+
+    def _drop(self, left: set[str] | None) -> int:
+        due = self.overfull(self.now)
+        if left is not None:
+            dead = [each for each in self.picture.messages.values() if each.stage == "dead"]
+            gone = [each for each in dead if each.id not in left]
+            self._check_oldest("tend", due, gone)
+            due = gone
+        for message in due:
+            message.step("drop")
+            self.picture.dropped[message.topic] = self.picture.dropped.get(message.topic, 0) + 1
+        return len(due)
+
+    def requeue(
+        self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int, answer: Swept, after: Sequence[Stored]
+    ) -> None:
+        """`after`: what a scan of the topic shows afterwards."""
+        self._at(now)
+        self._meet(topic)
+        dead = sorted(self.picture.of(topic, "dead"), key=lambda each: each.died)
+        asked = [each for each in dead if ids is None or each.id in ids]
+        agree("requeue's count", min(limit, len(asked)), answer.count)
+        agree("requeue's more", len(asked) > limit, answer.more)
+        shown = {each.id: each for each in after}
+        taken = [each for each in dead if each.id not in shown or shown[each.id].state != "dead"]
+        if ids is None:
+            self._check_oldest("requeue", asked[:limit], taken)
+        else:
+            insist({each.id for each in taken} <= set(ids), f"requeue: {taken} were requeued, asked were {ids}.")
+            agree("requeue, requeued", answer.count, len(taken))
+        # of several that had one key, whichever the engine gave it to comes first
+        for message in sorted(taken, key=lambda each: each.id in shown and shown[each.id].key is None):
+            if self._holder(topic, message.key):
+                message.key = None
+            message.step("requeue")
+            message.plan(self._due(delay))
+            message.attempt, message.last_error, message.order = 0, None, None
+            self._ripen(message)
+
+    def purge(self, topic: str, state: State, limit: int, now: int, answer: Sequence[Swept]) -> None:
+        """All pages of a purge, until it said that nothing is left."""
+        self._at(now)
+        for each in answer:
+            insist(each.count <= limit, f"purge: {each} is more than the limit of {limit}.")
+        insist(not answer[-1].more, f"purge: there is always more, last {answer[-1]}.")
+        here = self.picture.of(topic, state)
+        agree(f"purge {topic} {state}, count", len(here), sum(each.count for each in answer))
+        for message in here:
+            message.step("purge")
+        if state == "dead":
+            self.picture.dropped.pop(topic, None)
+        else:
+            self._meet(topic)
+
+    def pause(self, topic: str, paused: bool) -> None:
+        (self.picture.paused.add if paused else self.picture.paused.discard)(topic)
+
+    def get(self, refs: Sequence[Ref], now: int, answer: Sequence[Stored | None]) -> None:
+        self._at(now)
+        agree("get's number of answers", len(refs), len(answer))
+        for ref, got in zip(refs, answer, strict=True):
+            self.picture.check_get(ref, self._find(ref), got)
+
+    def scan(self, topic: str, state: State | None, now: int, answer: Iterable[Stored]) -> None:
+        """All pages of a scan together."""
+        self._at(now)
+        self.picture.check_scan(topic, state, answer)
+
+    def stats(self, topic: str | None, window: Window | None, now: int, answer: Stats) -> None:
+        self._at(now)
+        self.picture.check_stats(topic, window, answer)
+
+    def moments(self) -> list[int]:
+        """Instants at which something happens by itself, in order."""
+        found = {first + OPERATION_MS for first, _ in self.operations.values()}
+        for each in self.picture.messages.values():
+            if not each.ended:
+                times = (each.due, each.expires, each.lease_until, each.died + self.dead_for if each.stage == "dead" else None)
+                found.update(time for time in times if time is not None)
+        return sorted(found)
+
+    def _at(self, now: int) -> None:
+        self.picture.now = max(self.now, now)
+        for message in self.picture.messages.values():
+            self._ripen(message)
+
+    def _ripen(self, message: Message) -> None:
+        """What time alone does to a message."""
+        if message.stage == "scheduled" and message.due <= self.now:
+            message.step("due")
+        if message.stage == "ready" and message.too_late(self.now):
+            message.step("expire")
+            self.faded[message.id] = message.topic
+
+    def _meet(self, topic: str) -> None:
+        self.met.update(id for id, where in self.faded.items() if where == topic)
+
+    def _due(self, delay: int, at: int | None = None) -> int:
+        due = self.now + delay if at is None else max(at, self.now)
+        return -(-due // self.can.tick) * self.can.tick
+
+    def _bury(self, message: Message, error: str | None) -> None:
+        message.step("bury")
+        message.last_error, message.died = error, self.now
+
+    def held(self, named: Claimed | End | Hold) -> Message | None:
+        message = self.picture.messages.get(named.id)
+        mine = message and (message.stage, message.topic, message.token) == ("leased", named.topic, named.token)
+        return message if mine else None
+
+    def _holder(self, topic: str | None, key: str | None) -> Message | None:
+        """The message that the key belongs to: dead ones remember theirs, but hold it no more."""
+        pending_or_leased = self.picture.of(topic or "", "scheduled", "ready", "leased") if key else []
+        return next((each for each in pending_or_leased if each.key == key), None)
+
+    def _find(self, ref: Ref) -> Message | None:
+        found = self.picture.messages.get(ref.id) if ref.id else self._holder(ref.topic, ref.key)
+        if ref.id and ref.id in self.faded:
+            self.met.add(ref.id)
+        self._meet(ref.topic or "")
+        return found
+
+    def _check_oldest(self, what: str, expected: Sequence[Message], gone: Sequence[Message]) -> None:
+        """Which of those that died in the same millisecond go first is the engine's choice."""
+        agree(f"{what}, ages of those dropped", *(sorted((m.topic, m.died) for m in each) for each in (expected, gone)))

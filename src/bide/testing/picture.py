@@ -1,0 +1,167 @@
+"""A message as the model knows it, and what any number of them should look like from outside: get, scan and stats."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from bide.core.lifecycle import ENDS, Stage, Step, follow
+from bide.engines.base import NewMessage, Ref, Stored, Window
+from bide.types import State, Stats
+
+ANY_TEXT = "(any text)"  # for a reason that an engine words itself
+
+
+class Divergence(AssertionError):
+    """An engine's answer is not one that the promises allow."""
+
+
+def insist(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise Divergence(sentence)
+
+
+def agree(what: str, expected: object, got: object) -> None:
+    insist(expected == got, f"{what}: expected {expected!r}, got {got!r}.")
+
+
+@dataclass(slots=True)
+class Message:
+    """One message, from send to end and beyond: what has ended stays, so that a second life is noticed."""
+
+    id: str
+    sent: NewMessage  # what was put last under this id: its body, headers, level and limits
+    key: str | None
+    due: int = 0
+    expires: int | None = None
+    stage: Stage = "new"
+    attempt: int = 0
+    last_error: str | None = None
+    lease_until: int | None = None
+    token: str = ""  # of the last delivery
+    order: int | None = None  # of sending; None once its time was changed
+    died: int = 0
+
+    @property
+    def topic(self) -> str:
+        return self.sent.topic
+
+    @property
+    def pending(self) -> bool:
+        return self.stage in ("scheduled", "ready")
+
+    @property
+    def ended(self) -> bool:
+        return self.stage in ENDS
+
+    @property
+    def last(self) -> bool:
+        """Whether the attempt that goes on is the last one."""
+        return self.attempt >= self.sent.max_attempts
+
+    def step(self, by: Step) -> None:
+        self.stage = follow(self.stage, by)
+        self.lease_until = None
+
+    def plan(self, due: int) -> None:
+        """Give it a time, from which its expiry counts."""
+        self.due = due
+        self.expires = None if self.sent.expires_in is None else due + self.sent.expires_in
+
+    def too_late(self, when: int) -> bool:
+        return self.expires is not None and when >= self.expires
+
+    def before(self, other: "Message") -> bool:
+        """Whether this one may come first, of two with the same topic and priority."""
+        if self.due == other.due and self.order is not None and other.order is not None:
+            return self.order <= other.order
+        return self.due <= other.due
+
+    def stored(self) -> Stored:
+        state: State = self.stage  # type: ignore[assignment]  # asked of what has not ended
+        return Stored(
+            id=self.id, topic=self.topic, state=state, due=self.due, attempt=self.attempt,
+            max_attempts=self.sent.max_attempts, key=self.key, level=self.sent.level, body=self.sent.body,
+            headers=self.sent.headers, last_error=self.last_error, lease_until=self.lease_until, expires=self.expires,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Picture:
+    """All messages and what else is known of their topics, at one moment."""
+
+    now: int = 0
+    messages: dict[str, Message] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    dropped: dict[str, int] = field(default_factory=dict)  # dead letters, by topic
+
+    def of(self, topic: str, *stages: Stage) -> list[Message]:
+        return [each for each in self.messages.values() if each.topic == topic and each.stage in stages]
+
+    def living(self) -> list[str]:
+        return [id for id, each in self.messages.items() if not each.ended]
+
+    def dead(self) -> list[str]:
+        return [id for id, each in self.messages.items() if each.stage == "dead"]
+
+    def stored(self, topic: str | None = None, state: State | None = None) -> list[Stored]:
+        """What a scan should show."""
+        shown = [each.stored() for each in self.messages.values() if not each.ended]
+        return [each for each in shown if topic in (None, each.topic) and state in (None, each.state)]
+
+    def stats(self, topic: str | None = None, window: Window | None = None) -> Stats:
+        here = self.stored(topic)
+        ready = [each.due for each in here if each.state == "ready"]
+        scheduled = [each.due for each in here if each.state == "scheduled"]
+        topics = {each.topic for each in here} | self.paused | {name for name, count in self.dropped.items() if count}
+        return Stats(
+            scheduled=len(scheduled),
+            ready=len(ready),
+            leased=sum(each.state == "leased" for each in here),
+            dead=sum(each.state == "dead" for each in here),
+            dead_dropped=sum(self.dropped.values()) if topic is None else self.dropped.get(topic, 0),
+            paused=bool(self.paused) if topic is None else topic in self.paused,
+            oldest_overdue=(self.now - min(ready)) / 1_000 if ready else None,
+            next_due=min(scheduled, default=None),
+            topics={name: self.stats(name) for name in topics} if topic is None else {},
+            timeline=_timeline(ready + scheduled, window) if window else (),
+        )
+
+    def check_get(self, ref: Ref, known: Message | None, got: Stored | None) -> None:
+        self._hear(got)
+        agree(f"get {ref}", known.stored() if known and not known.ended else None, got)
+
+    def check_scan(self, topic: str, state: State | None, answer: Iterable[Stored]) -> None:
+        shown = list(answer)
+        agree(f"scan {topic} {state}, ids", sorted(m.id for m in self.stored(topic, state)), sorted(m.id for m in shown))
+        for got in shown:
+            self._hear(got)
+            agree(f"scan {topic} {state}", self.messages[got.id].stored(), got)
+
+    def check_stats(self, topic: str | None, window: Window | None, answer: Stats) -> None:
+        agree(f"stats of {topic or 'all topics'}", _plain(self.stats(topic, window)), _plain(answer))
+
+    def _hear(self, got: Stored | None) -> None:
+        """The engine words the reason of some deaths itself: what it says first stands from then on."""
+        known = self.messages.get(got.id) if got else None
+        if got and known and known.last_error == ANY_TEXT and got.last_error:
+            known.last_error = got.last_error
+
+
+def _timeline(dues: Iterable[int], window: Window) -> list[int]:
+    width = (window.end - window.start) // window.parts
+    counts = [0] * window.parts
+    for due in dues:
+        if window.start <= due < window.end:
+            counts[(due - window.start) // width] += 1
+    return counts
+
+
+def _plain(stats: Stats) -> Mapping[str, object]:
+    """Comparable: seconds in whole milliseconds, sequences as lists, topics in order."""
+    fields = msgspec.structs.asdict(stats)
+    overdue = stats.oldest_overdue
+    fields["oldest_overdue"] = None if overdue is None else round(overdue * 1_000)
+    fields["timeline"] = list(stats.timeline)
+    fields["topics"] = {name: _plain(each) for name, each in sorted(stats.topics.items())}
+    return fields

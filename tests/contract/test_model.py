@@ -1,0 +1,26 @@
+"""The memory engine beside the model, through histories that nobody would think of."""
+
+import os
+import random
+
+import pytest
+
+from bide.testing.machine import check_engine, from_url
+
+COLOURS = ("async", "sync")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("colour", COLOURS)
+def test_memory_does_what_the_model_does(colour: str, seed: int) -> None:
+    check_engine(from_url("memory://"), colour=colour, examples=50, steps=50, seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="thousands of histories: BIDE_LONG=1 runs them")
+@pytest.mark.parametrize("colour", COLOURS)
+def test_memory_does_what_the_model_does_for_long(colour: str) -> None:
+    seed = random.randrange(10**9)
+    print(f"seed {seed}: python -m bide.testing.machine memory:// --colour {colour} --first {seed} --examples 2000 --steps 100")
+    check_engine(from_url("memory://"), colour=colour, examples=2_000, steps=100, seed=seed)
