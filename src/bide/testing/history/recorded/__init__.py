@@ -1,0 +1,1 @@
+"""A queue that writes down its calls, in both colours."""

@@ -1,0 +1,59 @@
+"""Ends are final: one for each message, nothing after it, and answers that say what is."""
+
+from bide.testing.history.facts import Act, Delivered, Facts, Message, before
+from bide.testing.history.report import Findings, Terms
+
+
+def judge(facts: Facts, terms: Terms, found: Findings) -> None:
+    for message in facts.messages.values():
+        if not message.acts:
+            continue
+        ends = [act for act in message.acts if act.happened and _ends(act, message, terms)]
+        found.counts["dead"] += any(act.op not in ("ack", "cancel") for act in ends)
+        if any(facts.requeues(message)):  # what was dead may live again
+            ends = [act for act in ends if act.op in ("ack", "cancel")]
+        else:
+            _said_gone(message, found)
+        if len(ends) > 1:
+            found.broken("final", message.id, f"has ended {len(ends)} times: {', '.join(act.op for act in ends)}")
+        for end in ends:
+            _after_the_end(facts, message, end, terms, found)
+
+
+def _ends(act: Act, message: Message, terms: Terms) -> bool:
+    return act.op in ("ack", "cancel", "bury") or (act.op == "retry" and terms.can.attempts and _was_last(act, message))
+
+
+def _was_last(retry: Act, message: Message) -> bool:
+    return any(each.token == retry.token and each.attempt >= each.max_attempts for each in message.deliveries)
+
+
+def _after_the_end(facts: Facts, message: Message, end: Act, terms: Terms, found: Findings) -> None:
+    for each in message.deliveries:
+        if _later(each, end, terms):
+            found.broken("final", message.id, f"came out after {end.op} was accepted, with the token {each.token}")
+    for act in message.acts:
+        if act.happened and act.op != "requeue" and before(end, act):
+            found.broken("final", message.id, f"{act.op} was accepted after {end.op} was")
+    left = message.left
+    if left is not None and facts.look is not None and before(end, facts.look):
+        is_that_end = left.state == "dead" and end.op in ("bury", "retry")
+        if not is_that_end:
+            found.broken("final", message.id, f"is {left.state} in the end, though {end.op} was accepted")
+
+
+def _later(delivered: Delivered, end: Act, terms: Terms) -> bool:
+    """Whether a message was handed out after its end: a token that ended it must have been the last."""
+    if terms.can.fencing and end.token is not None:
+        return delivered.token > end.token and delivered.ended > end.began
+    return before(end, delivered)
+
+
+def _said_gone(message: Message, found: Findings) -> None:
+    """It was said to have ended, and then came out for all that."""
+    for act in message.acts:
+        if act.outcome == "gone" and act.result == "fail":
+            sent = any(before(send, act) for send in message.sends)
+            later = any(before(act, each) for each in message.deliveries)
+            if sent and later:
+                found.broken("final", message.id, f"{act.op} said that it was gone, and then it came out")
