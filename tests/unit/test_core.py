@@ -19,9 +19,9 @@ from bide.core.when import MAX_DELAY_MS, duration_ms, instant_ms
 @pytest.mark.parametrize(
     ("written", "ms"),
     [
-        (0, 0), (90, 90_000), (1.1, 1_100), (0.0004, 1), (1e-9, 1), ("1h30m", 5_400_000), ("1h 30m", 5_400_000),
-        ("15m", 900_000), ("1.5s", 1_500), ("250ms", 250), ("0.1ms", 1), ("2d", 172_800_000), ("1w", 604_800_000), ("36525d", MAX_DELAY_MS),
-        (timedelta(minutes=15), 900_000), (timedelta(microseconds=1), 1), (timedelta(0), 0),
+        (0, 0), (90, 90_000), (1.1, 1_100), (0.0004, 1), (1e-9, 1), (timedelta(minutes=15), 900_000), (timedelta(0), 0),
+        ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("15m", 900_000), ("1.5s", 1_500), ("250ms", 250), ("0.1ms", 1),
+        ("2d", 172_800_000), ("1w", 604_800_000), ("36525d", MAX_DELAY_MS), (timedelta(microseconds=1), 1),
     ],
 )  # fmt: skip
 def test_durations_are_read_and_rounded_up(written: float | str | timedelta, ms: int) -> None:

@@ -25,13 +25,16 @@ class Json:
 
     def __init__(self) -> None:
         self._encode = msgspec.json.Encoder(decimal_format="string").encode
-        self.decode = msgspec.json.Decoder().decode
+        self._decode = msgspec.json.Decoder().decode
 
     def encode(self, body: Any, /) -> bytes:
         raw = self._encode(body)
         if b"null" in raw:
             _refuse_not_a_number(msgspec.to_builtins(body))
         return raw
+
+    def decode(self, raw: bytes, /) -> Any:
+        return self._decode(raw)
 
 
 JSON = Json()

@@ -7,8 +7,8 @@ class Steady:
     __slots__ = ("mark", "raw")
 
     def __init__(self, raw: int = 0, mark: int = 0) -> None:
-        self.raw = raw  # the wall clock when last read
-        self.mark = mark  # the engine's time then
+        self.raw: int = raw  # the wall clock when last read
+        self.mark: int = mark  # the engine's time then
 
     def read(self, raw: int) -> int:
         """The engine's time now that the wall clock shows `raw`.

@@ -33,10 +33,10 @@ class Setup:
         max_body: int = MAX_BODY,
         hooks: Sequence[Hook] = (),
     ) -> None:
-        self.clock = clock
-        self.hooks = hooks
-        self.max_body = options.count(max_body, "max_body", 2**30)
-        self.envelope = Envelope(codec, self.max_body)
+        self.clock: Clock | None = clock
+        self.hooks: Sequence[Hook] = hooks
+        self.max_body: int = options.count(max_body, "max_body", 2**30)
+        self.envelope: Envelope = Envelope(codec, self.max_body)
         settings = Settings(
             url=_chosen(url, client),
             namespace=_namespace(namespace),
@@ -45,7 +45,7 @@ class Setup:
             dead_for=duration_ms(dead_for, "dead_for"),
             dead_max=options.count(dead_max, "dead_max", 2**40),
         )
-        self.source = registry.source(settings)
+        self.source: registry.Source = registry.source(settings)
 
     def now_ms(self) -> int:
         """This machine's idea of the time: for defaults and bounds only, the engine's clock is the judge."""

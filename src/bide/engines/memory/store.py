@@ -27,9 +27,9 @@ Deadline = tuple[int, int, Unit, Sequence[str]]
 
 class Store:
     def __init__(self, clock: Clock, dead_for: int, dead_max: int) -> None:
-        self.clock = clock
-        self.dead_for = dead_for
-        self.dead_max = dead_max
+        self.clock: Clock = clock
+        self.dead_for: int = dead_for
+        self.dead_max: int = dead_max
         self._begin()
         clock.on_jump(self._jumped)
         _stores.add(self)
@@ -44,7 +44,7 @@ class Store:
         self.deaths: deque[tuple[int, str]] = deque()
         self.operations: dict[str, tuple[int, Sent]] = {}  # with the time of their birth
         self.units: dict[str, Unit] = {}  # by the request that made them
-        self.claims = 0
+        self.claims: int = 0
         self.new_id: Callable[[], str] = sequence()
         self.new_entry: Callable[[], int] = itertools.count().__next__
         self._sleepers = Sleepers()

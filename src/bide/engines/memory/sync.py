@@ -30,7 +30,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 class Memory(Engine):
     def __init__(self, store: Store, capabilities: Capabilities) -> None:
-        self.capabilities = capabilities
+        self.capabilities: Capabilities = capabilities
         self._store = store
         self._closed = False
         self._asleep: set[Signal] = set()

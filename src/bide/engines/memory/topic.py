@@ -17,13 +17,13 @@ OLDEST_TURN = 8  # of so many places, one goes to what is due longest, whatever 
 
 class Topic:
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.paused = False
+        self.name: str = name
+        self.paused: bool = False
         self.keys: dict[str, Message] = {}
         self.leased: dict[str, Message] = {}
         self.dead: dict[str, Message] = {}  # in the order of death
-        self.dead_dropped = 0
-        self.pending = 0
+        self.dead_dropped: int = 0
+        self.pending: int = 0
         self._heaps: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
         self._turn = 0
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
     MAX_BATCH,
+    Capabilities,
     Claim,
     End,
     Ended,
@@ -25,7 +26,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 class AsyncObserved(AsyncEngine):
     def __init__(self, engine: AsyncEngine, watch: Watch) -> None:
-        self.capabilities = engine.capabilities
+        self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._watch = watch
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from bide.engines.base import (
     MAX_BATCH,
+    Capabilities,
     Claim,
     End,
     Ended,
@@ -25,7 +26,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 class Observed(Engine):
     def __init__(self, engine: Engine, watch: Watch) -> None:
-        self.capabilities = engine.capabilities
+        self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._watch = watch
 
