@@ -117,13 +117,13 @@ def test_a_fork_while_the_store_is_locked_does_not_hang_the_child() -> None:
 
     def busy() -> None:
         while not stop.is_set():
-            queue.send("busy", 1)
+            queue.send("busy", 1, key="k", if_exists="replace")  # so that there is not more to copy at each fork
 
     threads = [threading.Thread(target=busy) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
-        for _ in range(20):
+        for _ in range(10):
             assert in_a_child(lambda: queue.send("t", 2).created and queue.stats("busy").ready == 0)
     finally:
         stop.set()

@@ -272,7 +272,7 @@ def test_it_lets_only_the_oldest_dead_be_dropped(model: Model) -> None:
         put(model, id, now=T0 + at)
         claim(model, claimed(id, due=T0 + at), now=T0 + at)
         settle(model, id, "1", "dead", "dead", now=T0 + at)
-    with pytest.raises(Divergence, match="ages of those dropped"):
+    with pytest.raises(Divergence, match="ages of those gone"):
         tend(deepcopy(model), Tended(dropped=1), now=T0 + 3, left=["m", "n"])
     tend(model, Tended(), now=T0 + 3, left=["n", "o"])  # they may have been dropped before tend
     model.stats("mail", None, T0 + 3, Stats(dead=2, dead_dropped=1))

@@ -335,6 +335,12 @@ class Model:
         self._at(now)
         self.picture.check_stats(topic, window, answer)
 
+    def held(self, named: Claimed | End | Hold) -> Message | None:
+        """The message of a delivery that has not ended."""
+        message = self.picture.messages.get(named.id)
+        mine = message and (message.stage, message.topic, message.token) == ("leased", named.topic, named.token)
+        return message if mine else None
+
     def moments(self) -> list[int]:
         """Instants at which something happens by itself, in order."""
         found = {first + OPERATION_MS for first, _ in self.operations.values()}
@@ -368,11 +374,6 @@ class Model:
         message.step("bury")
         message.last_error, message.died = error, self.now
 
-    def held(self, named: Claimed | End | Hold) -> Message | None:
-        message = self.picture.messages.get(named.id)
-        mine = message and (message.stage, message.topic, message.token) == ("leased", named.topic, named.token)
-        return message if mine else None
-
     def _holder(self, topic: str | None, key: str | None) -> Message | None:
         """The message that the key belongs to: dead ones remember theirs, but hold it no more."""
         pending_or_leased = self.picture.of(topic or "", "scheduled", "ready", "leased") if key else []
@@ -387,4 +388,4 @@ class Model:
 
     def _check_oldest(self, what: str, expected: Sequence[Message], gone: Sequence[Message]) -> None:
         """Which of those that died in the same millisecond go first is the engine's choice."""
-        agree(f"{what}, ages of those dropped", *(sorted((m.topic, m.died) for m in each) for each in (expected, gone)))
+        agree(f"{what}, ages of those gone", *(sorted((m.topic, m.died) for m in each) for each in (expected, gone)))
