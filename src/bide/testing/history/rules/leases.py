@@ -66,7 +66,7 @@ def _cause(facts: Facts, message: Message, mine: Sequence[Act], first: Delivered
     for act in mine:
         if act.op in ("retry", "release") and act.possible and act.began < second.ended:
             return act.op
-    if _may_be_dead(facts, message, mine, first, second) and _requeued(facts, message, first, second):
+    if _requeued(facts, message, first, second) and _may_be_dead(facts, message, mine, first, second):
         return "requeue"
     return None
 
@@ -129,7 +129,7 @@ def _next_attempts(facts: Facts, message: Message, mine: Sequence[Act], last: De
         counts = {last.attempt} if any(act.happened for act in released) else {last.attempt, last.attempt + 1}
     sent = next((send for send in message.sends if send.tag == each.tag), None)
     replaced_itself = sent is not None and sent.tries > 1 and sent.if_exists in ("replace", "later")
-    if replaced_itself or (_may_be_dead(facts, message, mine, last, each) and _requeued(facts, message, last, each)):
+    if replaced_itself or (_requeued(facts, message, last, each) and _may_be_dead(facts, message, mine, last, each)):
         counts.add(1)
     return counts
 
