@@ -66,6 +66,19 @@ def bounded_instant_ms(when: datetime, now_ms: int, name: str = "at") -> int:
     return ms
 
 
+def check_delay(delay: int, at: int | None, now: int) -> None:
+    """Refuse what would be due more than a hundred years after the engine's now."""
+    if delay > MAX_DELAY_MS or (at is not None and at - now > MAX_DELAY_MS):
+        raise BadTime("A message can't be due more than a hundred years from now.")
+
+
+def due_time(delay: int, at: int | None, floor: int, ceiling: int) -> int:
+    """When a message is due, from the engine's now rounded down and up: never early, and what is for now is for now."""
+    if at is not None:
+        return max(at, floor)
+    return ceiling + delay if delay else floor
+
+
 def _text_ms(text: str, name: str) -> int:
     squeezed = text.replace(" ", "") if len(text) <= 100 else ""
     if not _WHOLE.fullmatch(squeezed):

@@ -6,7 +6,7 @@
 import re
 
 from bide.clock import Clock, SystemClock
-from bide.engines.base import Capabilities, Settings
+from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.memory.aio import AsyncMemory
 from bide.engines.memory.store import Store
 from bide.engines.memory.sync import Memory
@@ -31,6 +31,9 @@ class MemorySource:
 
     def sync(self) -> Memory:
         return Memory(self._store, CAPABILITIES)
+
+    def examine(self) -> list[Finding]:
+        return [Finding("place", "this process: what is here is gone with it")]
 
 
 def source(settings: Settings) -> MemorySource:

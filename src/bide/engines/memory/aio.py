@@ -21,8 +21,8 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.memory import change, deliver, look, put, tend
-from bide.engines.memory.sleepers import Sleeper
 from bide.engines.memory.store import Store
+from bide.engines.sleepers import Sleeper
 from bide.errors import BadOption, Unavailable, Unsupported
 from bide.signals import AsyncSignal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -86,7 +86,7 @@ class AsyncMemory(AsyncEngine):
         finally:
             self._asleep.discard(signal)
 
-    async def _sleep(self, sleeper: Sleeper, signal: AsyncSignal, timeout: float) -> None:
+    async def _sleep(self, sleeper: Sleeper[str], signal: AsyncSignal, timeout: float) -> None:
         disturbed = True
         try:
             await signal.wait(timeout)

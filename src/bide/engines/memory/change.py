@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Sequence
 
 from bide.clock import MS
+from bide.core.when import check_delay, due_time
 from bide.engines.base import Move, Ref, Swept
 from bide.engines.memory.message import DEAD, LEASED, PENDING, Message
-from bide.engines.memory.put import check_delay, due_time
 from bide.engines.memory.store import Store
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, State

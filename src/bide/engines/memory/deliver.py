@@ -4,9 +4,9 @@ import heapq
 from collections.abc import Sequence
 
 from bide.clock import MS
+from bide.core.when import due_time
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.engines.memory.message import LEASED, Message, Unit
-from bide.engines.memory.put import due_time
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import Topic
 

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from bide.clock import MS
-from bide.core.when import MAX_DELAY_MS
+from bide.core.when import check_delay, due_time
 from bide.engines.base import OPERATION_MS, NewMessage, Ref
 from bide.engines.memory.message import PENDING, Message
 from bide.engines.memory.store import Store
-from bide.errors import BadTime
 from bide.types import Sent
 
 
@@ -23,18 +22,6 @@ def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[S
             else _once(store, new, due_time(new.delay, new.at, floor, ceiling), floor)
             for new in messages
         ]
-
-
-def check_delay(delay: int, at: int | None, now: int) -> None:
-    if delay > MAX_DELAY_MS or (at is not None and at - now > MAX_DELAY_MS):
-        raise BadTime("A message can't be due more than a hundred years from now.")
-
-
-def due_time(delay: int, at: int | None, floor: int, ceiling: int) -> int:
-    """Rounded up to the millisecond, so never early; what is for now is for now."""
-    if at is not None:
-        return max(at, floor)
-    return ceiling + delay if delay else floor
 
 
 def _create(store: Store, new: NewMessage, due: int, now: int) -> Sent:

@@ -16,8 +16,8 @@ from bide.clock import MS, Clock
 from bide.core.steady import Steady
 from bide.engines.base import Ref
 from bide.engines.memory.message import DEAD, ENDED, PENDING, Message, Unit
-from bide.engines.memory.sleepers import Sleeper, Sleepers
 from bide.engines.memory.topic import Topic
+from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
 from bide.signals import Raisable
 from bide.types import Sent
@@ -47,7 +47,7 @@ class Store:
         self.claims: int = 0
         self.new_id: Callable[[], str] = sequence()
         self.new_entry: Callable[[], int] = itertools.count().__next__
-        self._sleepers = Sleepers()
+        self._sleepers: Sleepers[str] = Sleepers()
         self._wake: set[str] = set()
 
     def forked(self) -> None:
@@ -79,13 +79,13 @@ class Store:
         """Something has become due, or due sooner than all else."""
         self._wake.add(topic)
 
-    def sleep(self, signal: Raisable, topics: Sequence[str]) -> Sleeper | None:
+    def sleep(self, signal: Raisable, topics: Sequence[str]) -> Sleeper[str] | None:
         """Lie down; None when there is a wake-up already."""
         sleeper = Sleeper(signal, topics)
         with self._lock:
             return sleeper if self._sleepers.add(sleeper) else None
 
-    def rise(self, sleeper: Sleeper, *, disturbed: bool) -> None:
+    def rise(self, sleeper: Sleeper[str], *, disturbed: bool) -> None:
         """Get up; a sleeper that was disturbed, and will not claim, hands on the wake-up it was given."""
         with self._lock:
             self._sleepers.remove(sleeper)

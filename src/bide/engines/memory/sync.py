@@ -20,8 +20,8 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.memory import change, deliver, look, put, tend
-from bide.engines.memory.sleepers import Sleeper
 from bide.engines.memory.store import Store
+from bide.engines.sleepers import Sleeper
 from bide.engines.sync import Engine
 from bide.errors import BadOption, Unavailable, Unsupported
 from bide.signals import Signal
@@ -84,7 +84,7 @@ class Memory(Engine):
         finally:
             self._asleep.discard(signal)
 
-    def _sleep(self, sleeper: Sleeper, signal: Signal, timeout: float) -> None:
+    def _sleep(self, sleeper: Sleeper[str], signal: Signal, timeout: float) -> None:
         disturbed = True
         try:
             signal.wait(timeout)

@@ -1,25 +1,31 @@
-"""Who sleeps on which topics, and whom to wake. Used under the store's lock."""
+"""Who sleeps on which topics, and whom to wake: for engines whose waiting happens in this process.
 
-from collections.abc import Iterable, Sequence
+Not thread-safe by itself: used under the lock of whatever it wakes for.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 from bide.signals import Raisable
 
+Topic = TypeVar("Topic", bound=Hashable)
 
-class Sleeper:
+
+class Sleeper(Generic[Topic]):
     """One caller asleep. `woken_by` is the topic whose wake-up it was given."""
 
-    def __init__(self, signal: Raisable, topics: Sequence[str]) -> None:
+    def __init__(self, signal: Raisable, topics: Sequence[Topic]) -> None:
         self.signal = signal
         self.topics = topics
-        self.woken_by: str | None = None
+        self.woken_by: Topic | None = None
 
 
-class Sleepers:
+class Sleepers(Generic[Topic]):
     def __init__(self) -> None:
-        self._asleep: dict[str, dict[Sleeper, None]] = {}
-        self._kept: set[str] = set()  # topics whose wake-up found nobody asleep
+        self._asleep: dict[Topic, dict[Sleeper[Topic], None]] = {}
+        self._kept: set[Topic] = set()  # topics whose wake-up found nobody asleep
 
-    def add(self, sleeper: Sleeper) -> bool:
+    def add(self, sleeper: Sleeper[Topic]) -> bool:
         """Lie down; False when there is a wake-up already, which is then used up."""
         kept = self._kept.intersection(sleeper.topics)
         if kept:
@@ -29,14 +35,14 @@ class Sleepers:
             self._asleep.setdefault(topic, {})[sleeper] = None
         return True
 
-    def remove(self, sleeper: Sleeper) -> None:
+    def remove(self, sleeper: Sleeper[Topic]) -> None:
         for topic in sleeper.topics:
             others = self._asleep.get(topic, {})
             others.pop(sleeper, None)
             if not others:
                 self._asleep.pop(topic, None)
 
-    def wake(self, topics: Iterable[str]) -> None:
+    def wake(self, topics: Iterable[Topic]) -> None:
         """Wake one sleeper a topic, the one that has slept longest; with none, keep the wake-up for the next."""
         for topic in topics:
             sleeper = next(iter(self._asleep.get(topic, ())), None)
@@ -47,9 +53,13 @@ class Sleepers:
                 sleeper.woken_by = topic
                 sleeper.signal.set()
 
+    def topics(self) -> list[Topic]:
+        """Those that somebody sleeps on."""
+        return list(self._asleep)
+
     def wake_all(self) -> None:
         for sleeper in {each for others in self._asleep.values() for each in others}:
             sleeper.signal.set()
 
-    def forget(self, topic: str) -> None:
+    def forget(self, topic: Topic) -> None:
         self._kept.discard(topic)
