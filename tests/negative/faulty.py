@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Claim, Claimed, End, Ended, Hold, Move, NewMessage, Ref, Stored
+from bide.engines.base import Claim, Claimed, End, Ended, Finding, Hold, Move, NewMessage, Ref, Stored
 from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.types import CancelResult, Sent
@@ -177,6 +177,9 @@ class FaultySource:
 
     def aio(self) -> AsyncEngine:
         return cast(AsyncEngine, FaultyEngine(self._plain.aio(), self._fault))
+
+    def examine(self) -> Sequence[Finding]:
+        return self._plain.examine()
 
     def sync(self) -> Engine:
         return cast(Engine, FaultyEngine(self._plain.sync(), self._fault))

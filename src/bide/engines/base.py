@@ -160,6 +160,15 @@ class Swept(msgspec.Struct, frozen=True):
     more: bool
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that an operator should know of the place where messages live."""
+
+    name: str
+    value: str
+    level: Literal["ok", "warn", "bad"] = "ok"
+    advice: str = ""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue was asked for, read and checked: what an engine is made from."""
 

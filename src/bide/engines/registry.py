@@ -2,10 +2,11 @@
 
 import importlib
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Capabilities, Settings
+from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.sync import Engine
 from bide.errors import BadUrl, MissingExtra, UnknownEngine
 
@@ -23,8 +24,11 @@ class Source(Protocol):
     def aio(self) -> AsyncEngine: ...
     def sync(self) -> Engine: ...
 
+    def examine(self) -> Sequence[Finding]:
+        """What an operator should know of this place. Nothing is changed, and nothing is made."""
 
-_ENGINES = {"memory": ("bide.engines.memory", "")}
+
+_ENGINES = {"memory": ("bide.engines.memory", ""), "sqlite": ("bide.engines.sqlite", "")}
 """URL scheme: the engine's package, and the extra that brings its driver."""
 
 

@@ -1,0 +1,44 @@
+"""Messages in one SQLite file: nothing to set up, and nothing lost when a process is killed.
+
+`sqlite:///bide.db` is a file in the current folder, `sqlite:////var/lib/bide.db` one anywhere. Any number of processes
+of one machine may use it.
+"""
+
+from bide.clock import MS, Clock, SystemClock
+from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.sqlite import file
+from bide.engines.sqlite.aio import AsyncSqlite
+from bide.engines.sqlite.doctor import examine
+from bide.engines.sqlite.sync import Sqlite
+from bide.engines.sqlite.turn import Space
+from bide.errors import ConfigError
+
+CAPABILITIES = Capabilities(accepted="committed and synced to the disk", transactional=True, max_body=2**29)
+
+
+class SqliteSource:
+    capabilities = CAPABILITIES
+
+    def __init__(self, path: str, space: Space) -> None:
+        self._path = path
+        self._space = space
+        self.shown: str = f"sqlite:///{path}"
+
+    def aio(self) -> AsyncSqlite:
+        return AsyncSqlite(self._path, self._space, CAPABILITIES)
+
+    def sync(self) -> Sqlite:
+        return Sqlite(self._path, self._space, CAPABILITIES)
+
+    def examine(self) -> list[Finding]:
+        return examine(self._path, self._space.clock.now_ns() // MS)
+
+
+def source(settings: Settings) -> SqliteSource:
+    if settings.client is not None:
+        raise ConfigError(
+            "The SQLite engine opens its file itself: leave client= out, and use connection= to join a transaction."
+        )
+    clock: Clock = settings.clock or SystemClock()  # type: ignore[assignment]
+    space = Space(settings.namespace, clock, settings.dead_for, settings.dead_max)
+    return SqliteSource(file.path_of(settings.url), space)

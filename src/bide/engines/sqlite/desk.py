@@ -1,0 +1,53 @@
+"""How a verb gets its turn, in each colour."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from bide.engines.sqlite import place
+from bide.engines.sqlite.turn import Turn
+from bide.engines.sqlite.writer import Job
+
+T = TypeVar("T")
+
+
+class Desk:
+    """For threads: the caller does the work itself, together with that of others who wait."""
+
+    def __init__(self, entered: place.Place) -> None:
+        self.place = entered
+
+    @classmethod
+    def enter(cls, path: str) -> "Desk":
+        return cls(place.enter(path))
+
+    def write(self, work: Callable[[Turn], T], *, lasting: bool) -> T:
+        answer: T = self.place.writer.do(Job(work, lasting=lasting))
+        return answer
+
+    def read(self, work: Callable[[Turn], T]) -> T:
+        return self.place.read(work)
+
+    def leave(self) -> None:
+        place.leave(self.place)
+
+
+class AsyncDesk:
+    """For event loops: a thread does the work."""
+
+    def __init__(self, entered: place.Place) -> None:
+        self.place = entered
+
+    @classmethod
+    async def enter(cls, path: str) -> "AsyncDesk":
+        return cls(await asyncio.to_thread(place.enter, path))
+
+    async def write(self, work: Callable[[Turn], T], *, lasting: bool) -> T:
+        answer: T = await asyncio.wrap_future(self.place.writer.submit(Job(work, lasting=lasting)))
+        return answer
+
+    async def read(self, work: Callable[[Turn], T]) -> T:
+        return await asyncio.to_thread(self.place.read, work)
+
+    async def leave(self) -> None:
+        await asyncio.to_thread(place.leave, self.place)

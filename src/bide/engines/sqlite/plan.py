@@ -1,0 +1,121 @@
+"""What SQLite's rows mean, and ids: pure."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bide.engines.base import NO_HEADERS, Claimed, Stored
+from bide.types import State
+
+PENDING, LEASED, DEAD = range(3)
+LEVELS = (0, 1, 2)
+LARGE = 1_024  # bytes: longer bodies are kept apart, so that a claim does not write them again
+OLDEST_TURN = 8  # of so many places, one goes to what is due longest, whatever its priority
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_encode_headers = msgspec.json.Encoder().encode
+
+
+class Known(NamedTuple):
+    """A message as the verbs that change it see it."""
+
+    id: int
+    salt: int
+    topic: int
+    stage: int
+    due: int
+    level: int
+    life: int | None
+    expires: int | None
+
+
+class Delivered(NamedTuple):
+    """A message that is held, and what its end depends on."""
+
+    id: int
+    topic: int
+    due: int
+    attempt: int
+    most: int
+    expires: int | None
+    error: str | None
+
+
+def public_id(number: int, salt: int) -> str:
+    """Fixed width, so that ids sort in the order of birth."""
+    return f"{number:012x}{salt:04x}"
+
+
+def private_id(text: str) -> tuple[int, int]:
+    """The row and salt of an id; those of no message when it is none of ours."""
+    if len(text) != 16:
+        return 0, 0
+    try:
+        return int(text[:12], 16), int(text[12:], 16)
+    except ValueError:
+        return 0, 0
+
+
+def token_text(token: int) -> str:
+    return f"{token:016d}"
+
+
+def token_number(text: str) -> int:
+    return int(text) if len(text) == 16 and text.isdecimal() and text.isascii() else -1
+
+
+def headers_text(headers: Any) -> str | None:
+    return _encode_headers(dict(headers)).decode() if headers else None
+
+
+def headers_of(text: str | None) -> Any:
+    return _decode_headers(text) if text else NO_HEADERS
+
+
+def claimed(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed:
+    """From a row of `due` (whose attempt is not counted yet: 1) or of `claimed_again` (0)."""
+    number, salt, due, attempt, most, body, headers, key = row[:8]
+    return Claimed(public_id(number, salt), topic, body, headers_of(headers), key, due, attempt + counted, most, token)
+
+
+def in_turn(levels: Sequence[list[tuple[Any, ...]]], turn: int) -> list[tuple[Any, ...]]:
+    """What is due, a list a level, in the order of handing out: by level, but every so often what is due longest."""
+    if sum(map(bool, levels)) < 2:
+        return [row for rows in levels for row in rows]
+    left = [deque(rows) for rows in levels]
+    ordered = []
+    while any(left):
+        turn += 1
+        filled = [rows for rows in left if rows]
+        first = min(filled, key=lambda rows: (rows[0][2], rows[0][0])) if turn % OLDEST_TURN == 0 else filled[0]
+        ordered.append(first.popleft())
+    return ordered
+
+
+def state_of(stage: int, due: int, now: int) -> State:
+    if stage == LEASED:
+        return "leased"
+    if stage == DEAD:
+        return "dead"
+    return "ready" if due <= now else "scheduled"
+
+
+def stored(row: tuple[Any, ...], now: int) -> Stored:
+    number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires = row
+    return Stored(
+        id=public_id(number, salt),
+        topic=topic,
+        state=state_of(stage, due, now),
+        due=due,
+        attempt=attempt,
+        max_attempts=most,
+        key=key,
+        level=level,
+        body=body,
+        headers=headers_of(headers),
+        last_error=error,
+        lease_until=until,
+        expires=expires,
+    )

@@ -1,0 +1,21 @@
+-- name: due
+-- What is due of one topic and level, in order.
+select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key, expires
+from message left join large on large.id = message.id
+where topic = :topic and stage = 0 and level = :level and due <= :now
+order by due, message.id
+limit :limit
+
+-- name: lease
+update message set stage = 1, attempt = attempt + 1, token = ?, request = ?, until = ? where id = ?
+
+-- name: claimed_again
+-- What a request holds.
+select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key, token, topic.name
+from message join topic on topic.id = message.topic left join large on large.id = message.id
+where request = :request and stage = 1 and topic.space = :space
+order by due, message.id
+
+-- name: first_due
+-- The earliest of what is pending of a topic, a level at a time.
+select min(due) from message where topic = :topic and stage = 0 and level = :level

@@ -1,0 +1,18 @@
+-- name: find_topic
+select id, paused from topic where space = :space and name = :name
+
+-- name: make_topic
+insert into topic (space, name) values (:space, :name)
+
+-- name: pause
+update topic set paused = :paused where id = :topic
+
+-- name: idle_topics
+-- Topics that nothing would be lost with.
+select id from topic
+where paused = 0 and dropped = 0 and not exists (select 1 from message where message.topic = topic.id)
+limit :limit
+
+-- name: drop_topic
+delete from topic
+where id = :topic and paused = 0 and dropped = 0 and not exists (select 1 from message where message.topic = topic.id)

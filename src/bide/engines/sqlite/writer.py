@@ -1,0 +1,204 @@
+"""All writes of a process to one file, many to a transaction.
+
+Whoever gets the lock does the work of all who wait: what gathers while a commit is under way goes into the next one.
+Threads need no other thread for that; event loops, which must not wait, have one that does it for them.
+"""
+
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from bide.engines.sqlite import file
+from bide.engines.sqlite.failures import translated
+from bide.engines.sqlite.turn import SQL, Time, Turn
+from bide.errors import BideError, EngineError, OutcomeUnknown
+
+MOST_JOBS = 64  # in one transaction
+
+
+class Job:
+    """A verb that waits for its turn."""
+
+    def __init__(self, work: Callable[[Turn], Any], *, lasting: bool) -> None:
+        self.work = work
+        self.lasting = lasting  # whether it must have reached the disk before it is answered
+        self.answer: Future[Any] = Future()
+
+
+class _NoTurn(Exception):
+    """No transaction could be begun; `error` is for the user."""
+
+    def __init__(self, error: EngineError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Writer:
+    def __init__(self, path: str, wake: Callable[[set[tuple[str, str]]], None]) -> None:
+        self.path = path
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = file.opened(path)
+        self._lasting = True  # how the connection is set
+        self.times: dict[str, Time] = {}  # of each namespace
+        self._waiting: deque[Job] = deque()
+        self._bell = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._counter = 0
+
+    def do(self, job: Job) -> Any:
+        """Have a job done, by this thread or by one that is at it already."""
+        self._waiting.append(job)
+        while not job.answer.done():
+            with self._lock:
+                if not job.answer.done():
+                    self._one_transaction()
+        return job.answer.result()
+
+    def submit(self, job: Job) -> "Future[Any]":
+        """Have a job done by the thread that works for event loops."""
+        self._waiting.append(job)
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="bide-sqlite", daemon=True)
+                    self._thread.start()
+        self._bell.set()
+        return job.answer
+
+    def others_wrote(self) -> bool:
+        """Whether anybody else has written to the file since this was asked last; not sure while we write ourselves."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            [counter] = self._opened().execute(SQL["data_version"]).fetchone()
+        finally:
+            self._lock.release()
+        seen, self._counter = self._counter, counter
+        return bool(counter != seen)
+
+    def close(self) -> None:
+        """Do what waits, and let go of the file."""
+        self._closed = True
+        self._bell.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            while self._waiting:
+                self._one_transaction()
+            self._shut()
+
+    def hold(self) -> None:
+        """Before a fork: when no transaction is under way, let go of the file."""
+        self._lock.acquire()
+        self._shut()
+
+    def go_on(self) -> None:
+        """After a fork: the file is opened again by whoever needs it next."""
+        self._lock.release()
+
+    def forget(self) -> None:
+        """After a fork, in the child: what waits is the parent's to do, and so was the thread."""
+        self._waiting.clear()
+        self._bell = threading.Event()
+        self._thread = None
+
+    def _shut(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection, self._lasting, self._counter = file.opened(self.path), True, 0
+        return self._connection
+
+    def _work(self) -> None:
+        while not self._closed or self._waiting:
+            self._bell.wait()
+            if not self._closed:
+                self._bell.clear()
+            while self._waiting:
+                with self._lock:
+                    self._one_transaction()
+
+    def _one_transaction(self) -> None:
+        """Under the lock: take what waits, and do it together; if that fails, one by one, so that each has its own fate."""
+        jobs: list[Job] = []
+        while self._waiting and len(jobs) < MOST_JOBS:
+            job = self._waiting.popleft()
+            if job.answer.set_running_or_notify_cancel():  # from here on, nobody can cancel it
+                jobs.append(job)
+        if not jobs:
+            return
+        try:
+            self._together(jobs)
+        except BaseException:  # Ctrl-C reaches the thread that works for all: nobody may wait for ever
+            for job in jobs:
+                if not job.answer.done():
+                    job.answer.set_exception(OutcomeUnknown("The process was interrupted meanwhile: it may have happened."))
+            raise
+
+    def _together(self, jobs: list[Job]) -> None:
+        try:
+            self._attempt(jobs)
+        except _NoTurn as locked:
+            for job in jobs:
+                job.answer.set_exception(locked.error)
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].answer.set_exception(translated(error, self.path) if isinstance(error, sqlite3.Error) else error)
+                return
+            for job in jobs:
+                self._together([job])
+
+    def _attempt(self, jobs: list[Job]) -> None:
+        connection = self._begin(any(job.lasting for job in jobs))
+        try:
+            before = connection.total_changes
+            turn = Turn(connection, self.times)
+            done = [(job, *self._result(job, turn, connection)) for job in jobs]
+            if connection.total_changes != before:
+                turn.keep_time()
+            connection.execute("commit")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("rollback")
+            raise
+        self._wake(turn.wakes)
+        for job, answer, refusal in done:
+            if refusal is None:
+                job.answer.set_result(answer)
+            else:
+                job.answer.set_exception(refusal)
+
+    def _begin(self, lasting: bool) -> sqlite3.Connection:
+        """Begin a transaction; when that fails, it fails for all: to try one by one would be to wait as often."""
+        try:
+            connection = self._opened()
+            self._set_lasting(connection, lasting)
+            file.begin(connection, self.path)
+        except (sqlite3.Error, EngineError) as error:
+            raise _NoTurn(translated(error, self.path) if isinstance(error, sqlite3.Error) else error) from error
+        return connection
+
+    def _result(self, job: Job, turn: Turn, connection: sqlite3.Connection) -> tuple[Any, BideError | None]:
+        """What a job came to; a refusal is a result like any other, as long as nothing was written before it."""
+        before = connection.total_changes
+        try:
+            return job.work(turn), None
+        except BideError as refusal:
+            if connection.total_changes != before:
+                raise
+            return None, refusal
+
+    def _set_lasting(self, connection: sqlite3.Connection, lasting: bool) -> None:
+        """Whether a commit waits for the disk. A lease need not: when the machine goes down, so does its holder."""
+        if lasting != self._lasting:
+            connection.execute(f"pragma synchronous = {'full' if lasting else 'normal'}")
+            self._lasting = lasting

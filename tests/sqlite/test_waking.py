@@ -1,0 +1,232 @@
+"""A process that sleeps is woken by what others write, within a look, and by nothing else."""
+
+import asyncio
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide import Call, Hook, Queue
+from bide.engines.sqlite import watch
+from bide.engines.sqlite.writer import Writer
+
+Start = Callable[..., Any]
+Until = Callable[[Callable[[], bool]], None]
+LONG_BEFORE_A_SWEEP = 2.5  # seconds; without a wake-up, it takes 5
+
+SENDER = """
+    import json, sys
+    from bide import Queue
+    for line in sys.stdin:
+        queue = Queue(json.loads(line))
+        queue.stats()
+        print("ready")
+        for line in iter(sys.stdin.readline, "\\n"):
+            topic, body, options = json.loads(line)
+            queue.send(topic, body, **options)
+        queue.close()
+        print("closed")
+"""
+
+
+class Lying(Hook):
+    """Does something whenever its queue is about to lie down, and counts its claims."""
+
+    def __init__(self) -> None:
+        self.do: Callable[[], None] | None = None
+        self.claims = 0
+
+    def before(self, call: Call) -> None:
+        self.claims += call.verb == "claim"
+        if call.verb == "wait" and self.do is not None:
+            do, self.do = self.do, None
+            do()
+
+
+@pytest.fixture(scope="module")
+def sending_process(start_child: Start) -> Iterator[Any]:
+    child = start_child(SENDER)
+    yield child
+    assert child.end() == []
+
+
+@pytest.fixture
+def sender(sending_process: Any, url: str) -> Iterator[Any]:
+    """Another process, which has the file open and sends what it is told to."""
+    sending_process.tell(json.dumps(url))
+    assert sending_process.line() == "ready"
+    yield sending_process
+    sending_process.tell()
+    assert sending_process.line() == "closed"
+
+
+@pytest.fixture
+def lying() -> Lying:
+    return Lying()
+
+
+@pytest.fixture
+def receiver(make_queue: Callable[..., Any], lying: Lying) -> Any:
+    return make_queue(hooks=[lying])
+
+
+async def test_a_message_of_another_process_wakes_a_sleeper_each_time(sender: Any, receiver: Any, lying: Lying) -> None:
+    for number in range(4):
+        lying.do = lambda number=number: sender.tell(f'["t", {number}, {{}}]')
+        began = time.monotonic()
+        [delivery] = await receiver.receive("t", wait="60s")
+        assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
+        assert delivery.body == number
+        await delivery.ack()
+
+
+async def test_an_earlier_message_of_another_process_wakes_a_sleeper(sender: Any, receiver: Any, lying: Lying) -> None:
+    await receiver.send("t", "last", delay=3_600)
+    for delay in (0.5, 0.2, 0):
+        lying.do = lambda delay=delay: sender.tell(f'["t", "earlier", {{"delay": {delay}}}]')
+        began = time.monotonic()
+        [delivery] = await receiver.receive("t", wait="60s")
+        assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
+        assert delivery.lateness >= 0
+        await delivery.ack()
+
+
+async def test_a_message_of_another_process_that_has_not_been_due_is_slept_towards(
+    sender: Any, receiver: Any, lying: Lying
+) -> None:
+    for _ in range(2):
+        await receiver.send("t", "taken by us")
+        [delivery] = await receiver.receive("t")
+        await delivery.ack()
+        lying.do = lambda: sender.tell('["t", "theirs", {"delay": 0.3}]')
+        began = time.monotonic()
+        [delivery] = await receiver.receive("t", wait="60s")
+        assert 0.25 < time.monotonic() - began < LONG_BEFORE_A_SWEEP
+        await delivery.ack()
+
+
+async def test_one_of_many_topics_and_namespaces_is_woken(sender: Any, make_queue: Callable[..., Any], lying: Lying) -> None:
+    other = make_queue(namespace="other")
+    sleeping = asyncio.ensure_future(other.receive("b", wait="0.5s"))
+    receiver = make_queue(hooks=[lying])
+    lying.do = lambda: sender.tell('["b", 1, {}]')
+    began = time.monotonic()
+    [delivery] = await receiver.receive("a", "b", "c", wait="60s")
+    assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
+    assert (delivery.topic, await sleeping) == ("b", [])
+
+
+async def test_a_process_that_resumes_a_topic_wakes_a_sleeper(start: Start, url: str, receiver: Any, lying: Lying) -> None:
+    child = start(
+        """
+        import sys
+        from bide import Queue
+        with Queue(sys.argv[1]) as queue:
+            queue.pause("t")
+            print("paused", flush=True)
+            sys.stdin.readline()
+            queue.resume("t")
+        """,
+        url,
+    )
+    child.line()
+    await receiver.send("t", 1)
+    lying.do = child.tell
+    began = time.monotonic()
+    [delivery] = await receiver.receive("t", wait="60s")
+    assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
+    await delivery.ack()
+
+
+async def test_what_is_not_for_a_sleeper_does_not_wake_it(
+    receiver: Any, lying: Lying, url: str, path: Path, until: Until
+) -> None:
+    woken: list[str] = []
+    with closing(Queue(url)) as queue, closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        queue.send("t", "last", delay=3_600)
+        assert await receiver.receive("t", wait="1ms") == []
+        place = queue._engine()._desk.place  # type: ignore[attr-defined]
+
+        def others() -> None:
+            until(lambda: bool(place._until))
+            for topic, delay in [("other", 0), ("t", 7_200), ("t", 60), ("other", 0), ("t", 0)]:
+                with other:  # to SQLite, this is somebody else
+                    queue.send(topic, f"{topic} {delay}", delay=delay, connection=other)
+                place._look()
+                woken.extend(f"{topic} {delay}" for sleeper in list(place._until) if sleeper.woken_by is not None)
+
+        lying.do = threading.Thread(target=others).start
+        [delivery] = await receiver.receive("t", wait="60s")
+        await delivery.ack()
+        assert delivery.body == "t 0"
+        assert set(woken) <= {"t 0"}
+
+
+async def test_a_message_that_came_between_the_claim_and_lying_down_is_not_slept_on(
+    receiver: Any, lying: Lying, url: str, path: Path
+) -> None:
+    with closing(Queue(url)) as queue, closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        queue.stats()
+        looked = queue._engine()._desk.place._look  # type: ignore[attr-defined]
+
+        def late() -> None:
+            with other:  # to SQLite, this is somebody else
+                queue.send("t", "late", connection=other)
+            looked()  # as the watch does for whoever else is asleep
+
+        for _ in range(3):
+            lying.do = late
+            began = time.monotonic()
+            [delivery] = await receiver.receive("t", wait="60s")
+            assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
+            await delivery.ack()
+
+
+def test_a_sleeping_process_looks_at_most_25_times_a_second() -> None:
+    assert 1 / 25 <= watch.INTERVAL <= 0.05
+
+
+def test_a_process_looks_only_while_somebody_sleeps(url: str, until: Until) -> None:
+    looks: list[str] = []
+    with closing(Queue(url)) as queue:
+        queue.receive("t", wait="100ms")
+        [engine] = [queue._engine()]
+        place = engine._desk.place  # type: ignore[attr-defined]
+        connection = place.writer._connection
+        connection.set_trace_callback(lambda said: looks.append(said) if "data_version" in said else None)
+        assert not place._watch._wanted.is_set()
+        sleeping = threading.Thread(target=queue.receive, args=["t"], kwargs={"wait": "1m"})
+        sleeping.start()
+        until(lambda: len(looks) > 2)
+        queue.send("t", 1)
+        sleeping.join()
+        until(lambda: not place._watch._wanted.is_set())
+
+
+async def test_a_watch_survives_a_look_that_failed(
+    sender: Any, receiver: Any, lying: Lying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others_wrote, failed = Writer.others_wrote, threading.Event()
+
+    def fails(writer: Writer) -> bool:
+        if not failed.is_set():
+            failed.set()
+            raise sqlite3.OperationalError("disk I/O error")
+        return others_wrote(writer)
+
+    monkeypatch.setattr(Writer, "others_wrote", fails)
+
+    def once_it_failed() -> None:
+        threading.Thread(target=lambda: (failed.wait(), sender.tell('["t", 1, {}]'))).start()
+
+    lying.do = once_it_failed
+    began = time.monotonic()
+    [delivery] = await receiver.receive("t", wait="60s")
+    assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
+    await delivery.ack()
