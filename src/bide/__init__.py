@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bide.clock import Clock, ManualClock
 from bide.core.backoff import exponential, steps
 from bide.core.codec import Codec
-from bide.engines.base import Capabilities
+from bide.engines.base import Capabilities, Finding
 from bide.errors import (
     BadBody,
     BadMessage,
@@ -83,6 +83,7 @@ __all__ = [
     "Duration",
     "EngineError",
     "Exists",
+    "Finding",
     "Handled",
     "Hook",
     "IfExists",

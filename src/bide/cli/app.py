@@ -32,9 +32,9 @@ def _bide(
 
 
 @app.command(
-    help="See bide at work: an order shop, in this process, for about twelve seconds.\n\n"
+    help="See bide at work: an order shop on a temporary SQLite file, for about twelve seconds.\n\n"
     "Orders must be paid in time, or a delayed message cancels them. Most are paid, one too late, and one gets more time. "
-    "A mail fails twice, and a worker stops with parcels in its hands.\n\n"
+    "A mail fails twice, and a worker process is killed with parcels in its hands.\n\n"
     "In the end every message is accounted for. Exit code 0: every promise was kept. 1: one was broken.",
     epilog="Examples:\n\n"
     "  bide demo            watch it live\n\n"
@@ -55,3 +55,21 @@ def demo(
         typer.echo("Stopped.", err=True)
         code = 130
     raise typer.Exit(code)
+
+
+@app.command(
+    help="Look at the place where messages live, and say what an operator should know.\n\n"
+    "Nothing is changed, and nothing is made. Exit code 0: nothing is bad. 1: something is.",
+    epilog="Examples:\n\n"
+    "  bide doctor                               $BIDE_URL, or bide.db in this folder\n\n"
+    "  bide doctor --url sqlite:////var/lib/bide.db\n\n"
+    "  bide doctor --json                        for a script",
+)
+def doctor(
+    url: Annotated[str | None, typer.Option(help="Where messages live. Default: $BIDE_URL, else sqlite:///bide.db.")] = None,
+    namespace: Annotated[str, typer.Option(help="The queue's namespace.")] = "bide",
+    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    from bide.cli.doctor import run
+
+    raise typer.Exit(run(url, namespace, as_json=json))

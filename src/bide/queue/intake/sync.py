@@ -19,6 +19,7 @@ from bide.signals import Signal
 _log = logging.getLogger("bide.intake")
 SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
 PATIENCE = 12  # sweeps
+TICK = 0.001  # seconds
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done this often
 
 
@@ -135,4 +136,5 @@ def give_back(fresh: deque[Delivery]) -> None:
 
 
 def _until_due(claim: Claim) -> float:
-    return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000)
+    """Seconds to sleep: a tick less than it seems, since the claim's now is rounded down and an alarm's time up."""
+    return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000 - TICK)

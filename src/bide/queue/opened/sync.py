@@ -8,7 +8,7 @@ from typing import Self
 
 from bide.clock import Clock
 from bide.core.codec import JSON, MAX_BODY, Codec
-from bide.engines.base import Capabilities, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import Capabilities, End, Ended, Finding, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import Unavailable
 from bide.queue.gather import Gather
@@ -67,6 +67,10 @@ class Opened:
     def capabilities(self) -> Capabilities:
         """What the engine behind this queue can do."""
         return self._setup.source.capabilities
+
+    def examine(self) -> Sequence[Finding]:
+        """What an operator should know of the place where messages live: what `bide doctor` prints. Nothing is changed."""
+        return self._setup.source.examine()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._setup.source.shown}>"
