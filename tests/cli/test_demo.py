@@ -66,7 +66,7 @@ def test_piped_output_is_plain_lines(runs: dict[str, "subprocess.CompletedProces
     told = runs["lines"].stdout
     assert "\x1b" not in told
     assert "\r" not in told
-    assert "worker 1 stops dead" in told
+    assert "worker 1 is killed with -9" in told
     assert "Every promise was kept" in told
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tempfile
 
 from bide import AsyncQueue
 from bide.cli.demo.board import Board
@@ -35,5 +36,7 @@ def _play(seed: int, board: Board) -> Tally:
 
 
 async def _open_shop(seed: int, board: Board) -> None:
-    async with AsyncQueue("memory://") as queue:
-        await Shop(queue, plan(seed), board).day()
+    with tempfile.TemporaryDirectory(prefix="bide-demo-") as folder:
+        url = f"sqlite:///{folder}/shop.db"
+        async with AsyncQueue(url) as queue:
+            await Shop(queue, url, plan(seed), board).day()

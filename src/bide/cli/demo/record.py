@@ -29,7 +29,7 @@ class Record:
         self.failed: list[str] = []  # of work that ended in an exception
         self.held: list[tuple[str, str]] = []  # id, worker; in the hands of a worker when it stopped
         self.stopped: int | None = None  # how many handings there had been by then
-        self.stale_refused: int = 0  # acks of a worker that came back too late
+        self.stale_refused: int = 0  # acks that came when their message was in other hands
         self.stale_accepted: int = 0
         self.left: int | None = None  # what the engine still held in the end
 
@@ -47,8 +47,8 @@ class Record:
     def ack(self, delivery: AsyncDelivery, worker: str) -> None:
         self.acked.append((delivery.id, worker))
 
-    def stop(self, deliveries: list[AsyncDelivery], worker: str) -> None:
-        self.held += [(each.id, worker) for each in deliveries]
+    def stop(self, held: list[str], worker: str) -> None:
+        self.held += [(each, worker) for each in held]
         self.stopped = len(self.handings)
 
     @property

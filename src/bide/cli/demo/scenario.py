@@ -15,12 +15,12 @@ RETURN = 8.0  # seconds after packing began: until then the stopped worker's par
 
 
 class Shop:
-    def __init__(self, queue: AsyncQueue, plan: Plan, board: Board) -> None:
+    def __init__(self, queue: AsyncQueue, url: str, plan: Plan, board: Board) -> None:
         self._queue = queue
         self._plan = plan
         self._board = board
         self._record = board.record
-        self._workers = Workers(queue, board, plan.refused)
+        self._workers = Workers(queue, url, board, plan.refused)
         self._packing = datetime.now(UTC) + timedelta(seconds=PACKING)
 
     async def day(self) -> None:
@@ -32,7 +32,7 @@ class Shop:
                 customers.create_task(self._carts())
                 for customer in self._plan.customers:
                     customers.create_task(self._serve(customer))
-                customers.create_task(self._late_return())
+                customers.create_task(self._late_ack())
             await self._last_messages()
             for each in staff:
                 each.cancel()
@@ -88,10 +88,10 @@ class Shop:
         await self._send("order.receipt", order)
         await self._send("order.pack", order, at=self._packing)
 
-    async def _late_return(self) -> None:
+    async def _late_ack(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PACKING + RETURN):
-                await self._workers.worker_1_comes_back()
+                await self._workers.late_ack()
 
     async def _last_messages(self) -> None:
         """Wait until every message has ended, or for so long; then look at what the engine still holds."""

@@ -1,25 +1,40 @@
 """The people who work in the shop: each takes messages from the queue, and one does not come back in time."""
 
 import asyncio
+import json
+import sys
+from typing import NamedTuple
 
-from bide import AsyncDelivery, AsyncQueue, LeaseLost
+from bide import AsyncQueue
 from bide.cli.demo.board import Board
+from bide.cli.demo.record import Handing
+from bide.engines.base import End
 
-LEASE = "1.5s"  # of the worker that stops
-HANDS = 4  # parcels that it takes at once
-WORK = 0.4  # seconds that it works before it stops
+WORK = 0.4  # seconds that worker 1 works before it is killed
 PACK = 0.06  # seconds a parcel
 
 
+class Parcel(NamedTuple):
+    """What worker 1 said that it took."""
+
+    id: str
+    token: str
+    attempt: int
+    due: int
+    at: int
+    order: int
+
+
 class Workers:
-    def __init__(self, queue: AsyncQueue, board: Board, refused: int) -> None:
+    def __init__(self, queue: AsyncQueue, url: str, board: Board, refused: int) -> None:
         self._queue = queue
+        self._url = url
         self._board = board
         self._record = board.record
         self._refused = refused
         self._took = asyncio.Event()
         self._came_back = asyncio.Event()
-        self._held: list[AsyncDelivery] = []
+        self._held: list[Parcel] = []
 
     async def clerk(self) -> None:
         """Cancels what was not paid, and reminds who has not paid yet."""
@@ -59,21 +74,22 @@ class Workers:
                     self._board.say(f"{number} receipt, attempt {delivery.attempt}: mailed", "good")
 
     async def worker_1(self) -> None:
-        """Takes some parcels, and is stopped before it is done with the first."""
-        packing = asyncio.create_task(self._pack_for_ever())
-        await self._took.wait()
-        await asyncio.sleep(WORK)
-        packing.cancel()  # as if its machine were gone: nothing is acked, and nothing given back
-        self._record.stop(self._held, "worker 1")
-        self._board.say(f"worker 1 stops dead, holding {len(self._held)}", "bad")
-
-    async def _pack_for_ever(self) -> None:
-        self._held = await self._queue.receive("order.pack", limit=HANDS, wait="12s", lease=LEASE)
-        for delivery in self._held:
-            self._record.handed(delivery, "worker 1")
-        self._board.say(f"worker 1 takes parcels {_numbers(self._held)}")
-        self._took.set()
-        await asyncio.Event().wait()
+        """Takes some parcels, and is killed before it is done with the first: nothing is acked, and nothing given back."""
+        packer = [sys.executable, "-m", "bide.cli.demo.packer", self._url]
+        process = await asyncio.create_subprocess_exec(*packer, stdout=asyncio.subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            self._held = [Parcel(**each) for each in json.loads(await process.stdout.readline() or "[]")]
+            for each in self._held:
+                self._record.handings.append(Handing(each.id, "worker 1", each.attempt, each.due, each.at))
+            self._board.say(f"worker 1 takes parcels {' '.join(str(each.order) for each in self._held) or '(none)'}")
+            self._took.set()
+            await asyncio.sleep(WORK)
+        finally:
+            process.kill()
+            await process.wait()
+        self._record.stop([each.id for each in self._held], "worker 1")
+        self._board.say(f"worker 1 is killed with -9, holding {len(self._held)}", "bad")
 
     async def worker_2(self) -> None:
         """Packs what is there, also what worker 1 did not finish, as soon as its lease has ended."""
@@ -93,20 +109,15 @@ class Workers:
                 else:
                     self._board.say(f"{number} packed by worker 2", "faint")
 
-    async def worker_1_comes_back(self) -> None:
-        """When all its parcels are in other hands it acks the one that is being packed right then: too late."""
+    async def late_ack(self) -> None:
+        """When all its parcels are in other hands, an ack of worker 1 arrives for the one that is being packed: too late."""
         await self._came_back.wait()
-        delivery = self._held[-1]
-        number = delivery.body["order"]
-        try:
-            await delivery.ack()
-        except LeaseLost:
+        parcel = self._held[-1]
+        engine = await self._queue._engine()
+        [answer] = await engine.settle([End("order.pack", parcel.id, parcel.token, "done")])
+        if answer == "lost":
             self._record.stale_refused += 1
-            self._board.say(f"worker 1 is back, acks {number}: refused", "odd")
+            self._board.say(f"a late ack of worker 1 for {parcel.order}: refused", "odd")
         else:
             self._record.stale_accepted += 1
-            self._board.say(f"worker 1 is back, acks {number}: ACCEPTED", "bad")
-
-
-def _numbers(deliveries: list[AsyncDelivery]) -> str:
-    return " ".join(str(delivery.body["order"]) for delivery in deliveries) or "(none)"
+            self._board.say(f"a late ack of worker 1 for {parcel.order}: ACCEPTED", "bad")
