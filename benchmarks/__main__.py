@@ -7,10 +7,10 @@ import platform
 import sys
 from pathlib import Path
 
-from benchmarks import imports, memory, memory_schedule
+from benchmarks import imports, memory, memory_schedule, sqlite
 from benchmarks.measure import HEADER, Figure
 
-ALL = {"imports": imports.run, "memory": memory.run, "memory_schedule": memory_schedule.run}
+ALL = {"imports": imports.run, "memory": memory.run, "memory_schedule": memory_schedule.run, "sqlite": sqlite.run}
 
 
 def main() -> int:
