@@ -7,10 +7,22 @@ import platform
 import sys
 from pathlib import Path
 
-from benchmarks import imports, memory, memory_schedule, sqlite
+from benchmarks import imports, memory, memory_schedule, sqlite, sqlite_idle
 from benchmarks.measure import HEADER, Figure
 
-ALL = {"imports": imports.run, "memory": memory.run, "memory_schedule": memory_schedule.run, "sqlite": sqlite.run}
+ALL = {
+    "imports": imports.run,
+    "memory": memory.run,
+    "memory_schedule": memory_schedule.run,
+    "sqlite": sqlite.run,
+    "sqlite_idle": sqlite_idle.run,
+}
+    "imports": imports.run,
+    "memory": memory.run,
+    "memory_schedule": memory_schedule.run,
+    "sqlite": sqlite.run,
+    "sqlite_idle": sqlite_idle.run,
+}
 
 
 def main() -> int:
