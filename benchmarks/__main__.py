@@ -17,12 +17,6 @@ ALL = {
     "sqlite": sqlite.run,
     "sqlite_idle": sqlite_idle.run,
 }
-    "imports": imports.run,
-    "memory": memory.run,
-    "memory_schedule": memory_schedule.run,
-    "sqlite": sqlite.run,
-    "sqlite_idle": sqlite_idle.run,
-}
 
 
 def main() -> int:
