@@ -14,7 +14,7 @@ long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="minutes of chao
 
 
 def test_a_few_seconds_of_kills_and_stops_break_no_promise(tmp_path: Path) -> None:
-    outcome = chaos.run(tmp_path, kills=12, stops=5, messages=3_000, seconds=6, seed=1)
+    outcome = chaos.run(tmp_path, kills=12, stops=5, messages=3_000, seconds=5, seed=1)
     assert outcome.good, str(outcome)
     assert outcome.kills >= 10
     assert outcome.stops >= 3

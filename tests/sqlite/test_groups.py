@@ -14,7 +14,7 @@ import pytest
 from bide import AsyncQueue, BadTime, OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
-from bide.engines.sqlite import file, place, put
+from bide.engines.sqlite import deliver, file, place, put, tend
 from bide.engines.sqlite.turn import Space, Turn
 from bide.engines.sqlite.writer import MOST_JOBS, Job, Writer
 from bide.types import Sent
@@ -269,6 +269,24 @@ def test_tokens_and_time_go_on_after_a_transaction_that_was_rolled_back(url: str
         first.ack()
         second.ack()
         assert queue.topics() == []
+
+
+def test_a_topic_that_upkeep_drops_is_made_again_by_who_comes_next_in_the_same_transaction(
+    writer_: Writer, statements: list[str], url: str
+) -> None:
+    with closing(Queue(url)) as queue:
+        queue.send("t", "last")
+        [held] = queue.receive("t")
+        ends = [held.end("done")]
+        works: list[Work] = [
+            lambda turn: deliver.settle(turn, SPACE, ends, None),
+            lambda turn: tend.tend(turn, SPACE, 1_000, None),
+            sends('"next"'),
+        ]
+        before = statements.count("commit")
+        gathered(writer_, *works)
+        assert statements.count("commit") == before + 2
+        assert [each.body for each in queue.receive("t", limit=9)] == ["next"]
 
 
 # the lock
