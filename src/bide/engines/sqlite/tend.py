@@ -6,7 +6,7 @@ from bide.engines.base import Tended
 from bide.engines.sqlite import plan
 from bide.engines.sqlite.deliver import bury, come_back, drop_dead
 from bide.engines.sqlite.put import forget_operations
-from bide.engines.sqlite.turn import SQL, Space, Turn
+from bide.engines.sqlite.turn import Space, Turn
 
 GIVE_BACK = 1_000  # pages that are free go back to the filesystem, so many at a time, once they are more than this and
 # more than those in use: until then they are for what comes next
@@ -49,7 +49,7 @@ def _tidy(turn: Turn, now: int) -> None:
     """What nobody waits for: old operations, topics that hold nothing, pages that are free."""
     forget_operations(turn, now)
     for (topic,) in turn.all("idle_topics", {"limit": 100}):
-        turn.execute(SQL["drop_topic"], {"topic": topic})
+        turn.drop_topic(topic)
     free, pages = turn.one("free_pages", ())[0], turn.one("pages", ())[0]
     if free > max(GIVE_BACK, pages - free):
         for _ in range(GIVE_BACK):

@@ -106,6 +106,11 @@ class Turn:
             self._topics[space.name, name] = known
         return known
 
+    def drop_topic(self, topic: int) -> None:
+        """Let go of a topic that holds nothing; whoever comes next in this transaction makes it anew."""
+        self.execute(SQL["drop_topic"], {"topic": topic})
+        self._topics = {name: known for name, known in self._topics.items() if known != topic}
+
     def first_due(self, topic: int) -> int | None:
         """The earliest due time of what is pending."""
         firsts = [self.execute(SQL["first_due"], {"topic": topic, "level": level}).fetchone()[0] for level in LEVELS]
