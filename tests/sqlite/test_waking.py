@@ -111,6 +111,30 @@ async def test_a_message_of_another_process_that_has_not_been_due_is_slept_towar
         await delivery.ack()
 
 
+async def test_a_process_that_writes_all_the_time_is_woken_by_others_too(
+    sender: Any, receiver: Any, lying: Lying, url: str
+) -> None:
+    stop = threading.Event()
+
+    def writes() -> None:
+        while not stop.is_set():
+            queue.send("other", 1)
+
+    with closing(Queue(url)) as queue:
+        busy = threading.Thread(target=writes)
+        busy.start()
+        try:
+            for number in range(4):
+                lying.do = lambda number=number: sender.tell(f'["t", {number}, {{}}]')
+                began = time.monotonic()
+                [delivery] = await receiver.receive("t", wait="60s")
+                assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
+                await delivery.ack()
+        finally:
+            stop.set()
+            busy.join()
+
+
 async def test_one_of_many_topics_and_namespaces_is_woken(sender: Any, make_queue: Callable[..., Any], lying: Lying) -> None:
     other = make_queue(namespace="other")
     sleeping = asyncio.ensure_future(other.receive("b", wait="0.5s"))

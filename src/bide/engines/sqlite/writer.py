@@ -50,6 +50,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._counter = 0
+        self._others_wrote = False
 
     def do(self, job: Job) -> Any:
         """Have a job done, by this thread or by one that is at it already."""
@@ -72,15 +73,23 @@ class Writer:
         return job.answer
 
     def others_wrote(self) -> bool:
-        """Whether anybody else has written to the file since this was asked last; not sure while we write ourselves."""
-        if not self._lock.acquire(blocking=False):
+        """Whether anybody else has written to the file since this was asked last, as far as we know without waiting."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._notice(self._opened())
+            finally:
+                self._lock.release()
+        if not self._others_wrote:
             return False
-        try:
-            [counter] = self._opened().execute(SQL["data_version"]).fetchone()
-        finally:
-            self._lock.release()
-        seen, self._counter = self._counter, counter
-        return bool(counter != seen)
+        self._others_wrote = False
+        return True
+
+    def _notice(self, connection: sqlite3.Connection) -> None:
+        """The counter rises with every commit but our own."""
+        [counter] = connection.execute(SQL["data_version"]).fetchone()
+        if counter != self._counter:
+            self._counter = counter
+            self._others_wrote = True
 
     def close(self) -> None:
         """Do what waits, and let go of the file."""
@@ -160,6 +169,7 @@ class Writer:
     def _attempt(self, jobs: list[Job]) -> None:
         connection = self._begin(any(job.lasting for job in jobs))
         try:
+            self._notice(connection)  # here, since a process that writes all the time finds no time for it in between
             before = connection.total_changes
             turn = Turn(connection, self.times)
             done = [(job, *self._result(job, turn, connection)) for job in jobs]
