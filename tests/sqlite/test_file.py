@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from bide import BadUrl, ConfigError, EngineError, Queue, SchemaMismatch, Unavailable
-from bide.engines.sqlite import file, place
+from bide.engines.base import End, Settings
+from bide.engines.sqlite import file, place, source
 from bide.engines.sqlite.file import mounted_as
 
 SENTENCE = r"^\S.*[.?]$"  # what an error of ours reads like
@@ -553,6 +554,24 @@ def test_an_older_layout_is_brought_up_once_by_many_at_once(path: Path, url: str
         assert connection.execute("select count(*) from message").fetchone() == (6,)
     with closing(Queue(url)) as queue, pytest.raises(SchemaMismatch, match="update bide here"):
         queue.receive("t")
+
+
+FIRST = """pragma user_version = 1; insert into topic (space, name) values ('bide', 't');
+insert into message (salt, topic, stage, level, due, attempt, most, body, token, request, until, died) values
+(9, 1, 0, 1, 5, 1, 9, x'0a', null, null, null, null), (9, 1, 1, 1, 3, 1, 9, x'0b', 7, 'r', 9000, null),
+(9, 1, 2, 1, 4, 9, 9, x'0c', null, null, null, 4);"""
+
+
+def test_what_a_file_of_the_first_layout_holds_goes_on(path: Path, url: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(f"pragma application_id = {file.APPLICATION_ID};{file.MIGRATIONS[0]}{FIRST}")
+    with closing(source(Settings(url=url)).sync()) as engine:
+        engine.open()
+        held = [*engine.claim(["t"], 9, 1, now=10).messages, *engine.claim([], 1, 1, request="r", now=10).messages]
+        engine.settle([End("t", each.id, each.token, "retry", delay=10) for each in held], now=10)
+        engine.requeue("t", now=20)
+        found = {each.body: (each.since, each.due) for each in engine.claim(["t"], 9, 1, now=20).messages}
+    assert (pragma(path, "user_version"), found) == (len(file.MIGRATIONS), {b"\n": (5, 20), b"\v": (3, 20), b"\f": (20, 20)})
 
 
 async def test_a_migration_waits_for_the_lock_and_is_all_or_nothing(

@@ -43,8 +43,17 @@ def put(
     return sent
 
 
-def claimed(id: str, token: str = "1", *, due: int = T0, attempt: int = 1, key: str | None = None, most: int = 3) -> Claimed:
-    return Claimed(id, "mail", b"body", {}, key, due, attempt, most, token)
+def claimed(
+    id: str,
+    token: str = "1",
+    *,
+    due: int = T0,
+    since: int | None = None,
+    attempt: int = 1,
+    key: str | None = None,
+    most: int = 3,
+) -> Claimed:
+    return Claimed(id, "mail", b"body", {}, key, due, due if since is None else since, attempt, most, token)
 
 
 def claim(
@@ -70,9 +79,9 @@ def test_an_honest_life_passes(model: Model) -> None:
     claim(model, claimed("m", due=T0 + 7_000, key="k"), now=T0 + 7_000)
     model.cancel([Ref("m")], T0 + 7_000, [CancelResult.RUNNING])
     settle(model, "m", "1", "retry", "scheduled", now=T0 + 8_000, delay=1_000)
-    claim(model, claimed("m", "2", due=T0 + 9_000, attempt=2, key="k"), now=T0 + 9_000)
+    claim(model, claimed("m", "2", due=T0 + 9_000, since=T0 + 7_000, attempt=2, key="k"), now=T0 + 9_000)
     tend(model, Tended(returned=1), now=T0 + 9_000 + LEASE)
-    claim(model, claimed("m", "3", due=T0 + 9_000, attempt=3, key="k"), now=T0 + 20_000)
+    claim(model, claimed("m", "3", due=T0 + 9_000, since=T0 + 7_000, attempt=3, key="k"), now=T0 + 20_000)
     settle(model, "m", "3", "retry", "dead", now=T0 + 20_000)
     model.stats(None, None, T0 + 20_000, Stats(dead=1, topics={"mail": Stats(dead=1)}))
     shown = Stored("m", "mail", "ready", T0 + 20_000, 0, 3, "k", 1, b"body", {}, None, None, None)
@@ -129,6 +138,7 @@ def test_it_notices_a_message_that_nobody_sent(model: Model) -> None:
         {"headers": {"x": "y"}},
         {"key": "k"},
         {"due": T0 - 1},
+        {"since": T0 - 1},
         {"attempt": 2},
         {"max_attempts": 4},
         {"topic": "news"},
@@ -230,6 +240,22 @@ def test_it_notices_a_request_that_is_not_the_same_again(model: Model) -> None:
             claim(model, *wrong, limit=2, request="r")
     settle(model, "n", "1", "done", "done")
     claim(model, claimed("m", "2"), claimed("o", "2"), limit=2, request="r")
+
+
+def test_it_notices_a_claim_of_no_topics_that_gives_more_or_less_than_its_request_holds(model: Model) -> None:
+    for id in ("m", "n", "o"):
+        put(model, id)
+    claim(model, claimed("m"), claimed("n"), limit=2, request="r", next_due=T0)
+    model.claim([], 1, LEASE, "r", T0, Claim([claimed("n"), claimed("m")], T0, None))
+    for wrong in ([claimed("m")], [claimed("m"), claimed("n"), claimed("o", "2")]):
+        with pytest.raises(Divergence, match="claim again"):
+            model.claim([], 1, LEASE, "r", T0, Claim(wrong, T0, None))
+    with pytest.raises(Divergence, match="next due is none"):
+        model.claim([], 1, LEASE, "r", T0, Claim([claimed("n"), claimed("m")], T0, T0))
+    for request in ("s", None):
+        model.claim([], 1, LEASE, request, T0, Claim([], T0, None))
+        with pytest.raises(Divergence, match="o of mail was handed out at 1000000 though it is paused or not asked for"):
+            model.claim([], 1, LEASE, request, T0, Claim([claimed("o", "2")], T0, None))
 
 
 def test_it_notices_a_retry_after_the_last_attempt(model: Model) -> None:

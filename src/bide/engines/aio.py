@@ -101,8 +101,10 @@ class AsyncEngine(ABC):
         - No topic starves another.
         - Bodies and headers come back as they were sent.
         - Attempts count from one.
+        - Since tells when a message first fell due.
         - Tokens rise as text with each delivery of a message.
         - The same request gives the same deliveries.
+        - A claim of no topics gives only what its request still holds.
         - A claim tells when to come back.
         - An expired message is not handed out.
         - Expiry counts from the due time.

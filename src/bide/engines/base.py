@@ -65,6 +65,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     headers: Mapping[str, str]
     key: str | None
     due: int
+    since: int  # when it first fell due in this life
     attempt: int
     max_attempts: int
     token: str

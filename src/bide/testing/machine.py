@@ -63,7 +63,7 @@ class Act(NamedTuple):
 _spans = st.sampled_from([0, 0, 0, 1, 10, 50, 1_000, 60_000, 90_000_000])
 _instants = st.sampled_from([None, None, None, None, -1_000, 0, 5, 1_000])  # from the clock
 _topics = st.sampled_from(["a", *TOPICS])
-_some_topics = st.one_of(st.just(list(TOPICS)), st.lists(_topics, min_size=1, max_size=3, unique=True))
+_some_topics = st.one_of(st.just(list(TOPICS)), st.lists(_topics, max_size=3, unique=True))
 _picks = st.one_of(st.integers(0, 2), st.integers(0, 30))  # of what there is, counted from the newest
 _some_picks = st.lists(_picks, min_size=1, max_size=4)
 _leases = st.sampled_from([1, 10, 1_000, 60_000])
@@ -202,12 +202,13 @@ class EngineMachine(RuleBasedStateMachine):
             self.requested.append((topics, limit, lease, request))
         return claimed
 
-    @way(3, held=st.sampled_from([True, True, False]), pick=_picks)
-    def claim_again(self, held: bool, pick: int) -> None:
-        """As after a lost answer: once more with the same request, of which something may be held still."""
+    @way(3, held=st.sampled_from([True, True, False]), pick=_picks, anew=st.booleans())
+    def claim_again(self, held: bool, pick: int, anew: bool) -> None:
+        """Once more with the same request, of which something may be held still: as after a lost answer, or of no topics."""
         live = [each for each in self.requested if any(map(self.model.held, self.model.requests[each[-1]]))] if held else []
         if self.requested:
-            self.handed += self.pair.claim(*_from_end(live or self.requested, pick))
+            topics, limit, lease, request = _from_end(live or self.requested, pick)
+            self.handed += self.pair.claim(topics if anew else [], limit if anew else 1, lease, request)
 
     @way(4, endings=_endings)
     def settle(self, endings: list[Ending]) -> None:

@@ -91,7 +91,7 @@ class Model:
         before = self.requests.get(request, []) if request else []
         live = {each.id: each for each in before if self.held(each)}
         if live:
-            self._claim_again(live, answer)
+            self._claim_again(topics, live, answer)
             return
         open_topics = set(topics) - self.picture.paused
         for topic in open_topics:
@@ -123,7 +123,7 @@ class Model:
         insist(claimed.id in left, f"claim: {claimed.id} of {message.topic} was handed out at {self.now} though it is {why}.")
         sent, attempt = message.sent, message.attempt + 1
         expected = Claimed(
-            message.id, message.topic, sent.body, sent.headers, message.key, message.due,
+            message.id, message.topic, sent.body, sent.headers, message.key, message.due, message.since,
             attempt if self.can.attempts else claimed.attempt, sent.max_attempts, claimed.token,
         )  # fmt: skip
         agree("claim", expected, claimed)
@@ -146,7 +146,9 @@ class Model:
                 f"claim: {first.id}, due {first.due}, came before {second.id}, due {second.due}, in {first.topic}.",
             )
 
-    def _claim_again(self, live: Mapping[str, Claimed], answer: Claim) -> None:
+    def _claim_again(self, topics: Sequence[str], live: Mapping[str, Claimed], answer: Claim) -> None:
+        agree("claim again, now", self.now, answer.now)
+        insist(bool(topics) or answer.next_due is None, f"claim of no topics: next due is none, not {answer.next_due}.")
         agree("claim again, ids", sorted(live), sorted(each.id for each in answer.messages))
         for got in answer.messages:
             now_its_key = self.picture.messages[got.id].key  # a successor may have taken it over

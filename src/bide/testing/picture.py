@@ -33,6 +33,7 @@ class Message:
     sent: NewMessage  # what was put last under this id: its body, headers, level and limits
     key: str | None
     due: int = 0
+    since: int = 0  # the due time that was asked for, which no retry, release or ended lease moves
     expires: int | None = None
     stage: Stage = "new"
     attempt: int = 0
@@ -64,8 +65,8 @@ class Message:
         self.lease_until = None
 
     def plan(self, due: int) -> None:
-        """Give it a time, from which its expiry counts."""
-        self.due = due
+        """Ask for a time, from which its expiry counts."""
+        self.due = self.since = due
         self.expires = None if self.sent.expires_in is None else due + self.sent.expires_in
 
     def too_late(self, when: int) -> bool:

@@ -46,9 +46,9 @@ def _reschedule(store: Store, message: Message | None, due: int, now: int) -> Re
         return RescheduleResult.RUNNING
     message.entry = store.new_entry()
     store.topics[message.content.topic].forget()
-    message.due = due
+    message.due = message.since = due
     store.schedule(message, now)
-    store.expire_after_due(message)
+    store.expire_in_time(message)
     return RescheduleResult.MOVED
 
 
@@ -76,10 +76,10 @@ def _revive(store: Store, message: Message, due: int, now: int) -> None:
     del topic.dead[message.id]
     message.attempt = 0
     message.last_error = None
-    message.due = due
+    message.due = message.since = due
     message.entry = store.new_entry()
     store.schedule(message, now)
-    store.expire_after_due(message)
+    store.expire_in_time(message)
 
 
 def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -> Swept:

@@ -25,7 +25,7 @@ class Message(msgspec.Struct, gc=False):
     id: str
     content: NewMessage
     due: int
-    expires: int | None
+    since: int  # its due time before retry or release moved it: its expiry counts from it
     key: str | None
     entry: int  # of its entries in the topic's heaps, the one that counts; also the order of sending
     stage: int = PENDING
@@ -38,11 +38,18 @@ class Message(msgspec.Struct, gc=False):
     def claimed(self, token: str) -> Claimed:
         content = self.content
         return Claimed(
-            self.id, content.topic, content.body, content.headers, self.key, self.due, self.attempt, content.max_attempts, token
-        )
+            self.id, content.topic, content.body, content.headers, self.key, self.due, self.since, self.attempt,
+            content.max_attempts, token,
+        )  # fmt: skip
+
+    @property
+    def expires(self) -> int | None:
+        life = self.content.expires_in
+        return None if life is None else self.since + life
 
     def expired(self, now: int) -> bool:
-        return self.expires is not None and self.expires <= now
+        life = self.content.expires_in
+        return life is not None and self.since + life <= now
 
     def state(self, now: int) -> State:
         if self.stage == LEASED:

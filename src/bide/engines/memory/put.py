@@ -25,11 +25,11 @@ def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[S
 
 
 def _create(store: Store, new: NewMessage, due: int, now: int) -> Sent:
-    message = Message(store.new_id(), new, due, None, new.key, store.new_entry())
+    message = Message(store.new_id(), new, due, due, new.key, store.new_entry())
     store.messages[message.id] = message
     store.schedule(message, now)
     if new.expires_in is not None:
-        store.expire_after_due(message)
+        store.expire_in_time(message)
     return Sent(message.id, new.topic, due, "created")
 
 
@@ -70,10 +70,10 @@ def _replace(store: Store, holder: Message, new: NewMessage, due: int, now: int)
     holder.entry = store.new_entry()
     store.topics[new.topic].forget()
     later = new.if_exists == "later"
-    holder.due = max(due, holder.due) if later else due
+    holder.due = holder.since = max(due, holder.due) if later else due
     holder.content = new
     holder.attempt = 0
     holder.last_error = None
     store.schedule(holder, now)
-    store.expire_after_due(holder)
+    store.expire_in_time(holder)
     return Sent(holder.id, new.topic, holder.due, "postponed" if later else "replaced")

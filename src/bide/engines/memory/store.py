@@ -125,12 +125,11 @@ class Store:
         if (first or message.due <= now) and not topic.paused:
             self._wake.add(topic.name)
 
-    def expire_after_due(self, message: Message) -> None:
-        """A message with a life's end has so long to live from its due time."""
-        life = message.content.expires_in
-        message.expires = None if life is None else message.due + life
-        if message.expires is not None:
-            heapq.heappush(self.expiries, (message.expires, message.id))
+    def expire_in_time(self, message: Message) -> None:
+        """Note when a message that has a life's end, and was given a new time, expires."""
+        expires = message.expires
+        if expires is not None:
+            heapq.heappush(self.expiries, (expires, message.id))
 
     def bury(self, message: Message, reason: str | None, now: int) -> None:
         """Make a dead letter of a message that is in no heap and under no lease."""

@@ -34,7 +34,7 @@ def claim(
 def _again(turn: Turn, space: Space, request: str) -> list[Claimed]:
     """What this request holds already."""
     rows = turn.all("claimed_again", {"request": request, "space": space.name})
-    return [plan.claimed(row, row[9], plan.token_text(row[8]), 0) for row in rows]
+    return [plan.claimed(row, row[10], plan.token_text(row[9]), 0) for row in rows]
 
 
 def _choose(turn: Turn, space: Space, topics: dict[str, int], limit: int, now: int) -> list[tuple[str, Any]]:
@@ -57,7 +57,7 @@ def _due(turn: Turn, topic: int, limit: int, now: int) -> list[list[Any]]:
     for level in plan.LEVELS:
         while True:
             rows = turn.all("due", {"topic": topic, "level": level, "now": now, "limit": limit})
-            expired = [row[0] for row in rows if row[8] is not None and row[8] <= now]
+            expired = [row[0] for row in rows if row[9] is not None and row[9] <= now]
             turn.end(expired)
             if not expired:
                 break

@@ -76,8 +76,8 @@ def headers_of(text: str | None) -> Any:
 
 def claimed(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed:
     """From a row of `due` (whose attempt is not counted yet: 1) or of `claimed_again` (0)."""
-    number, salt, due, attempt, most, body, headers, key = row[:8]
-    return Claimed(public_id(number, salt), topic, body, headers_of(headers), key, due, attempt + counted, most, token)
+    number, salt, due, attempt, most, body, headers, key, since = row[:9]
+    return Claimed(public_id(number, salt), topic, body, headers_of(headers), key, due, since, attempt + counted, most, token)
 
 
 def in_turn(levels: Sequence[list[tuple[Any, ...]]], turn: int) -> list[tuple[Any, ...]]:

@@ -1,10 +1,17 @@
 """Claiming: who gets what, once, and when to come back."""
 
 import asyncio
+from collections.abc import Awaitable
 
-from bide.engines.base import NewMessage
+from bide.engines.base import Claim, Claimed, NewMessage, Verdict
 from bide.testing.contract.bench import LEASE, Bench, bodies
 from bide.testing.contract.picking import needs
+
+COMES_BACK: tuple[tuple[Verdict, int], ...] = (("retry", 2_000), ("release", 5_000), ("release", 0), ("retry", 0))
+
+
+def _id(message: Claimed) -> str:
+    return message.id
 
 
 class Claiming:
@@ -61,6 +68,54 @@ class Claiming:
             [claimed] = await bench.claim("mail", limit=5)
             assert (claimed.attempt, claimed.max_attempts) == (attempt, 4)
 
+    async def test_since_tells_when_a_message_first_fell_due(self, bench: Bench) -> None:
+        sent = await bench.put("mail", delay=1_000, key="k" if bench.can.keys else None, max_attempts=9)
+
+        async def claimed() -> Claimed:
+            """Asked for twice, as after a lost answer."""
+            request = f"at {bench.now}"
+            first, again = [
+                await bench.engine.claim(topics, 5, LEASE, request=request, now=bench.now) for topics in (["mail"], [])
+            ]
+            [message] = first.messages
+            assert list(again.messages) == [message]
+            return message
+
+        # Given a message that comes again and again: retried, put off, given back, lost by its holder
+        bench.move(3_000)
+        message = await claimed()
+        assert (message.due, message.since) == (sent.due, sent.due)
+        for verdict, delay in COMES_BACK:
+            await bench.end(message, verdict, delay=delay)
+            bench.move(delay + 1_000)
+            message = await claimed()
+            assert (message.id, message.since) == (sent.id, sent.due)
+        bench.move(LEASE + 1_000)
+        assert (await bench.tend()).returned == 1
+        message = await claimed()
+        assert message.since == sent.due < message.due
+        # Then only who gives it a new time begins anew
+        if bench.can.cancel:
+            await bench.end(message, "retry", delay=2_000)
+            assert await bench.reschedule(sent.id, delay=1_000)
+            bench.move(4_000)
+            message = await claimed()
+            assert message.since == message.due == bench.now - 3_000
+        for how in ("replace", "later") if bench.can.keys else ():
+            await bench.end(message, "release", delay=2_000)
+            again = await bench.put("mail", delay=1_000, key="k", if_exists=how, max_attempts=9)
+            bench.move(4_000)
+            message = await claimed()
+            assert (message.id, message.since, message.due) == (sent.id, again.due, again.due)
+        if bench.can.inspect:
+            await bench.end(message, "retry", delay=2_000)
+            bench.move(2_000)
+            await bench.end(await claimed(), "dead")
+            assert (await bench.engine.requeue("mail", delay=1_000, now=bench.now)).count == 1
+            bench.move(4_000)
+            message = await claimed()
+            assert message.since == message.due == bench.now - 3_000
+
     @needs("fencing")
     async def test_tokens_rise_as_text_with_each_delivery_of_a_message(self, bench: Bench) -> None:
         tokens = []
@@ -88,6 +143,41 @@ class Claiming:
         other = await bench.engine.claim(["mail"], 2, LEASE, request="b", now=bench.now)
         assert sorted(bodies([*first.messages, *other.messages])) == [b"0", b"1", b"2", b"3"]
         assert [await bench.end(each, "done") for each in again.messages] == ["done", "done"]
+
+    async def test_a_claim_of_no_topics_gives_only_what_its_request_still_holds(self, bench: Bench) -> None:
+        def held(request: str | None) -> Awaitable[Claim]:
+            return bench.engine.claim([], 1, LEASE, request=request, now=bench.now)
+
+        async def gives_nothing(request: str | None) -> bool:
+            claim = await held(request)
+            return (list(claim.messages), claim.now, claim.next_due) == ([], bench.now, None)
+
+        # Given a request that holds more than one message, and messages that nobody holds
+        await bench.put_all(*(NewMessage("mail", b"%d" % n, max_attempts=9) for n in range(6)))
+        claim = await bench.engine.claim(["mail"], 4, LEASE, request="a", now=bench.now)
+        ended, extended, lost, released = claim.messages
+        assert await gives_nothing(None)
+        assert await gives_nothing("b")
+        # Then another engine gets all of them, tokens and all, whatever the limit
+        other = await bench.beside()
+        again = await other.engine.claim([], 1, LEASE, request="a", now=bench.now)
+        assert sorted(again.messages, key=_id) == sorted(claim.messages, key=_id)
+        assert again.next_due is None
+        # And only those that it holds still
+        assert await bench.end(ended, "done") == "done"
+        assert await bench.end(released, "release") == "scheduled"
+        assert sorted((await held("a")).messages, key=_id) == sorted([extended, lost], key=_id)
+        if bench.can.extend:
+            bench.move(LEASE - 1_000)
+            assert await bench.extend(extended, LEASE)
+            bench.move(2_000)
+            assert (await bench.tend()).returned == 1
+            assert list((await held("a")).messages) == [extended]
+        bench.move(LEASE + 1_000)
+        await bench.tend()
+        assert await gives_nothing("a")
+        # And nothing was taken
+        assert len(await bench.claim("mail", limit=9)) == 5
 
     async def test_a_claim_tells_when_to_come_back(self, bench: Bench) -> None:
         nothing = await bench.look("mail")

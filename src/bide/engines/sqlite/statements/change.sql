@@ -9,7 +9,7 @@ from message
 where key = :key and stage < 2 and topic = (select id from topic where space = :space and name = :name)
 
 -- name: reschedule
-update message set due = :due, expires = :expires where id = :id
+update message set due = :due, since = null, expires = :expires where id = :id
 
 -- name: dead
 select id, key, life from message where topic = :topic and stage = 2 order by died, id limit :limit
@@ -19,7 +19,7 @@ select id, key, life from message where id = :id and salt = :salt and topic = :t
 
 -- name: revive
 update message
-set stage = 0, attempt = 0, error = null, died = null, due = :due, expires = :expires,
+set stage = 0, attempt = 0, error = null, died = null, due = :due, since = null, expires = :expires,
     key = case when exists (
         select 1 from message other where other.topic = message.topic and other.key = message.key and other.stage < 2
     ) then null else key end

@@ -1,6 +1,7 @@
 -- name: due
 -- What is due of one topic and level, in order.
-select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key, expires
+select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key,
+    coalesce(since, due), expires
 from message left join large on large.id = message.id
 where topic = :topic and stage = 0 and level = :level and due <= :now
 order by due, message.id
@@ -11,7 +12,8 @@ update message set stage = 1, attempt = attempt + 1, token = ?, request = ?, unt
 
 -- name: claimed_again
 -- What a request holds.
-select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key, token, topic.name
+select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key,
+    coalesce(since, due), token, topic.name
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where request = :request and stage = 1 and topic.space = :space
 order by due, message.id

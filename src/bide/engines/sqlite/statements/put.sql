@@ -12,7 +12,7 @@ select id, salt, topic, stage, due, expires from message where topic = :topic an
 -- name: replace
 update message
 set level = :level, due = :due, most = :most, body = :body, headers = :headers, life = :life, expires = :expires,
-    attempt = 0, error = null
+    since = null, attempt = 0, error = null
 where id = :id
 
 -- name: lose_key

@@ -12,7 +12,8 @@ delete from large where id = ?
 
 -- name: come_back
 update message
-set stage = 0, due = :due, attempt = :attempt, error = :error, token = null, request = null, until = null
+set stage = 0, since = coalesce(since, nullif(due, :due)), due = :due, attempt = :attempt, error = :error,
+    token = null, request = null, until = null
 where id = :id
 
 -- name: bury
