@@ -48,9 +48,26 @@ from bide.types import (
 )
 
 if TYPE_CHECKING:
-    from bide.queue import AsyncDelivery, AsyncQueue, Call, Delivery, Handled, Hook, Queue
+    from bide.queue import (
+        AsyncDelivery,
+        AsyncQueue,
+        AsyncTask,
+        Bury,
+        Call,
+        Delivery,
+        Handled,
+        Hook,
+        Queue,
+        Retry,
+        Snooze,
+        Task,
+        current,
+    )
+    from bide.worker import Middleware, Worker
 
 __version__ = "0.1.0"
+
+_OF_THE_WORKER = {"Middleware", "Worker"}
 
 logging.getLogger("bide").addHandler(logging.NullHandler())
 
@@ -59,12 +76,14 @@ def __getattr__(name: str) -> Any:
     """Queues are loaded when one is first named: they bring asyncio, which alone takes half of the time to import."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, getattr(importlib.import_module("bide.queue"), name))
+    room = "bide.worker" if name in _OF_THE_WORKER else "bide.queue"
+    return globals().setdefault(name, getattr(importlib.import_module(room), name))
 
 
 __all__ = [
     "AsyncDelivery",
     "AsyncQueue",
+    "AsyncTask",
     "BadBody",
     "BadMessage",
     "BadOption",
@@ -72,6 +91,7 @@ __all__ = [
     "BadTopic",
     "BadUrl",
     "BideError",
+    "Bury",
     "Call",
     "CancelResult",
     "Capabilities",
@@ -90,6 +110,7 @@ __all__ = [
     "Info",
     "LeaseLost",
     "ManualClock",
+    "Middleware",
     "MissingExtra",
     "OutcomeUnknown",
     "Outgoing",
@@ -99,16 +120,21 @@ __all__ = [
     "Queue",
     "QueueFull",
     "RescheduleResult",
+    "Retry",
     "SchemaMismatch",
     "Sent",
+    "Snooze",
     "Span",
     "State",
     "Stats",
+    "Task",
     "TooLarge",
     "Unavailable",
     "UnknownEngine",
     "Unsupported",
+    "Worker",
     "WrongLoop",
+    "current",
     "exponential",
     "steps",
 ]

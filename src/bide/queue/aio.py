@@ -1,16 +1,21 @@
 # unasync: sync.py
 """The verbs for messages, as users call them: arguments are checked, engines are asked, answers are unwrapped."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from bide.core import options
+from bide.core.backoff import DEFAULT, Backoff
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH
-from bide.errors import BadMessage, EngineError, Exists, PartlySent
+from bide.errors import BadMessage, ConfigError, EngineError, Exists, PartlySent
 from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.intake.aio import listen
 from bide.queue.outgoing import move, ref
+from bide.queue.tasks.aio import AsyncTask
+from bide.queue.tasks.bound import P, R, SendOptions
+from bide.queue.tasks.definition import Definition
 from bide.queue.topics.aio import AsyncTopics
 from bide.types import (
     CancelResult,
@@ -146,3 +151,38 @@ class AsyncVerbs(AsyncTopics):
                 delivery.mark_ended()
             acked += [answer != "lost" for answer in answers]
         return acked
+
+    # tasks
+
+    def task(
+        self,
+        topic: str | None = None,
+        *,
+        aliases: Sequence[str] = (),
+        max_attempts: int = options.MAX_ATTEMPTS,
+        backoff: Backoff = DEFAULT,
+        timeout: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]:
+        """Make the function below the handler of a topic: `@queue.task("order.cancel")`.
+
+        A worker calls it, async or not, with the arguments that were sent. Without a topic it is "module.function".
+        aliases: further topics that it handles, such as a name it had before. backoff: how long to wait between
+        attempts, as in exponential("1s", cap="10m"). timeout: how long an attempt may take; none unless given.
+
+        Raises ConfigError for a function that can't be a task, and when the topic has another function already.
+        """
+
+        if callable(topic):
+            raise ConfigError("Write @queue.task() with parentheses, or with a topic: @queue.task('order.cancel').")
+
+        def decorate(function: Callable[P, R]) -> AsyncTask[P, R]:
+            definition = Definition(
+                function, topic=topic, aliases=aliases, max_attempts=max_attempts, backoff=backoff, timeout=timeout
+            )
+            return AsyncTask(self, self._setup.tasks.add(definition))
+
+        return decorate
+
+    def _bound(self, definition: Definition, chosen: SendOptions) -> AsyncTask[..., Any]:
+        """A task of another queue, to be sent through this one."""
+        return AsyncTask(self, definition, chosen)

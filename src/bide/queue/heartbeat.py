@@ -1,10 +1,10 @@
 """Renews leases from a thread of its own, so that a busy event loop or a long handler can't lose them."""
 
-import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from bide.engines.base import MAX_BATCH, Hold
 from bide.engines.registry import Source
@@ -16,14 +16,19 @@ BEATS = 3  # a lease
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
 
 
-class _Beat:
-    """One delivery that is kept alive."""
+class Beat:
+    """Deliveries whose leases are renewed together, such as those of one claim.
 
-    def __init__(self, hold: Hold, lease_ms: int, lost: Callable[[], None]) -> None:
-        self.hold = hold
-        self.lease_ms = lease_ms
-        self.lost = lost
-        self.next = 0.0
+    `lost` is called, in the heartbeat's thread, for a delivery whose lease can't be renewed any more.
+    """
+
+    __slots__ = ("holds", "lease_ms", "lost", "next")
+
+    def __init__(self, holds: Iterable[Hold], lease_ms: int, lost: Callable[[Hold], None]) -> None:
+        self.holds: dict[Hold, None] = dict.fromkeys(holds)
+        self.lease_ms: int = lease_ms
+        self.lost: Callable[[Hold], None] = lost
+        self.next: float = 0.0
         self.put_off(BEATS)
 
     def put_off(self, beats: int) -> None:
@@ -36,26 +41,31 @@ class Heartbeat:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lock = threading.Lock()
-        self._beats: dict[Hold, _Beat] = {}
+        self._beats: dict[Beat, None] = {}
         self._sooner = threading.Event()
         self._asleep_until = 0.0
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def add(self, hold: Hold, lease_ms: int, lost: Callable[[], None]) -> None:
-        """Renew this lease until `remove`. `lost` is called, in the heartbeat's thread, when it can't be."""
-        beat = _Beat(hold, lease_ms, lost)
+    def add(self, beat: Beat) -> None:
+        """Renew these leases until each is removed."""
         with self._lock:
-            self._beats[hold] = beat
+            self._beats[beat] = None
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="bide-heartbeat", daemon=True)
                 self._thread.start()
         if beat.next < self._asleep_until:
             self._sooner.set()
 
-    def remove(self, hold: Hold) -> None:
+    def remove(self, beat: Beat, hold: Hold) -> bool:
+        """Renew this lease no longer. False: it was known to be lost, or removed."""
         with self._lock:
-            self._beats.pop(hold, None)
+            known = hold in beat.holds
+            if known:
+                del beat.holds[hold]
+                if not beat.holds:
+                    self._beats.pop(beat, None)
+            return known
 
     def close(self) -> None:
         """Renew nothing more, and see the thread to its end."""
@@ -72,8 +82,8 @@ class Heartbeat:
         try:
             engine.open()
             while (due := self._sleep()) is not None:
-                for beats in _batches(due):
-                    self._renew(engine, beats)
+                for lease_ms, part in due:
+                    self._renew(engine, lease_ms, part)
         except Exception:
             with self._lock:
                 self._thread = None
@@ -81,40 +91,44 @@ class Heartbeat:
         finally:
             engine.close()
 
-    def _sleep(self) -> list[_Beat] | None:
+    def _sleep(self) -> "list[_Part] | None":
         """Sleep until something is due to be renewed. None: there is nothing to do any more."""
         with self._lock:
-            held = list(self._beats.values())
-            self._asleep_until = min((beat.next for beat in held), default=time.monotonic() + IDLE)
+            idle = not self._beats
+            self._asleep_until = min((beat.next for beat in self._beats), default=time.monotonic() + IDLE)
         self._sooner.wait(max(0.0, self._asleep_until - time.monotonic()))
         self._sooner.clear()
         with self._lock:
-            if self._closed or (not held and not self._beats):
+            if self._closed or (idle and not self._beats):
                 self._thread = None
                 return None
             now = time.monotonic()
-            return [beat for beat in self._beats.values() if beat.next <= now]
+            return _parts([beat for beat in self._beats if beat.next <= now])
 
-    def _renew(self, engine: Engine, beats: Sequence[_Beat]) -> None:
+    def _renew(self, engine: Engine, lease_ms: int, part: "list[tuple[Beat, Hold]]") -> None:
         try:
-            answers = engine.extend([beat.hold for beat in beats], beats[0].lease_ms)
+            answers = engine.extend([hold for _, hold in part], lease_ms)
         except BideError as error:
-            _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(beats), error)
-            for beat in beats:
+            _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part), error)
+            for beat, _ in part:
                 beat.put_off(2 * BEATS)
             return
-        for beat, held in zip(beats, answers, strict=True):
-            if held:
-                beat.put_off(BEATS)
-                continue
-            with self._lock:
-                known = self._beats.pop(beat.hold, None)
-            if known is not None:  # else it was ended while its renewal was under way
-                beat.lost()
+        for (beat, hold), held in zip(part, answers, strict=True):
+            beat.put_off(BEATS)
+            if not held and self.remove(beat, hold):  # else it was ended while its renewal was under way
+                beat.lost(hold)
 
 
-def _batches(beats: list[_Beat]) -> list[list[_Beat]]:
-    """By lease, since one call extends all by the same."""
-    ordered = sorted(beats, key=lambda beat: beat.lease_ms)
-    groups = (list(group) for _, group in itertools.groupby(ordered, key=lambda beat: beat.lease_ms))
-    return [group[first : first + MAX_BATCH] for group in groups for first in range(0, len(group), MAX_BATCH)]
+_Part: TypeAlias = tuple[int, list[tuple[Beat, Hold]]]
+
+
+def _parts(beats: list[Beat]) -> list[_Part]:
+    """What is renewed in one call each: by lease, since a call extends all by the same, and no more than a batch."""
+    by_lease: dict[int, list[tuple[Beat, Hold]]] = {}
+    for beat in beats:
+        by_lease.setdefault(beat.lease_ms, []).extend((beat, hold) for hold in beat.holds)
+    return [
+        (lease_ms, pairs[first : first + MAX_BATCH])
+        for lease_ms, pairs in by_lease.items()
+        for first in range(0, len(pairs), MAX_BATCH)
+    ]

@@ -13,10 +13,14 @@ from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
 
 
 class Envelope(NamedTuple):
-    """How a queue turns bodies into bytes."""
+    """How a queue turns bodies into bytes, and what it says where a send says nothing."""
 
     codec: Codec
     max_body: int
+    attempts: Mapping[str, int] = {}  # of topics that have a task
+
+    def raw(self, body: object) -> bytes:
+        return encode(self.codec, body, self.max_body)
 
     def body(self, raw: bytes) -> Any:
         return decode(self.codec, raw, self.max_body)
@@ -44,17 +48,21 @@ class Envelope(NamedTuple):
                 raise BadTime("expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.")
         return NewMessage(
             options.topic(topic),
-            encode(self.codec, body, self.max_body),
+            self.raw(body),
             wait,
             instant,
             options.key(key),
             options.if_exists(if_exists),
             options.level(priority),
             None if expires_in is None else life,
-            options.MAX_ATTEMPTS if max_attempts is None else options.count(max_attempts, "max_attempts", 1_000),
+            self._most(topic) if max_attempts is None else options.count(max_attempts, "max_attempts", 1_000),
             options.headers(headers) if headers else NO_HEADERS,
             options.operation(operation),
         )
+
+    def _most(self, topic: str) -> int:
+        """Attempts: what the topic's task says, so that a message is the same whichever way it was sent."""
+        return self.attempts.get(topic, options.MAX_ATTEMPTS)
 
     def messages(self, topic: str, items: Iterable[Outgoing | object], now_ms: int, operation: str | None) -> list[NewMessage]:
         """All items, checked. With an operation each message gets one of its own, by its place."""
@@ -65,14 +73,14 @@ class Envelope(NamedTuple):
                 f"items is a {type(items).__name__}. Give a list of bodies or Outgoing(…); for one message use send()."
             )
         made: list[NewMessage] = []
-        codec, most = self.codec, self.max_body
+        codec, largest, most = self.codec, self.max_body, self._most(topic)
         for place, item in enumerate(items):
             own = None if operation is None else f"{operation}#{place}"
             try:
                 if isinstance(item, Outgoing):
                     made.append(self._outgoing(topic, item, now_ms, own))
                 else:
-                    made.append(NewMessage(topic, encode(codec, item, most), operation=own))
+                    made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most, operation=own))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
         return made

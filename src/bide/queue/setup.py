@@ -14,6 +14,7 @@ from bide.engines.base import Settings
 from bide.errors import BadOption
 from bide.queue.hooks import Hook
 from bide.queue.outgoing import Envelope
+from bide.queue.tasks.definition import Tasks
 from bide.types import Duration
 
 _log = logging.getLogger("bide.queue")
@@ -35,11 +36,13 @@ class Setup:
     ) -> None:
         self.clock: Clock | None = clock
         self.hooks: Sequence[Hook] = hooks
+        self.namespace: str = _namespace(namespace)
         self.max_body: int = options.count(max_body, "max_body", 2**30)
-        self.envelope: Envelope = Envelope(codec, self.max_body)
+        self.tasks: Tasks = Tasks()
+        self.envelope: Envelope = Envelope(codec, self.max_body, self.tasks.attempts)
         settings = Settings(
             url=_chosen(url, client),
-            namespace=_namespace(namespace),
+            namespace=self.namespace,
             client=client,
             clock=clock,
             dead_for=duration_ms(dead_for, "dead_for"),

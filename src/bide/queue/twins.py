@@ -3,6 +3,8 @@
 import functools
 
 from bide.queue.aio import AsyncVerbs
+from bide.queue.deliveries.aio import AsyncDelivery
+from bide.queue.deliveries.sync import Delivery
 from bide.queue.sync import Verbs
 from bide.queue.travel.aio import AsyncTravel
 from bide.queue.travel.sync import Travel
@@ -17,8 +19,7 @@ class AsyncQueue(AsyncVerbs):
     @functools.cached_property
     def sync(self) -> "Queue":
         """The same queue for threads: same place, same options. Close it by itself."""
-        twin = Queue.__new__(Queue)
-        twin._begin(self._setup)
+        twin = Queue._of(self._setup)
         twin.__dict__["aio"] = self
         return twin
 
@@ -26,6 +27,11 @@ class AsyncQueue(AsyncVerbs):
     def testing(self) -> AsyncTravel:
         """Time travel, for a queue that was made with a ManualClock."""
         return AsyncTravel(self)
+
+    async def _delivery(self, delivery: Delivery) -> AsyncDelivery:
+        """The same delivery in this colour."""
+        engine = await self._engine()
+        return AsyncDelivery(delivery.claimed, delivery.body, delivery.now, engine, self._settles)
 
 
 class Queue(Verbs):
@@ -37,8 +43,7 @@ class Queue(Verbs):
     @functools.cached_property
     def aio(self) -> AsyncQueue:
         """The same queue for `asyncio`: same place, same options. Close it by itself."""
-        twin = AsyncQueue.__new__(AsyncQueue)
-        twin._begin(self._setup)
+        twin = AsyncQueue._of(self._setup)
         twin.__dict__["sync"] = self
         return twin
 
@@ -46,3 +51,14 @@ class Queue(Verbs):
     def testing(self) -> Travel:
         """Time travel, for a queue that was made with a ManualClock."""
         return Travel(self)
+
+    def close(self) -> None:
+        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        super().close()
+        if "testing" in self.__dict__:
+            self.testing.close()
+
+    def _delivery(self, delivery: AsyncDelivery) -> Delivery:
+        """The same delivery in this colour."""
+        engine = self._engine()
+        return Delivery(delivery.claimed, delivery.body, delivery.now, engine, self._settles)

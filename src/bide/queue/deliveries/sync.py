@@ -26,63 +26,69 @@ class Delivery:
     Each verb raises LeaseLost when this delivery has ended already or the message was handed to somebody else.
     """
 
-    __slots__ = ("__weakref__", "_claimed", "_engine", "_now", "_on_end", "_settles", "body", "ended")
+    __slots__ = ("__weakref__", "_engine", "_on_end", "_settles", "body", "claimed", "ended", "expired", "now")
 
     def __init__(self, claimed: Claimed, body: Any, now: int, engine: Engine, settles: Gather[End, Ended]) -> None:
         self.body: Any = body
         self.ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
-        self._claimed = claimed
-        self._now = now
+        self.expired: bool = False  # in a handler: its timeout has passed, or its lease was lost, and it should stop
+        self.claimed: Claimed = claimed
+        self.now: int = now
         self._engine = engine
         self._settles = settles
         self._on_end: Callable[[], None] | None = None
 
     @property
     def id(self) -> str:
-        return self._claimed.id
+        return self.claimed.id
 
     @property
     def topic(self) -> str:
-        return self._claimed.topic
+        return self.claimed.topic
 
     @property
     def key(self) -> str | None:
-        return self._claimed.key
+        return self.claimed.key
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self._claimed.headers
+        return self.claimed.headers
 
     @property
     def due(self) -> int:
-        return self._claimed.due
+        return self.claimed.due
 
     @property
     def due_at(self) -> datetime:
-        return moment(self._claimed.due)
+        return moment(self.claimed.due)
 
     @property
     def attempt(self) -> int:
-        return self._claimed.attempt
+        return self.claimed.attempt
 
     @property
     def max_attempts(self) -> int:
-        return self._claimed.max_attempts
+        return self.claimed.max_attempts
 
     @property
     def token(self) -> str:
         """The fencing token: it rises, as text, with each delivery of the message."""
-        return self._claimed.token
+        return self.claimed.token
 
     @property
     def hold(self) -> Hold:
         """What an engine knows this delivery by."""
-        return Hold(self._claimed.topic, self._claimed.id, self._claimed.token)
+        return Hold(self.claimed.topic, self.claimed.id, self.claimed.token)
 
     @property
     def lateness(self) -> float:
         """Seconds past due when it was handed out, both by the engine's clock."""
-        return (self._now - self._claimed.due) / 1000
+        return (self.now - self.claimed.due) / 1000
+
+    @property
+    def waited_ms(self) -> int:
+        """How long ago the message first fell due, when it was handed out: retries and releases do not move that."""
+        return self.now - self.claimed.since
 
     def ack(self) -> None:
         """The work is done: the message ends."""
@@ -90,7 +96,7 @@ class Delivery:
 
     def retry(self, delay: Duration | None = None, *, error: object = None) -> None:
         """The work failed: again later, after a growing wait when no delay is given. After the last attempt: a dead letter."""
-        wait = DEFAULT(self._claimed.attempt) if delay is None else duration_ms(delay)
+        wait = DEFAULT(self.claimed.attempt) if delay is None else duration_ms(delay)
         self._end("retry", wait, error_text(error))
 
     def release(self, delay: Duration = 0) -> None:
@@ -122,7 +128,7 @@ class Delivery:
 
     def end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> End:
         """What to tell an engine to end this delivery."""
-        claimed = self._claimed
+        claimed = self.claimed
         return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
 
     def on_end(self, tell: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from bide.engines.base import Claim, End, Ended, Hold
 from bide.errors import BadMessage, LeaseLost
 from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.gather import AsyncGather
-from bide.queue.heartbeat import Heartbeat
+from bide.queue.heartbeat import Beat, Heartbeat
 from bide.queue.outgoing import Envelope
 from bide.signals import AsyncSignal
 
@@ -37,8 +37,8 @@ class AsyncIntake:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
         until = time.monotonic() + wait
         while True:
-            claim = await self._claim(topics, limit, lease_ms)
-            found = await self._open(claim)
+            claim = await self.claim(topics, limit, lease_ms)
+            found = await self.open(claim)
             if found:
                 return found
             if claim.messages or claim.more:
@@ -46,18 +46,18 @@ class AsyncIntake:
             left = until - time.monotonic()
             if left <= 0:
                 return []
-            await self._engine.wait(topics, min(left, SWEEP, _until_due(claim)))
+            await self._engine.wait(topics, min(left, SWEEP, until_due(claim)))
 
-    async def _claim(self, topics: Sequence[str], limit: int, lease_ms: int) -> Claim:
-        """A claim, with the upkeep that it leads to: at times, and before giving up."""
+    async def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None) -> Claim:
+        """A claim, with the upkeep that it leads to: at times, and before giving up. It asks for the topics in turn."""
         self._turn += 1
         first = self._turn % len(topics)
         rotated = [*topics[first:], *topics[:first]]
         if time.monotonic() - self._tended > TEND:
             await self._tend()
-        claim = await self._engine.claim(rotated, limit, lease_ms)
+        claim = await self._engine.claim(rotated, limit, lease_ms, request=request)
         if not claim.messages and not claim.more and await self._tend():
-            claim = await self._engine.claim(rotated, limit, lease_ms)
+            claim = await self._engine.claim(rotated, limit, lease_ms, request=request)
         return claim
 
     async def _tend(self) -> bool:
@@ -66,7 +66,7 @@ class AsyncIntake:
         done = await self._engine.tend()
         return bool(done.returned or done.more)
 
-    async def _open(self, claim: Claim) -> list[AsyncDelivery]:
+    async def open(self, claim: Claim) -> list[AsyncDelivery]:
         """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""
         found = []
         for claimed in claim.messages:
@@ -83,14 +83,18 @@ class AsyncIntake:
         """Renew the lease of a delivery until it ends."""
         hold = delivery.hold
 
-        def end() -> None:
+        def lost(hold: Hold) -> None:
             held.discard(hold)
-            self._heartbeat.remove(hold)
             freed.set()
 
+        def end() -> None:
+            self._heartbeat.remove(beat, hold)
+            lost(hold)
+
+        beat = Beat([hold], lease_ms, lost)
         held.add(hold)
         delivery.on_end(end)
-        self._heartbeat.add(hold, lease_ms, end)
+        self._heartbeat.add(beat)
 
 
 async def listen(
@@ -137,6 +141,6 @@ async def give_back(fresh: deque[AsyncDelivery]) -> None:
             await delivery.release()
 
 
-def _until_due(claim: Claim) -> float:
+def until_due(claim: Claim) -> float:
     """Seconds to sleep: a tick less than it seems, since the claim's now is rounded down and an alarm's time up."""
     return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000 - TICK)

@@ -12,7 +12,7 @@ from bide.engines.sync import Engine
 from bide.errors import BadMessage, LeaseLost
 from bide.queue.deliveries.sync import Delivery
 from bide.queue.gather import Gather
-from bide.queue.heartbeat import Heartbeat
+from bide.queue.heartbeat import Beat, Heartbeat
 from bide.queue.outgoing import Envelope
 from bide.signals import Signal
 
@@ -37,8 +37,8 @@ class Intake:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
         until = time.monotonic() + wait
         while True:
-            claim = self._claim(topics, limit, lease_ms)
-            found = self._open(claim)
+            claim = self.claim(topics, limit, lease_ms)
+            found = self.open(claim)
             if found:
                 return found
             if claim.messages or claim.more:
@@ -46,18 +46,18 @@ class Intake:
             left = until - time.monotonic()
             if left <= 0:
                 return []
-            self._engine.wait(topics, min(left, SWEEP, _until_due(claim)))
+            self._engine.wait(topics, min(left, SWEEP, until_due(claim)))
 
-    def _claim(self, topics: Sequence[str], limit: int, lease_ms: int) -> Claim:
-        """A claim, with the upkeep that it leads to: at times, and before giving up."""
+    def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None) -> Claim:
+        """A claim, with the upkeep that it leads to: at times, and before giving up. It asks for the topics in turn."""
         self._turn += 1
         first = self._turn % len(topics)
         rotated = [*topics[first:], *topics[:first]]
         if time.monotonic() - self._tended > TEND:
             self._tend()
-        claim = self._engine.claim(rotated, limit, lease_ms)
+        claim = self._engine.claim(rotated, limit, lease_ms, request=request)
         if not claim.messages and not claim.more and self._tend():
-            claim = self._engine.claim(rotated, limit, lease_ms)
+            claim = self._engine.claim(rotated, limit, lease_ms, request=request)
         return claim
 
     def _tend(self) -> bool:
@@ -66,7 +66,7 @@ class Intake:
         done = self._engine.tend()
         return bool(done.returned or done.more)
 
-    def _open(self, claim: Claim) -> list[Delivery]:
+    def open(self, claim: Claim) -> list[Delivery]:
         """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""
         found = []
         for claimed in claim.messages:
@@ -83,14 +83,18 @@ class Intake:
         """Renew the lease of a delivery until it ends."""
         hold = delivery.hold
 
-        def end() -> None:
+        def lost(hold: Hold) -> None:
             held.discard(hold)
-            self._heartbeat.remove(hold)
             freed.set()
 
+        def end() -> None:
+            self._heartbeat.remove(beat, hold)
+            lost(hold)
+
+        beat = Beat([hold], lease_ms, lost)
         held.add(hold)
         delivery.on_end(end)
-        self._heartbeat.add(hold, lease_ms, end)
+        self._heartbeat.add(beat)
 
 
 def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
@@ -135,6 +139,6 @@ def give_back(fresh: deque[Delivery]) -> None:
             delivery.release()
 
 
-def _until_due(claim: Claim) -> float:
+def until_due(claim: Claim) -> float:
     """Seconds to sleep: a tick less than it seems, since the claim's now is rounded down and an alarm's time up."""
     return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000 - TICK)

@@ -56,6 +56,13 @@ class AsyncOpened:
             )
         )
 
+    @classmethod
+    def _of(cls, setup: Setup) -> Self:
+        """Another queue of the same place, options and tasks, with its own connections."""
+        made = cls.__new__(cls)
+        made._begin(setup)
+        return made
+
     def _begin(self, setup: Setup) -> None:
         self._setup = setup
         self._home = AsyncHome()

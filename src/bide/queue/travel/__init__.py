@@ -1,11 +1,16 @@
-"""Time travel for tests: move the queue's clock and see what falls due on the way."""
+"""Time travel for tests: move the queue's clock, and have what falls due on the way handled."""
 
 from typing import NamedTuple
 
 
 class Handled(NamedTuple):
-    """What became of a message on the way. "ready": it fell due, and waits for whoever receives it."""
+    """What became of a message on the way.
+
+    Where a task is for it: "done", "retry", "snoozed", "dead", "expired", or "ended" when the handler ended it by itself;
+    `error` is what the handler raised. Where none is: "ready", it fell due and waits for whoever receives it.
+    """
 
     topic: str
     id: str
     outcome: str
+    error: BaseException | None = None

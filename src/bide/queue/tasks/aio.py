@@ -1,0 +1,42 @@
+# unasync: sync.py
+"""Sending a task's messages, and changing those that have not begun."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from bide.errors import BadOption
+from bide.queue.tasks.bound import Bound, P, R
+from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
+
+if TYPE_CHECKING:
+    from bide.queue.aio import AsyncVerbs
+
+
+class AsyncTask(Bound[P, R]):
+    """A function that messages are for. Calling it calls the function; `send` has a worker call it."""
+
+    _queue: "AsyncVerbs"
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Have the function called with these arguments, which are checked now. Raises what `queue.send` raises."""
+        return await self._queue.send(self.topic, self._body(args, kwargs), **self._options)
+
+    async def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
+        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`."""
+        if self._options.get("connection") is not None:
+            raise BadOption("send_many does not join a transaction: use send() for each, with connection=.")
+        items = self._all_outgoing(arguments)
+        return await self._queue.send_many(self.topic, items, operation=self._options.get("operation"))
+
+    async def cancel(self, *, key: str) -> CancelResult:
+        """End the message with this key, if it has not begun."""
+        return await self._queue.cancel(topic=self.topic, key=key)
+
+    async def reschedule(self, *, key: str, delay: Duration | None = None, at: datetime | None = None) -> RescheduleResult:
+        """Give the message with this key a new time, if it has not begun."""
+        return await self._queue.reschedule(topic=self.topic, key=key, delay=delay, at=at)
+
+    async def get(self, *, key: str) -> Info | None:
+        """What is stored about the message with this key; None when it has ended."""
+        return await self._queue.get(topic=self.topic, key=key)

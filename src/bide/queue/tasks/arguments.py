@@ -1,0 +1,118 @@
+"""A function's arguments as a message's body: one object by name, checked against the signature on both ends."""
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any
+
+import msgspec
+
+from bide.errors import BadBody, ConfigError
+
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+class Unfit(BadBody):
+    """These are not the function's arguments."""
+
+
+class Arguments:
+    """Of one function. Its type hints are looked up on first use, since they may name what is defined further down."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function = function
+        self._name = name
+        self._signature = inspect.signature(function)
+        self._named: tuple[str, ...] = ()
+        self._shape: type[msgspec.Struct] | None = None
+        self._rest: str | None = None
+        self._more: Any = None
+        for parameter in self._signature.parameters.values():
+            if parameter.kind in _BY_NAME:
+                self._named += (parameter.name,)
+            elif parameter.kind is Parameter.VAR_KEYWORD:
+                self._rest = parameter.name
+            else:
+                kind = (
+                    "*" + parameter.name
+                    if parameter.kind is Parameter.VAR_POSITIONAL
+                    else "the positional-only " + parameter.name
+                )
+                raise ConfigError(
+                    f"{name}() takes {kind}, but a task's arguments travel by name. Give it parameters that can be named."
+                )
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What is sent: the arguments by name, without the defaults."""
+        try:
+            bound = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise Unfit(f"{self._name}{self._signature} was sent other arguments than it takes: {error}.") from None
+        if self._rest is not None:
+            bound.update(bound.pop(self._rest, {}))
+        return bound
+
+    def read(self, body: Any) -> dict[str, Any]:
+        """What the function is called with: the body, converted by the type hints."""
+        shape = self._shape or self.prepare()
+        given: Any = {} if body is None else body
+        try:
+            known = msgspec.convert(given, shape, str_keys=True, dec_hook=_model)
+            found = {name: value for name in self._named if (value := getattr(known, name)) is not msgspec.UNSET}
+            if self._rest is not None:
+                rest = {name: value for name, value in given.items() if name not in self._named}
+                found.update(msgspec.convert(rest, self._more, str_keys=True, dec_hook=_model))
+        except Exception as error:  # also what the user's own types raise while they are made
+            raise Unfit(f"{self._name}{self._signature} can't take this message: {_reason(error)}.") from error
+        return found
+
+    def prepare(self) -> type[msgspec.Struct]:
+        """Look up the type hints."""
+        try:
+            hints = typing.get_type_hints(_annotated(self._function), include_extras=True)
+            fields = [self._field(self._signature.parameters[name], hints.get(name, Any)) for name in self._named]
+            shape = msgspec.defstruct(
+                self._name, fields, kw_only=True, forbid_unknown_fields=self._rest is None, gc=False, frozen=True
+            )
+            more = _each(hints.get(self._rest, Any)) if self._rest is not None else None
+            for wanted in (shape, more):
+                msgspec.json.Decoder(wanted, dec_hook=_model)  # says now what it can't do
+        except (NameError, TypeError, AttributeError, RuntimeError) as error:
+            raise ConfigError(f"The type hints of {self._name}{self._signature} can't be used: {error}.") from error
+        self._shape, self._more = shape, more
+        return shape
+
+    @staticmethod
+    def _field(parameter: Parameter, hint: Any) -> Any:
+        if parameter.default is Parameter.empty:
+            return parameter.name, hint
+        return parameter.name, typing.Union[hint, msgspec.UnsetType], msgspec.UNSET  # noqa: UP007  (a hint may be text or Any)
+
+
+def _annotated(function: Any) -> Any:
+    """What has the type hints: the function itself, the one in a partial, or an object's `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) or hasattr(function, "__wrapped__") else type(function).__call__
+
+
+def _each(hint: Any) -> Any:
+    """What the further arguments are together: `**rest: int` is one for each, `**rest: Unpack[Shape]` is for all."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Unpack else dict[str, hint]
+
+
+def _reason(error: Exception) -> str:
+    known = isinstance(error, msgspec.ValidationError | ValueError | TypeError)
+    return str(error) if known else f"{type(error).__name__}: {error}"
+
+
+def _model(wanted: type[Any], value: Any) -> Any:
+    """A pydantic model, or what says by itself how it is made."""
+    validate = getattr(wanted, "model_validate", None)
+    if validate is None:
+        if isinstance(value, wanted):
+            return value
+        raise TypeError(f"bide does not know how to make a {wanted.__name__}: take what JSON holds, a dataclass or a Struct")
+    return validate(value)

@@ -1,0 +1,123 @@
+"""What a queue knows of a task, whatever the colour: the function, its topics, and how it is to be run."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bide.core import options
+from bide.core.backoff import Backoff
+from bide.core.when import duration_ms
+from bide.errors import BadOption, BadTime, ConfigError
+from bide.queue.tasks.arguments import Arguments
+from bide.types import Duration
+
+
+class Definition:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        topic: str | None,
+        aliases: Sequence[str],
+        max_attempts: int,
+        backoff: Backoff,
+        timeout: Duration | None,
+    ) -> None:
+        given: object = function
+        if isinstance(known := getattr(given, "definition", None), Definition):
+            function = known.function  # a task already: one more @queue.task above it
+        if not callable(given) or inspect.isclass(given):
+            raise ConfigError(
+                f"A task is a function, and this is a {type(function).__name__}: write @queue.task() above a def."
+            )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                f"{_name(function)}() has a yield in it: nobody would take what it yields. A task just does its work."
+            )
+        if isinstance(aliases, str) or not isinstance(aliases, Iterable):
+            raise BadOption(f"aliases is a {type(aliases).__name__}. Give a list of topics, as in aliases=['order.drop'].")
+        self.function: Callable[..., Any] = function
+        self.name: str = f"{_module(function)}.{_name(function)}"
+        self.topic: str = options.topic(self.name if topic is None else topic)
+        self.topics: tuple[str, ...] = options.topics((self.topic, *aliases))
+        self.max_attempts: int = options.count(max_attempts, "max_attempts", 1_000)
+        self.backoff: Backoff = _backoff(backoff)
+        self.timeout: float | None = None if timeout is None else _timeout(timeout)
+        self.is_async: bool = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004  (an object whose __call__ is async)
+        )
+        self.arguments: Arguments = Arguments(function, _name(function))
+
+    def call(self, arguments: Mapping[str, Any]) -> None:
+        """Call the function, if it is sync. One that only hands a coroutine on would be done before it has begun."""
+        result = self.function(**arguments)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise ConfigError(
+                f"{self.name}() is not async but returned a coroutine, which nobody awaits. "
+                "If a decorator is around an async function, have it return an async one."
+            )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where the function is written: a cell or module that is run again defines the same one anew."""
+        return self.function.__module__, getattr(self.function, "__qualname__", self.name)
+
+
+class Tasks:
+    """The tasks of a queue and its twin, by topic."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, Definition] = {}
+        self.attempts: dict[str, int] = {}  # by topic, so that a message sent by its topic gets what the task says
+
+    def add(self, task: Definition) -> Definition:
+        for topic in task.topics:
+            other = self._by_topic.get(topic)
+            if other is not None and other.place != task.place:
+                raise ConfigError(
+                    f"The topic {topic} is for {'.'.join(other.place)}() already, and {'.'.join(task.place)}() asks for it "
+                    "too. Give each task a topic of its own."
+                )
+        for topic in task.topics:
+            self._by_topic[topic] = task
+            self.attempts[topic] = task.max_attempts
+        return task
+
+    def get(self, topic: str) -> Definition | None:
+        return self._by_topic.get(topic)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_topic)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _module(function: Callable[..., Any]) -> str:
+    """The module as others import it, also while it is run as a script."""
+    name = str(getattr(function, "__module__", None) or "task")
+    if name not in ("__main__", "__mp_main__"):  # the second in a process that multiprocessing has spawned
+        return name
+    script = sys.modules["__main__"]
+    spec = getattr(script, "__spec__", None)
+    if spec is not None:
+        return str(spec.name.removesuffix(".__main__"))
+    path = getattr(script, "__file__", None)
+    return name if path is None else Path(path).stem
+
+
+def _backoff(value: object) -> Backoff:
+    if not callable(value):
+        raise BadOption("backoff must be exponential(…), steps(…), or a function from attempt number to milliseconds.")
+    return value
+
+
+def _timeout(value: Duration) -> float:
+    ms = duration_ms(value, "timeout")
+    if not ms:
+        raise BadTime("timeout is 0: the task could never run. Leave it out, or give it time.")
+    return ms / 1000

@@ -1,0 +1,83 @@
+"""What becomes of a message when its handler has ended: what handlers raise to say so, and the rules."""
+
+import logging
+import math
+from typing import NamedTuple
+
+from bide.core.backoff import DEFAULT
+from bide.core.when import MAX_DELAY_MS, duration_ms
+from bide.engines.base import Verdict
+from bide.queue.deliveries import error_text
+from bide.queue.tasks.definition import Definition
+from bide.types import Duration
+
+_log = logging.getLogger("bide.tasks")
+
+
+class Retry(Exception):
+    """Raise it in a handler: this attempt failed, try again after `delay`, or after the task's backoff."""
+
+    def __init__(self, delay: Duration | None = None) -> None:
+        self.delay_ms: int | None = None if delay is None else duration_ms(delay)
+        super().__init__(delay)
+
+    def __str__(self) -> str:
+        [delay] = self.args
+        return "asked for another attempt" if delay is None else f"asked for another attempt in {delay}"
+
+
+class Snooze(Exception):
+    """Raise it in a handler: not yet. The message comes back after `delay`, and this was no attempt.
+
+    With `max_wait`, a message that has been put off for longer than that since it first fell due is buried.
+    """
+
+    def __init__(self, delay: Duration, *, max_wait: Duration | None = None) -> None:
+        self.delay_ms: int = duration_ms(delay)
+        self.max_wait_ms: int | None = None if max_wait is None else duration_ms(max_wait, "max_wait")
+        super().__init__(delay)
+
+    def __str__(self) -> str:
+        return f"not yet: again in {self.args[0]}"
+
+
+class Bury(Exception):
+    """Raise it in a handler: this can't be done, and trying again won't help. To the dead letters, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class Outcome(NamedTuple):
+    verdict: Verdict
+    delay: int = 0
+    error: str | None = None
+
+
+DONE = Outcome("done")
+RELEASED = Outcome("release")
+
+
+def outcome(error: BaseException | None, task: Definition, attempt: int, waited_ms: int) -> Outcome:
+    """`waited_ms`: since the message first fell due."""
+    if error is None:
+        return DONE
+    if isinstance(error, Snooze):
+        if error.max_wait_ms is not None and waited_ms + error.delay_ms > error.max_wait_ms:
+            return Outcome("dead", 0, f"put off for {waited_ms / 1000:.0f} s, and max_wait is {error.max_wait_ms / 1000:.0f} s")
+        return Outcome("release", error.delay_ms)
+    if isinstance(error, Bury):
+        return Outcome("dead", 0, error_text(str(error)))
+    if isinstance(error, Retry):
+        wait = _backoff(task, attempt) if error.delay_ms is None else error.delay_ms
+        return Outcome("retry", wait, error_text(error.__cause__ or str(error)))
+    return Outcome("retry", _backoff(task, attempt), error_text(error))
+
+
+def _backoff(task: Definition, attempt: int) -> int:
+    """The task's wait. A backoff that fails must not keep a message from its next attempt."""
+    try:
+        return min(MAX_DELAY_MS, max(0, math.ceil(task.backoff(attempt))))
+    except Exception:
+        _log.exception("The backoff of %s failed for attempt %d, so the default one is used", task.name, attempt)
+        return DEFAULT(attempt)

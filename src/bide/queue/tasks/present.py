@@ -1,0 +1,23 @@
+"""The delivery that the running handler is for."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from bide.errors import ConfigError
+
+present: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
+"""Gives the delivery in the handler's colour."""
+
+
+def current() -> Any:
+    """In a handler, the delivery that it is for: an AsyncDelivery in an async handler, a Delivery in a sync one.
+
+    It tells the id, key, headers, attempt and lateness, whether time is up (`expired`), and can extend the lease or end
+    the delivery early. Raises ConfigError when no handler is running.
+    """
+    try:
+        delivery = present.get()
+    except LookupError:
+        raise ConfigError("current() is for handlers: no message is being handled here.") from None
+    return delivery()

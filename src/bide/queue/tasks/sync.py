@@ -1,0 +1,42 @@
+# Generated from aio.py by tools/unasync.py; change that file instead.
+"""Sending a task's messages, and changing those that have not begun."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from bide.errors import BadOption
+from bide.queue.tasks.bound import Bound, P, R
+from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
+
+if TYPE_CHECKING:
+    from bide.queue.sync import Verbs
+
+
+class Task(Bound[P, R]):
+    """A function that messages are for. Calling it calls the function; `send` has a worker call it."""
+
+    _queue: "Verbs"
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Have the function called with these arguments, which are checked now. Raises what `queue.send` raises."""
+        return self._queue.send(self.topic, self._body(args, kwargs), **self._options)
+
+    def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
+        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`."""
+        if self._options.get("connection") is not None:
+            raise BadOption("send_many does not join a transaction: use send() for each, with connection=.")
+        items = self._all_outgoing(arguments)
+        return self._queue.send_many(self.topic, items, operation=self._options.get("operation"))
+
+    def cancel(self, *, key: str) -> CancelResult:
+        """End the message with this key, if it has not begun."""
+        return self._queue.cancel(topic=self.topic, key=key)
+
+    def reschedule(self, *, key: str, delay: Duration | None = None, at: datetime | None = None) -> RescheduleResult:
+        """Give the message with this key a new time, if it has not begun."""
+        return self._queue.reschedule(topic=self.topic, key=key, delay=delay, at=at)
+
+    def get(self, *, key: str) -> Info | None:
+        """What is stored about the message with this key; None when it has ended."""
+        return self._queue.get(topic=self.topic, key=key)
