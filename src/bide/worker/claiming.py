@@ -1,0 +1,114 @@
+"""Takes messages in: as many as there are places for, and then it sleeps until more may be due."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import MAX_BATCH, Claim
+from bide.errors import EngineError
+from bide.queue import AsyncDelivery
+from bide.queue.intake.aio import SWEEP, AsyncIntake, until_due
+from bide.worker.patience import Patience
+from bide.worker.places import Places
+from bide.worker.plan import Plan
+from bide.worker.settling import Settling
+
+
+class Claiming:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        intake: AsyncIntake,
+        places: Places,
+        settling: Settling,
+        plan: Plan,
+        stopping: asyncio.Event,
+        begin: Callable[[Sequence[AsyncDelivery], int], None],
+    ) -> None:
+        self._engine = engine
+        self._intake = intake
+        self._places = places
+        self._settling = settling
+        self._ledger = plan.ledger
+        self._lease_ms = plan.lease_ms
+        self._begin = begin
+        self._stopping = stopping
+        self.patience: Patience = Patience("take messages", stopping)
+        self._short = False  # some topics were not asked for, since there is no room for them
+        self._freed = asyncio.Event()
+        self._sleep: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Take nothing more; a claim that is under way is seen through, and what it brings is given back."""
+        self._stopping.set()
+        self._freed.set()
+        if self._sleep is not None:
+            self._sleep.cancel()
+
+    def freed(self) -> None:
+        """A place is free again."""
+        self._freed.set()
+        if self._short and self._sleep is not None:
+            self._sleep.cancel()
+
+    async def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                await self._round()
+            except EngineError as error:
+                await self.patience.lose(error)
+            else:
+                self.patience.regain()
+
+    async def _round(self) -> None:
+        """Ask for all that there is room for; sleep if that was all there was."""
+        lines = range(len(self._places.lines))
+        drained: set[str] = set()
+        timeout, more = SWEEP, False
+        self._freed.clear()
+        for line in lines:
+            topics, limit = self._places.ask(line)
+            if not limit or len(self._settling) >= MAX_BATCH:
+                continue
+            claim = await self._claim(topics, min(limit, MAX_BATCH))
+            if self._stopping.is_set():
+                return
+            if claim.more or len(claim.messages) >= limit:
+                more = True
+            else:
+                drained.update(topics)
+                timeout = min(timeout, until_due(claim))
+        if more:
+            await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
+            if any(self._places.ask(line).limit for line in lines):
+                return
+        self._short = any(topic not in drained for line in self._places.lines for topic in line)
+        await self._rest(sorted(drained), timeout)
+
+    async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
+        slot, request = (0, None) if self._ledger is None else self._ledger.begin()
+        found: list[AsyncDelivery] = []
+        try:
+            claim = await self._intake.claim(topics, limit, self._lease_ms, request)
+            found = await self._intake.open(claim)
+        finally:
+            if self._ledger is not None:
+                self._ledger.hold(slot, len(found))
+        if found:
+            self._begin(found, slot)
+        return claim
+
+    async def _rest(self, topics: list[str], timeout: float) -> None:
+        """Sleep until something may be due, or a place is free again for what there was no room for."""
+        if self._stopping.is_set() or (self._short and self._freed.is_set()):
+            return
+        if not topics:
+            await self._freed.wait()
+            return
+        self._sleep = asyncio.get_running_loop().create_task(self._engine.wait(topics, timeout))
+        try:
+            await asyncio.wait({self._sleep})
+            if not self._sleep.cancelled():
+                self._sleep.result()
+        finally:
+            self._sleep = None

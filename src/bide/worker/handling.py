@@ -1,0 +1,166 @@
+"""One message under way: its handler is called, and what comes of that is told once."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from bide.engines.base import Hold
+from bide.queue import AsyncDelivery, Delivery
+from bide.queue.heartbeat import Beat
+from bide.queue.tasks.arguments import Unfit
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
+from bide.queue.tasks.present import present
+from bide.worker.threads import Threads
+
+_log = logging.getLogger("bide.worker")
+Why: TypeAlias = Literal["lost", "timeout", "stop"]
+Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Called around each handler, with its delivery and what to go on with: `async def timed(delivery, handle): await handle()`."""
+
+HEED = 5.0  # seconds that a handler has after its timeout to come to an end
+
+
+class Handling:
+    __slots__ = ("_sync", "_sync_delivery", "beat", "delivery", "hold", "runner", "slot", "stuck", "task", "told", "why")
+
+    def __init__(self, delivery: AsyncDelivery, task: Definition, sync: Callable[[AsyncDelivery], Delivery]) -> None:
+        self.delivery: AsyncDelivery = delivery
+        self.hold: Hold = delivery.hold
+        self.task: Definition = task
+        self.why: Why | None = None  # it was told to stop
+        self.told: bool = False  # its end has been decided
+        self.stuck: bool = False  # it goes on long after its timeout
+        self.runner: asyncio.Task[None] | None = None
+        self.beat: Beat  # that keeps its lease
+        self.slot: int  # where the ledger has its claim
+        self._sync = sync
+        self._sync_delivery: Delivery | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the handler has ended the delivery by itself."""
+        return self.delivery.ended or (self._sync_delivery is not None and self._sync_delivery.ended)
+
+    def stop(self, why: Why) -> None:
+        """Tell the handler to stop: an async one is cancelled, a sync one can see it in current().expired."""
+        if self.why is None:
+            self.why = why
+        self.delivery.expired = True
+        if self._sync_delivery is not None:
+            self._sync_delivery.expired = True
+        if self.runner is not None and (self.task.is_async or why == "stop"):
+            self.runner.cancel()
+
+    def present(self) -> Any:
+        """The delivery in the colour of the handler."""
+        if self.task.is_async:
+            return self.delivery
+        if self._sync_delivery is None:
+            self._sync_delivery = self._sync(self.delivery)
+            self._sync_delivery.expired = self.delivery.expired
+        return self._sync_delivery
+
+
+class Handlers:
+    """How they are called: in the loop or in a thread, inside the middleware, with an eye on the time."""
+
+    def __init__(
+        self,
+        threads: Threads,
+        middleware: Sequence[Middleware],
+        ended: Callable[[Handling, Outcome | None], None],
+        unheeded: Callable[[Handling], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._threads = threads
+        self._middleware = tuple(reversed(middleware))
+        self._ended = ended
+        self._unheeded = unheeded
+
+    def begin(self, handling: Handling) -> None:
+        handling.runner = self._loop.create_task(self._run(handling))
+
+    async def _run(self, handling: Handling) -> None:
+        """Tell what the engine is to be told; None when the lease was lost and there is nothing to tell."""
+        task = handling.task
+        alarm = None
+        try:
+            arguments = task.arguments.read(handling.delivery.body)
+        except Unfit as error:
+            _log.error("%s is buried: %s", _name(handling), error, extra=about(handling))
+            self._ended(handling, Outcome("dead", 0, str(error)))
+            return
+        try:
+            present.set(handling.present)
+            if task.timeout is not None:
+                alarm = self._loop.call_later(task.timeout, self._time_out, handling)
+            if self._middleware:
+                await self._inside(handling, arguments)
+            elif task.is_async:
+                await task.function(**arguments)
+            else:
+                await self._threads.run(partial(task.function, **arguments))
+            became = None if handling.why == "lost" else DONE
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            became = _failed(handling, error)
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        self._ended(handling, became)
+
+    async def _inside(self, handling: Handling, arguments: dict[str, Any]) -> None:
+        """Through the middleware, the first of them outermost."""
+        task = handling.task
+
+        async def handle() -> None:
+            if task.is_async:
+                await task.function(**arguments)
+            else:
+                await self._threads.run(partial(task.function, **arguments))
+
+        inner: Callable[[], Awaitable[None]] = handle
+        for each in self._middleware:
+            inner = partial(each, handling.delivery, inner)
+        await inner()
+
+    def _time_out(self, handling: Handling) -> None:
+        _log.warning("%s has reached its timeout of %g s: its handler is told to stop", _name(handling), handling.task.timeout)
+        handling.stop("timeout")
+        self._loop.call_later(HEED, self._look_again, handling)
+
+    def _look_again(self, handling: Handling) -> None:
+        if handling.runner is not None and not handling.runner.done():
+            handling.stuck = True
+            self._unheeded(handling)
+
+
+def _failed(handling: Handling, error: BaseException) -> Outcome | None:
+    """What becomes of a message whose handler raised, or was made to."""
+    delivery = handling.delivery
+    if handling.why == "lost":
+        return None
+    if isinstance(error, asyncio.CancelledError):
+        if handling.why == "stop":
+            return RELEASED
+        if handling.why == "timeout":
+            error = TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")
+    became = outcome(error, handling.task, delivery.attempt, delivery.waited_ms)
+    if became.verdict == "release":
+        _log.debug("%s: %s", _name(handling), error, extra=about(handling))
+    else:
+        attempt = f"{delivery.attempt} of {delivery.max_attempts}"
+        _log.error("%s failed in attempt %s", _name(handling), attempt, exc_info=error, extra=about(handling))
+    return became
+
+
+def _name(handling: Handling) -> str:
+    return f"Message {handling.delivery.id} of {handling.delivery.topic}"
+
+
+def about(handling: Handling) -> dict[str, Any]:
+    """For structured logs."""
+    delivery = handling.delivery
+    return {"message_id": delivery.id, "topic": delivery.topic, "attempt": delivery.attempt}

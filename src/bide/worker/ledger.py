@@ -1,0 +1,98 @@
+"""What a worker process holds and how it is, written down where its supervisor can read it after the worker's death.
+
+A small file that both map into memory: what a process wrote there is read even when it was killed in the next instant.
+Each claim has a name, which is written before the claim is made; an engine gives the same deliveries to the same name.
+"""
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from bide.engines.base import MAX_BATCH
+
+_HEAD = struct.Struct("<16sddQQQQ")
+_SLOT = struct.Struct("<Q")
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How a worker is doing."""
+
+    seen: float = 0.0  # when its loop last went round, by time.monotonic()
+    failing_since: float = 0.0  # when the engine began to fail, by time.monotonic(); 0: it does not
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    unhandled: int = 0
+
+
+class Ledger:
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._name: str = _HEAD.unpack_from(self._map)[0].rstrip(b"\0").decode()
+        self._slots = (len(self._map) - _HEAD.size) // _SLOT.size
+        self._free = list(range(self._slots))
+        self._holding: dict[int, int] = {}
+        self._claims = 0
+
+    @classmethod
+    def new(cls, path: Path, concurrency: int) -> "Ledger":
+        """An empty one for a worker that is about to be started; its claims have names that no other's have."""
+        slots = 2 * concurrency + 2 * MAX_BATCH  # a claim a message, of those that run and those on their way back
+        path.write_bytes(
+            _HEAD.pack(os.urandom(6).hex().encode(), *msgspec.structs.astuple(Health())) + bytes(slots * _SLOT.size)
+        )
+        return cls(path)
+
+    # the worker's side
+
+    def begin(self) -> tuple[int, str]:
+        """Write down a claim that is about to be made: where, and its name."""
+        slot = self._free.pop()
+        self._claims += 1
+        self._write(slot, self._claims)
+        return slot, self._request(self._claims)
+
+    def hold(self, slot: int, count: int) -> None:
+        """The claim was answered with so many deliveries."""
+        if count:
+            self._holding[slot] = count
+        else:
+            self._clear(slot)
+
+    def let_go(self, slot: int) -> None:
+        """One of a claim's deliveries has ended."""
+        self._holding[slot] -= 1
+        if not self._holding[slot]:
+            del self._holding[slot]
+            self._clear(slot)
+
+    def tell(self, health: Health) -> None:
+        _HEAD.pack_into(self._map, 0, self._name.encode(), *msgspec.structs.astuple(health))
+
+    def _clear(self, slot: int) -> None:
+        self._write(slot, 0)
+        self._free.append(slot)
+
+    def _write(self, slot: int, claim: int) -> None:
+        _SLOT.pack_into(self._map, _HEAD.size + slot * _SLOT.size, claim)
+
+    def _request(self, claim: int) -> str:
+        return f"{self._name}.{claim:x}"
+
+    # the supervisor's side
+
+    def requests(self) -> Sequence[str]:
+        """The names of the claims that may hold something."""
+        claims = (_SLOT.unpack_from(self._map, _HEAD.size + slot * _SLOT.size)[0] for slot in range(self._slots))
+        return [self._request(claim) for claim in claims if claim]
+
+    def health(self) -> Health:
+        return Health(*_HEAD.unpack_from(self._map)[1:])
+
+    def close(self) -> None:
+        self._map.close()

@@ -1,0 +1,38 @@
+"""What to do while the engine fails: say so once, wait a little longer each time, and say when it is over."""
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from bide.core.backoff import Backoff, exponential
+
+_log = logging.getLogger("bide.worker")
+_WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)
+
+
+class Patience:
+    """`stopping` ends a wait early."""
+
+    def __init__(self, what: str, stopping: asyncio.Event | None = None) -> None:
+        self._what = what
+        self._stopping = stopping or asyncio.Event()
+        self._failures = 0
+        self.failing_since: float = 0.0
+
+    async def lose(self, error: Exception) -> None:
+        """It failed again: wait before the next try."""
+        self._failures += 1
+        if self._failures == 1:
+            self.failing_since = time.monotonic()
+            _log.warning("The worker can't %s and goes on trying: %s", self._what, error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT(self._failures) / 1000):
+                await self._stopping.wait()
+
+    def regain(self) -> None:
+        """It worked."""
+        if self._failures:
+            _log.warning("The worker can %s again, after %d failures.", self._what, self._failures)
+            self._failures = 0
+            self.failing_since = 0.0

@@ -1,0 +1,230 @@
+"""One run of a worker: its parts, put together, and what passes between them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Ended, Hold
+from bide.errors import ConfigError, Unavailable
+from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
+from bide.queue.heartbeat import Beat
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.outcome import RELEASED, Outcome
+from bide.worker.claiming import Claiming
+from bide.worker.handling import Handlers, Handling, about
+from bide.worker.ledger import Health
+from bide.worker.patience import Patience
+from bide.worker.places import Places
+from bide.worker.plan import Plan
+from bide.worker.settling import Settling
+from bide.worker.threads import Threads
+from bide.worker.unhandled import Unhandled
+
+_log = logging.getLogger("bide.worker")
+LAST_WORDS = 0.4  # seconds: what cancelled handlers get to end in, and then the last ends on their way
+PULSE = 1.0  # seconds
+
+
+class Service:
+    def __init__(self, queue: AsyncQueue | Queue, plan: Plan) -> None:
+        self._setup = queue._setup
+        self._plan = plan
+        self._loop = asyncio.get_running_loop()
+        self._served = served(queue, plan)
+        in_threads = [topic for topic, task in self._served.items() if not task.is_async]
+        self._places = Places(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
+        self._threads = Threads(plan.threads, self._loop)
+        self._handlers = Handlers(self._threads, plan.middleware, self._ended, self._unheeded)
+        self._queue = AsyncQueue._of(self._setup)  # its own: it is closed with the worker, the user's is not
+        self._sync = Queue._of(self._setup)
+        self._under_way: dict[Hold, Handling] = {}
+        self._stopping = asyncio.Event()
+        self._seen = time.monotonic()
+        self._done = 0
+        self._failed = 0
+        self.stuck: bool = False  # a handler does not heed its timeout, and a supervisor is there to start anew
+        self.begun: asyncio.Event = asyncio.Event()
+        self.ended: asyncio.Event = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take nothing more. Safe to call again."""
+        self._stopping.set()
+        if self.begun.is_set():
+            self._claiming.stop()
+
+    async def run(self) -> None:
+        try:
+            engine = await self._open()
+            if engine is not None:
+                await self._work(engine)
+        finally:
+            self.ended.set()
+
+    async def _open(self) -> AsyncEngine | None:
+        """The engine; None when it was not to be reached before the worker was stopped."""
+        patience = Patience("reach the engine", self._stopping)
+        while not self._stopping.is_set():
+            try:
+                return await self._queue._engine()
+            except Unavailable as error:
+                await patience.lose(error)
+        return None
+
+    async def _work(self, engine: AsyncEngine) -> None:
+        plan, intake = self._plan, self._queue._intake
+        self._settling = Settling(engine, self._settled)
+        self._unhandled = Unhandled(engine, self._setup.tasks)
+        self._heartbeat = self._queue._heartbeat
+        self._claiming = Claiming(engine, intake, self._places, self._settling, plan, self._stopping, self._begin)
+        beside = [self._loop.create_task(each) for each in (self._unhandled.run(), self._pulse())]
+        self.begun.set()
+        try:
+            await self._claiming.run()
+        finally:
+            for each in beside:
+                each.cancel()
+            await self._wind_up()
+
+    def _begin(self, claimed: Sequence[AsyncDelivery], slot: int) -> None:
+        """Call the handlers of what one claim has brought."""
+        handlings = [Handling(each, self._served[each.topic], self._in_sync) for each in claimed]
+        beat = Beat([each.hold for each in handlings], self._plan.lease_ms, self._lost_soon)
+        self._heartbeat.add(beat)
+        for handling in handlings:
+            handling.beat, handling.slot = beat, slot
+            self._under_way[handling.hold] = handling
+            self._places.take(handling.delivery.topic)
+            if self._stopping.is_set():
+                self._ended(handling, RELEASED)
+            else:
+                self._handlers.begin(handling)
+
+    def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
+        return self._sync._delivery(delivery)
+
+    def _ended(self, handling: Handling, outcome: Outcome | None) -> None:
+        """A handler has ended: its place is free."""
+        if handling.told:  # it went on after its message was given back
+            return
+        handling.told = True
+        delivery = handling.delivery
+        self._places.give_back(delivery.topic)
+        self._claiming.freed()
+        if outcome is None or handling.ended:
+            self._forget(handling)
+            return
+        if outcome.verdict == "done":
+            self._done += 1
+        elif outcome.verdict != "release":
+            self._failed += 1
+        self._settling.add(handling, delivery.end(*outcome))
+
+    def _settled(self, handling: Handling, answer: Ended) -> None:
+        """The engine has answered the end of a delivery."""
+        if answer == "lost" and handling.why != "lost":
+            self._say_lost(handling)
+        self._forget(handling)
+        self._claiming.freed()
+
+    def _forget(self, handling: Handling) -> None:
+        """Nothing is left to be done about a delivery."""
+        self._under_way.pop(handling.hold, None)
+        self._heartbeat.remove(handling.beat, handling.hold)
+        handling.delivery.ended = True
+        if self._plan.ledger is not None:
+            self._plan.ledger.let_go(handling.slot)
+
+    def _lost_soon(self, hold: Hold) -> None:
+        """Called by the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self._lost, hold)
+
+    def _lost(self, hold: Hold) -> None:
+        handling = self._under_way.get(hold)
+        if handling is not None:
+            self._say_lost(handling)
+            handling.stop("lost")
+
+    @staticmethod
+    def _say_lost(handling: Handling) -> None:
+        delivery = handling.delivery
+        _log.warning(
+            "The lease of message %s of %s was lost in attempt %d: its handler is told to stop, and what it says is not heard",
+            delivery.id,
+            delivery.topic,
+            delivery.attempt,
+            extra=about(handling),
+        )
+
+    def _unheeded(self, handling: Handling) -> None:
+        """A handler's timeout is long over. A supervisor can replace this process; else the handler keeps its place."""
+        replaced = self._plan.ledger is not None
+        _log.error(
+            "The handler of message %s of %s goes on although its timeout is long over: %s",
+            handling.delivery.id,
+            handling.delivery.topic,
+            "this process ends and is replaced" if replaced else "it keeps its place until it ends",
+        )
+        if replaced:
+            self.stuck = True
+            self.stop()
+
+    async def _pulse(self) -> None:
+        """Show at intervals that the loop goes round."""
+        while True:
+            self._seen = time.monotonic()
+            if self._plan.ledger is not None:
+                self._plan.ledger.tell(self.health())
+            await asyncio.sleep(PULSE)
+
+    def health(self) -> Health:
+        begun = self.begun.is_set()
+        return Health(
+            self._seen,
+            self._claiming.patience.failing_since if begun else 0.0,
+            len(self._under_way),
+            self._done,
+            self._failed,
+            self._unhandled.count if begun else 0,
+        )
+
+    async def _wind_up(self) -> None:
+        """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
+        try:
+            await self._wait([each for each in self._under_way.values() if not each.stuck], self._plan.grace)
+        finally:
+            left = [each for each in self._under_way.values() if not each.told]
+            for each in left:
+                each.stop("stop")
+            await self._wait(left, LAST_WORDS)
+            for each in left:
+                self._ended(each, RELEASED)
+            unheard = await self._settling.drain(LAST_WORDS)
+            if unheard:
+                _log.error("The engine did not take the ends of %d messages: they come back when their leases end.", unheard)
+            self._settling.drop()
+            self._threads.close()
+            await self._queue.close()
+            self._sync.close()
+
+    @staticmethod
+    async def _wait(handlings: Sequence[Handling], seconds: float) -> None:
+        runners = [each.runner for each in handlings if each.runner is not None]
+        if runners:
+            await asyncio.wait(runners, timeout=seconds)
+
+
+def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
+    """The topics to serve, each with its task, ready to be called."""
+    tasks = queue._setup.tasks
+    topics = tuple(tasks) if plan.topics is None else plan.topics
+    if not topics:
+        raise ConfigError("This queue has no tasks: write @queue.task() above a function, and import its module first.")
+    chosen = {topic: task for topic in topics if (task := tasks.get(topic)) is not None}
+    for topic in topics:
+        if topic not in chosen:
+            raise ConfigError(f"There is no task for {topic}. There is one for: {', '.join(sorted(tasks)) or 'nothing'}.")
+    for task in chosen.values():
+        task.arguments.prepare()
+    return chosen

@@ -1,0 +1,65 @@
+"""Ends of deliveries on their way to the engine: what gathers while a call is under way goes into the next one."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import MAX_BATCH, End, Ended
+from bide.errors import EngineError
+from bide.worker.handling import Handling
+from bide.worker.patience import Patience
+
+_log = logging.getLogger("bide.worker")
+
+
+class Settling:
+    """An end that the engine could not take is brought again until it does; its lease is renewed meanwhile."""
+
+    def __init__(self, engine: AsyncEngine, settled: Callable[[Handling, Ended], None]) -> None:
+        self._engine = engine
+        self._settled = settled
+        self._waiting: list[tuple[Handling, End]] = []
+        self._under_way = 0
+        self._caller: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """Ends that the engine has not answered."""
+        return len(self._waiting) + self._under_way
+
+    def add(self, handling: Handling, end: End) -> None:
+        self._waiting.append((handling, end))
+        if self._caller is None:
+            self._caller = asyncio.get_running_loop().create_task(self._work())
+
+    async def drain(self, seconds: float) -> int:
+        """See all through, for so long at most; how many are left."""
+        if self._caller is not None:
+            await asyncio.wait({self._caller}, timeout=seconds)
+        return len(self)
+
+    def drop(self) -> None:
+        """Give up what is left: its leases end by themselves."""
+        if self._caller is not None:
+            self._caller.cancel()
+
+    async def _work(self) -> None:
+        patience = Patience("end deliveries")
+        try:
+            while self._waiting:
+                batch = self._waiting[:MAX_BATCH]
+                del self._waiting[:MAX_BATCH]
+                self._under_way = len(batch)
+                try:
+                    answers = await self._engine.settle([end for _, end in batch])
+                except EngineError as error:
+                    self._waiting[:0] = batch
+                    self._under_way = 0
+                    await patience.lose(error)
+                    continue
+                patience.regain()
+                self._under_way = 0
+                for (handling, _), answer in zip(batch, answers, strict=True):
+                    self._settled(handling, answer)
+        finally:
+            self._caller = None

@@ -1,0 +1,39 @@
+"""SIGTERM and Ctrl-C: the first asks the worker to stop, the second ends the process at once."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+ASKING = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def stopped_by_signals(
+    loop: asyncio.AbstractEventLoop, stop: Callable[[], None], *, at_once: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """While this lasts, the first signal has `stop` called in the loop, the second calls `at_once` and ends the process.
+
+    The handlers are plain ones, not the event loop's, so that they are heard while a handler of messages blocks the loop.
+    """
+    asked = False
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            if at_once is not None:
+                at_once()
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        asked = True
+        with suppress(RuntimeError):  # the loop has been closed: there is nothing to stop any more
+            loop.call_soon_threadsafe(stop)
+
+    before = {number: signal.signal(number, hear) for number in ASKING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,150 @@
+"""The worker: how it is made, what it is made of, and how it begins and ends."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any, Self
+
+from bide.core import options
+from bide.core.when import duration_ms, lease_ms
+from bide.errors import BadOption, ConfigError
+from bide.queue import AsyncQueue, Queue
+from bide.queue.tasks.definition import Definition
+from bide.types import Duration
+from bide.worker.handling import Middleware
+from bide.worker.ledger import Health, Ledger
+from bide.worker.plan import Plan
+from bide.worker.service import Service, served
+from bide.worker.signals import stopped_by_signals
+
+_log = logging.getLogger("bide.worker")
+CONCURRENCY = 100
+THREADS = 32
+
+
+class Worker:
+    """Calls a queue's tasks for the messages that fall due, in the event loop that runs it.
+
+    topics: those to serve; all that have a task unless you name them. concurrency: handlers at once, in the loop and in
+    threads. slots: places of these that are kept for a topic. threads: sync handlers at once; up to 32 unless you say.
+    lease: renewed every third of it from a thread of its own, so a handler may take as long as it needs. grace: how
+    long handlers may go on when the worker stops. middleware: called around each handler.
+
+    Raises ConfigError when there is no task to run, or none for one of the topics.
+    """
+
+    def __init__(
+        self,
+        queue: AsyncQueue | Queue,
+        *,
+        topics: Sequence[str] | None = None,
+        concurrency: int = CONCURRENCY,
+        slots: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        lease: Duration = "15s",
+        grace: Duration = "20s",
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        if not isinstance(queue, AsyncQueue | Queue):
+            raise BadOption(f"A worker works for a queue, and this is a {type(queue).__name__}: Worker(queue).")
+        if isinstance(topics, str):
+            raise BadOption("topics is one text. Give a list, as in topics=['order.cancel'].")
+        most = options.count(concurrency, "concurrency", 10_000)
+        self.queue: AsyncQueue | Queue = queue
+        self.plan: Plan = Plan(
+            topics=None if topics is None else options.topics(tuple(topics)),
+            concurrency=most,
+            slots=dict(slots or {}),
+            threads=min(most, THREADS) if threads is None else options.count(threads, "threads", 10_000),
+            lease_ms=lease_ms(lease),
+            grace=duration_ms(grace, "grace") / 1000,
+            middleware=tuple(middleware),
+        )
+        self.stuck: bool = False  # it ended because a handler does not heed its timeout, for a supervisor to start anew
+        self._given: dict[str, Any] = {
+            "topics": topics,
+            "concurrency": concurrency,
+            "slots": slots,
+            "threads": threads,
+            "lease": lease,
+        }
+        self._given |= {"grace": grace, "middleware": middleware}
+        self._service: Service | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def changed(self, *, ledger: Ledger | None = None, **options: Any) -> "Worker":
+        """Another worker like this one, but for the options that are given and not None."""
+        made = Worker(self.queue, **{**self._given, **{name: value for name, value in options.items() if value is not None}})
+        made.plan = made.plan._replace(ledger=ledger)
+        return made
+
+    def tasks(self) -> dict[str, Definition]:
+        """The topics that it serves, each with its task. Raises ConfigError when there is none."""
+        return served(self.queue, self.plan)
+
+    async def run(self, *, signals: bool = True) -> None:
+        """Work until it is stopped: by `stop`, by cancelling this, or by SIGTERM or Ctrl-C, a second of which ends at once.
+
+        With signals=False, and in any thread but the main one, signals are left alone.
+        """
+        if self._service is not None:
+            raise ConfigError("This worker is running already: make another Worker to have two.")
+        self._service = service = Service(self.queue, self.plan)
+        loop = asyncio.get_running_loop()
+        serving = loop.create_task(service.run())
+        listens = signals and threading.current_thread() is threading.main_thread()
+        try:
+            with stopped_by_signals(loop, service.stop) if listens else nullcontext():
+                await _graceful(serving, service)
+        finally:
+            self._service, self.stuck = None, service.stuck
+
+    async def stop(self) -> None:
+        """Take nothing more, give back what has not begun, wait `grace` for the rest, give that back too."""
+        if self._service is not None:
+            self._service.stop()
+            await self._service.ended.wait()
+
+    def health(self) -> Health:
+        """How it is doing."""
+        return Health() if self._service is None else self._service.health()
+
+    async def __aenter__(self) -> Self:
+        """Work in the background, as in the lifespan of a web application."""
+        self._running = asyncio.get_running_loop().create_task(self.run(signals=False), name="bide-worker")
+        self._running.add_done_callback(_say)
+        await asyncio.sleep(0)
+        if self._service is not None:
+            begun = asyncio.ensure_future(self._service.begun.wait())
+            await asyncio.wait({begun, self._running}, return_when=asyncio.FIRST_COMPLETED)
+            begun.cancel()
+        if self._running.done():
+            self._running.result()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            if self._service is not None:
+                self._service.stop()
+            await running
+
+
+async def _graceful(serving: "asyncio.Task[None]", service: Service) -> None:
+    """See a service through; being cancelled asks it to stop, being cancelled again ends it at once."""
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        service.stop()
+        await serving
+        raise
+
+
+def _say(running: "asyncio.Task[None]") -> None:
+    if not running.cancelled() and running.exception() is not None:
+        _log.critical("The worker has ended: %s", running.exception(), exc_info=running.exception())
