@@ -76,8 +76,16 @@ class Turn:
 
     def keep_time(self) -> None:
         """Store the time and the last token, for whoever comes next; another process may."""
-        rows = [(space, *time.row()) for space, time in self._read.items()]
-        self.executemany(SQL["keep_engine"], rows)
+        self._keep(self._read)
+
+    def keep_all_times(self) -> None:
+        """Store those of all namespaces that this process knows, unless another has gone on further."""
+        for space, time in self._times.items():
+            time.meet(*(self.one("engine", (space,)) or (0, 0, 0)))
+        self._keep(self._times)
+
+    def _keep(self, times: "dict[str, Time]") -> None:
+        self.executemany(SQL["keep_engine"], [(space, *time.row()) for space, time in times.items()])
 
     def _time(self, space: Space) -> "Time":
         """A namespace's own time: what the file says, unless this process has seen it go on since."""

@@ -51,6 +51,7 @@ class Writer:
         self._closed = False
         self._counter = 0
         self._others_wrote = False
+        self._unkept = False  # time has gone on in a transaction that stored nothing
 
     def do(self, job: Job) -> Any:
         """Have a job done, by this thread or by one that is at it already."""
@@ -100,6 +101,9 @@ class Writer:
         with self._lock:
             while self._waiting:
                 self._one_transaction()
+            if self._unkept:  # or the next to open the file could find an earlier time than was shown
+                with contextlib.suppress(sqlite3.Error, EngineError, _NoTurn):
+                    self._attempt([Job(Turn.keep_all_times, lasting=False)])
             self._shut()
 
     def hold(self) -> None:
@@ -175,6 +179,8 @@ class Writer:
             done = [(job, *self._result(job, turn, connection)) for job in jobs]
             if connection.total_changes != before:
                 turn.keep_time()
+            else:
+                self._unkept = True
             connection.execute("commit")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
