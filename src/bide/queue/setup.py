@@ -40,7 +40,7 @@ class Setup:
         self.max_body: int = options.count(max_body, "max_body", 2**30)
         self.tasks: Tasks = Tasks()
         self.envelope: Envelope = Envelope(codec, self.max_body, self.tasks.attempts)
-        settings = Settings(
+        self.settings: Settings = Settings(
             url=_chosen(url, client),
             namespace=self.namespace,
             client=client,
@@ -48,7 +48,7 @@ class Setup:
             dead_for=duration_ms(dead_for, "dead_for"),
             dead_max=options.count(dead_max, "dead_max", 2**40),
         )
-        self.source: registry.Source = registry.source(settings)
+        self.source: registry.Source = registry.source(self.settings)
 
     def now_ms(self) -> int:
         """This machine's idea of the time: for defaults and bounds only, the engine's clock is the judge."""

@@ -102,7 +102,7 @@ def _module(function: Callable[..., Any]) -> str:
     name = str(getattr(function, "__module__", None) or "task")
     if name not in ("__main__", "__mp_main__"):  # the second in a process that multiprocessing has spawned
         return name
-    script = sys.modules["__main__"]
+    script = sys.modules.get(name)
     spec = getattr(script, "__spec__", None)
     if spec is not None:
         return str(spec.name.removesuffix(".__main__"))

@@ -15,6 +15,7 @@ from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import Outcome, outcome
 from bide.queue.travel import Handled
 from bide.queue.travel.calling import AsyncCalling
+from bide.queue.travel.memory import InMemory
 from bide.types import Duration
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ MOST_AT_ONCE = 100_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
-class AsyncTravel:
+class AsyncTravel(InMemory):
+    """`queue.testing`: time travel, and the application's own queue in memory."""
+
     def __init__(self, queue: "AsyncQueue") -> None:
+        super().__init__(queue)
         self._queue = queue
         self._calling = AsyncCalling(queue)
 
@@ -41,7 +45,10 @@ class AsyncTravel:
         """
         clock = self._queue._setup.clock
         if not isinstance(clock, ManualClock):
-            raise ConfigError("Time travel needs a clock that can be moved: AsyncQueue('memory://', clock=ManualClock()).")
+            raise ConfigError(
+                "Time travel needs a clock that can be moved: use the fixture, `with queue.testing.in_memory():`, "
+                "or AsyncQueue('memory://', clock=ManualClock())."
+            )
         engine = await self._queue._engine()
         until = clock.now_ms + duration_ms(by)
         handled = await self._handle_ready()

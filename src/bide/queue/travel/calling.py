@@ -46,7 +46,7 @@ class Calling:
             return contextvars.copy_context().run(_called, task, arguments, delivery)
         if self._runner is None:
             self._runner = asyncio.Runner()  # one for all: what handlers open belongs to its loop
-        return self._runner.run(self._in_loop(task, arguments, delivery))
+        return self._runner.run(self._in_loop(task, arguments, delivery), context=contextvars.copy_context())
 
     async def _in_loop(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
         seen = await self._queue.aio._delivery(delivery)
