@@ -20,17 +20,25 @@ class Codec(Protocol):
     def decode(self, raw: bytes, /) -> Any: ...
 
 
+def _dumped(value: Any) -> Any:
+    """A pydantic model, or what says by itself what it is made of."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"JSON has no form for objects of type {type(value).__name__}")
+    return dump(mode="json")
+
+
 class Json:
-    """JSON by msgspec: dataclasses, Structs, datetimes, UUIDs, Decimals, enums and bytes (as base64) go in."""
+    """JSON by msgspec: dataclasses, Structs, datetimes, UUIDs, Decimals, enums, bytes (as base64), pydantic models go in."""
 
     def __init__(self) -> None:
-        self._encode = msgspec.json.Encoder(decimal_format="string").encode
+        self._encode = msgspec.json.Encoder(decimal_format="string", enc_hook=_dumped).encode
         self._decode = msgspec.json.Decoder().decode
 
     def encode(self, body: Any, /) -> bytes:
         raw = self._encode(body)
         if b"null" in raw:
-            _refuse_not_a_number(msgspec.to_builtins(body))
+            _refuse_not_a_number(msgspec.to_builtins(body, enc_hook=_dumped))
         return raw
 
     def decode(self, raw: bytes, /) -> Any:

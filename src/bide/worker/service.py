@@ -78,7 +78,9 @@ class Service:
         self._unhandled = Unhandled(engine, self._setup.tasks)
         self._heartbeat = self._queue._heartbeat
         self._claiming = Claiming(engine, intake, self._places, self._settling, plan, self._stopping, self._begin)
-        beside = [self._loop.create_task(each) for each in (self._unhandled.run(), self._pulse())]
+        beside = [self._loop.create_task(self._pulse())]
+        if engine.capabilities.inspect:
+            beside.append(self._loop.create_task(self._unhandled.run()))
         self.begun.set()
         try:
             await self._claiming.run()

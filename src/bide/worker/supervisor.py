@@ -103,6 +103,8 @@ class Supervisor:
         while not self._stopping.is_set():
             child = await self._start(folder / f"{number}")
             self._children[number] = child
+            if self._stopping.is_set():
+                child.stop()
             code = await child.process.wait()
             lived = time.monotonic() - child.born
             said = f"worker process {child.process.pid} {_ending(code)}"
