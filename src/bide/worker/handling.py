@@ -91,6 +91,7 @@ class Handlers:
             arguments = task.arguments.read(handling.delivery.body)
         except Unfit as error:
             _log.error("%s is buried: %s", _name(handling), error, extra=about(handling))
+            handling.runner = None
             self._ended(handling, Outcome("dead", 0, str(error)))
             return
         try:
@@ -109,6 +110,7 @@ class Handlers:
         finally:
             if alarm is not None:
                 alarm.cancel()
+        handling.runner = None  # or the two would hold each other, and wait for the garbage collector
         self._ended(handling, became)
 
     async def _inside(self, handling: Handling, arguments: dict[str, Any]) -> None:
