@@ -48,6 +48,7 @@ from bide.types import (
 )
 
 if TYPE_CHECKING:
+    from bide.delays import AsyncDelayQueue, DelayQueue
     from bide.queue import (
         AsyncDelivery,
         AsyncQueue,
@@ -63,11 +64,19 @@ if TYPE_CHECKING:
         Task,
         current,
     )
+    from bide.timers import Timer, TimerWheel
     from bide.worker import Middleware, Worker
 
 __version__ = "0.1.0"
 
-_OF_THE_WORKER = {"Middleware", "Worker"}
+_ROOMS = {
+    "AsyncDelayQueue": "bide.delays",
+    "DelayQueue": "bide.delays",
+    "Middleware": "bide.worker",
+    "Timer": "bide.timers",
+    "TimerWheel": "bide.timers",
+    "Worker": "bide.worker",
+}
 
 logging.getLogger("bide").addHandler(logging.NullHandler())
 
@@ -76,11 +85,12 @@ def __getattr__(name: str) -> Any:
     """Queues are loaded when one is first named: they bring asyncio, which alone takes half of the time to import."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "bide.worker" if name in _OF_THE_WORKER else "bide.queue"
-    return globals().setdefault(name, getattr(importlib.import_module(room), name))
+    room = importlib.import_module(_ROOMS.get(name, "bide.queue"))
+    return globals().setdefault(name, getattr(room, name))
 
 
 __all__ = [
+    "AsyncDelayQueue",
     "AsyncDelivery",
     "AsyncQueue",
     "AsyncTask",
@@ -99,6 +109,7 @@ __all__ = [
     "Codec",
     "ConfigError",
     "ConfirmTimeout",
+    "DelayQueue",
     "Delivery",
     "Duration",
     "EngineError",
@@ -128,6 +139,8 @@ __all__ = [
     "State",
     "Stats",
     "Task",
+    "Timer",
+    "TimerWheel",
     "TooLarge",
     "Unavailable",
     "UnknownEngine",

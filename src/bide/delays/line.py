@@ -1,0 +1,161 @@
+"""What a delay queue of either colour decides: which item is next, and who waits for it.
+
+If anybody waits, exactly one of them leads: it sleeps until the first item is due, and the others sleep until they are told.
+Whoever leads no longer, for whatever reason, hands the lead on; so no wake-up can get lost with the one who got it.
+"""
+
+import itertools
+import threading
+from heapq import heapify, heappop, heappush
+from time import monotonic_ns
+from typing import Final, Generic, NewType, TypeVar, overload
+
+from bide.core.when import duration_ms
+from bide.errors import BadOption, Unavailable
+from bide.signals import Raisable
+from bide.types import Duration
+
+T = TypeVar("T")
+Default = TypeVar("Default")
+
+Handle = NewType("Handle", int)
+"""What `put` returns, and `remove` takes."""
+
+MS, SECOND = 1_000_000, 1_000_000_000  # in nanoseconds
+LONGEST_SLEEP = 3_600.0
+FEW = 64  # removed items that are not worth tidying up for
+
+_handles = itertools.count(1)  # of all queues, so that one queue's handle means nothing to another
+
+
+class Nothing:
+    """Told apart from any item, None among them."""
+
+
+NOTHING: Final = Nothing()
+
+
+class DelayLine(Generic[T]):
+    """All of a delay queue but `take`. Nothing here waits, so both colours have it as it is. Thread-safe."""
+
+    def __init__(self) -> None:
+        # Reentrant, because the garbage collector may run a __del__ that uses the queue anywhere.
+        self._lock: threading.RLock = threading.RLock()
+        self._items: dict[Handle, T] = {}
+        self._order: list[tuple[int, Handle]] = []  # a heap of due times; of what was removed too, until tidied
+        self._waiting: dict[Raisable, None] = {}  # longest first
+        self._leader: Raisable | None = None
+        self._closed: bool = False
+
+    def put(self, item: T, delay: Duration = 0) -> Handle:
+        """Add an item that can be taken after the delay. The handle is for `remove`.
+
+        Of items that are due at the same time, the one that was put first comes first. Raises BadTime, and Unavailable when
+        the queue is closed.
+        """
+        wait = duration_ms(delay) * MS
+        with self._lock:
+            self._check_open()
+            handle = Handle(next(_handles))
+            self._items[handle] = item
+            heappush(self._order, (monotonic_ns() + wait, handle))
+            if self._order[0][1] == handle and self._leader is not None:
+                self._leader.set()
+            return handle
+
+    @overload
+    def poll(self) -> T | None: ...
+    @overload
+    def poll(self, default: Default) -> T | Default: ...
+    def poll(self, default: object = None) -> object:
+        """The first item that is due, taken out; `default` when none is. Raises Unavailable when the queue is closed."""
+        with self._lock:
+            self._check_open()
+            item = self._take_due()
+        return default if isinstance(item, Nothing) else item
+
+    @overload
+    def peek(self) -> T | None: ...
+    @overload
+    def peek(self, default: Default) -> T | Default: ...
+    def peek(self, default: object = None) -> object:
+        """The first item, due or not, left where it is; `default` when there is none. Raises Unavailable when closed."""
+        with self._lock:
+            self._check_open()
+            return self._items[self._order[0][1]] if self._first_due() is not None else default
+
+    def remove(self, handle: Handle) -> bool:
+        """True: the item was there, and nobody will get it. False: it was taken or removed before."""
+        if type(handle) is not int:
+            raise BadOption(f"handle is a {type(handle).__name__}. Give what put returned.")
+        with self._lock:
+            item = self._items.pop(handle, NOTHING)
+            if len(self._order) > 2 * len(self._items) + FEW:
+                self._order = [entry for entry in self._order if entry[1] in self._items]
+                heapify(self._order)
+        return item is not NOTHING
+
+    def close(self) -> list[T]:
+        """Refuse everything from now on, and give what was left, first due first. Whoever waits gets Unavailable.
+
+        Closing again gives an empty list.
+        """
+        with self._lock:
+            self._closed = True
+            left = [self._items[handle] for _, handle in sorted(self._order) if handle in self._items]
+            self._items.clear()
+            self._order.clear()
+            for each in self._waiting:
+                each.set()
+        return left
+
+    def __len__(self) -> int:
+        """How many items there are, due or not."""
+        return len(self._items)
+
+    def _take_or_wait(self, me: Raisable, deadline: int | None) -> tuple[T | Nothing, float]:
+        """What is due, or how many seconds to sleep before trying again."""
+        with self._lock:
+            self._check_open()
+            item = self._take_due()
+            now = monotonic_ns()
+            if not isinstance(item, Nothing):
+                return item, 0.0
+            if deadline is not None and now >= deadline:
+                raise TimeoutError("Nothing fell due in time. Wait longer, or without a timeout.")
+            self._waiting.setdefault(me)
+            if self._leader is None:
+                self._leader = me
+            due = self._first_due() if self._leader is me else None
+            ends = [each for each in (due, deadline) if each is not None]
+            return NOTHING, min([max(0, each - now) / SECOND for each in ends], default=LONGEST_SLEEP)
+
+    def _leave(self, me: Raisable) -> None:
+        """Wait no longer, with an item or without; somebody else leads."""
+        with self._lock:
+            self._waiting.pop(me, None)
+            if self._leader is me:
+                self._leader = next(iter(self._waiting), None)
+                if self._leader is not None and self._items:
+                    self._leader.set()
+
+    def _take_due(self) -> T | Nothing:
+        due = self._first_due()
+        if due is None or due > monotonic_ns():
+            return NOTHING
+        return self._items.pop(heappop(self._order)[1])
+
+    def _first_due(self) -> int | None:
+        """When the first item is due that has not been removed."""
+        while self._order and self._order[0][1] not in self._items:
+            heappop(self._order)
+        return self._order[0][0] if self._order else None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("The delay queue is closed. Make a new one to go on.")
+
+
+def deadline_of(timeout: Duration | None) -> int | None:
+    """On the monotonic clock, in nanoseconds."""
+    return None if timeout is None else monotonic_ns() + duration_ms(timeout, "timeout") * MS
