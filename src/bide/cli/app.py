@@ -1,14 +1,13 @@
-"""The commands, their options and their help; each does its work in a file or folder of its own."""
+"""The command line as a whole: which commands there are, and in which order the help lists them."""
 
-import signal
 from typing import Annotated
 
 import typer
 
 import bide
+from bide.cli.commands import here, messages, topics, work
 
 app: typer.Typer = typer.Typer(
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -22,7 +21,10 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(
+    epilog="Every command has examples: bide COMMAND --help. Exit codes: 0 done, 1 failed, 2 not understood, 3 RUNNING, "
+    "4 GONE, 130 Ctrl-C.",
+)
 def _bide(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
@@ -31,45 +33,8 @@ def _bide(
     """Delayed messages: on time, at least once, until you cancel them."""
 
 
-@app.command(
-    help="See bide at work: an order shop on a temporary SQLite file, for about twelve seconds.\n\n"
-    "Orders must be paid in time, or a delayed message cancels them. Most are paid, one too late, and one gets more time. "
-    "A mail fails twice, and a worker process is killed with parcels in its hands.\n\n"
-    "In the end every message is accounted for. Exit code 0: every promise was kept. 1: one was broken.",
-    epilog="Examples:\n\n"
-    "  bide demo            watch it live\n\n"
-    "  bide demo --seed 7   another day in the shop\n\n"
-    "  bide demo --json     only the summary, for a script",
-)
-def demo(
-    seed: Annotated[int, typer.Option(help="Plan the day from this number; the same one plans the same day.")] = 42,
-    json: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
-) -> None:
-    from bide.cli.demo import run
-
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `bide demo | head` ends when head does
-    try:
-        code = run(seed, as_json=json)
-    except KeyboardInterrupt:
-        typer.echo("Stopped.", err=True)
-        code = 130
-    raise typer.Exit(code)
-
-
-@app.command(
-    help="Look at the place where messages live, and say what an operator should know.\n\n"
-    "Nothing is changed, and nothing is made. Exit code 0: nothing is bad. 1: something is.",
-    epilog="Examples:\n\n"
-    "  bide doctor                               $BIDE_URL, or bide.db in this folder\n\n"
-    "  bide doctor --url sqlite:////var/lib/bide.db\n\n"
-    "  bide doctor --json                        for a script",
-)
-def doctor(
-    url: Annotated[str | None, typer.Option(help="Where messages live. Default: $BIDE_URL, else sqlite:///bide.db.")] = None,
-    namespace: Annotated[str, typer.Option(help="The queue's namespace.")] = "bide",
-    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
-) -> None:
-    from bide.cli.doctor import run
-
-    raise typer.Exit(run(url, namespace, as_json=json))
+_FAMILIES = (("Messages", messages.family), ("Topics", topics.family), ("Tasks", work.family), ("Bide itself", here.family))
+for _name, _family in _FAMILIES:
+    for _command in _family.registered_commands:
+        _command.rich_help_panel = _name
+        app.registered_commands.append(_command)

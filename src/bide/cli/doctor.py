@@ -3,33 +3,28 @@
 import json
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
-from bide import Queue
+from bide.cli.exits import Exit
+from bide.cli.output.columns import Columns
+from bide.cli.output.out import say
+from bide.cli.place import Place
 from bide.engines.base import Finding
 
 STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
 
 
-def run(url: str | None, namespace: str, *, as_json: bool = False) -> int:
-    """Look, and say it; 1 when something is bad."""
-    findings = Queue(url, namespace=namespace).examine()
+def run(place: Place, *, as_json: bool = False) -> int:
+    """Look, and say it; FAILED when something is bad."""
+    findings = place.any_queue().examine()
     if as_json:
-        print(
-            json.dumps(
-                [{"name": each.name, "value": each.value, "level": each.level, "advice": each.advice} for each in findings],
-                indent=2,
-            )
-        )
+        listed = [{"name": each.name, "value": each.value, "level": each.level, "advice": each.advice} for each in findings]
+        for line in json.dumps(listed, indent=2).split("\n"):
+            say(line)
     else:
         _show(findings)
-    return 1 if any(each.level == "bad" for each in findings) else 0
+    return Exit.FAILED if any(each.level == "bad" for each in findings) else Exit.OK
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for each in findings:
-        mark = "" if each.level == "ok" else f"{each.level}: {each.advice}"
-        table.add_row(each.name, each.value, mark, style=STYLES[each.level])
-    Console(soft_wrap=False).print(table)
+    marks = ["" if each.level == "ok" else f"  {each.level}: {each.advice}" for each in findings]
+    rows = [(each.name, each.value + mark) for each, mark in zip(findings, marks, strict=True)]
+    Columns("", "", whole=True).add(rows, [STYLES[each.level] for each in findings])

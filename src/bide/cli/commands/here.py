@@ -1,0 +1,56 @@
+"""The commands about bide itself: demo, doctor."""
+
+import signal
+from typing import Annotated
+
+import typer
+
+from bide.cli.commands.options import Json, Namespace, Url, UrlFile, examples
+from bide.cli.exits import Exit
+from bide.cli.place import Place
+
+family: typer.Typer = typer.Typer()
+
+
+@family.command(
+    "demo",
+    help="See bide at work: an order shop on a temporary SQLite file, for about twelve seconds.\n\n"
+    "Orders must be paid in time, or a delayed message cancels them. Most are paid, one too late, and one gets more time. "
+    "A mail fails twice, and a worker process is killed with parcels in its hands.\n\n"
+    "In the end every message is accounted for. Exit code 0: every promise was kept. 1: one was broken.",
+    epilog=examples(
+        ("bide demo", "watch it live"),
+        ("bide demo --seed 7", "another day in the shop"),
+        ("bide demo --json", "only the summary, for a script"),
+    ),
+)
+def demo(
+    seed: Annotated[int, typer.Option(help="Plan the day from this number; the same one plans the same day.")] = 42,
+    json: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
+) -> None:
+    from bide.cli.demo import run
+
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `bide demo | head` ends when head does
+    try:
+        code = run(seed, as_json=json)
+    except KeyboardInterrupt:
+        typer.echo("Stopped.", err=True)
+        code = Exit.STOPPED
+    raise typer.Exit(code)
+
+
+@family.command(
+    "doctor",
+    help="Look at the place where messages live, and say what an operator should know.\n\n"
+    "Nothing is changed, and nothing is made. Exit code 0: nothing is bad. 1: something is.",
+    epilog=examples(
+        ("bide doctor", "$BIDE_URL, or bide.db in this folder"),
+        ("bide doctor --url sqlite:////var/lib/bide.db", ""),
+        ("bide doctor --json", "for a script"),
+    ),
+)
+def doctor(*, json: Json = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "bide") -> None:
+    from bide.cli.doctor import run
+
+    raise typer.Exit(run(Place(url, url_file, namespace), as_json=json))

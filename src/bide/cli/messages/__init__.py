@@ -1,0 +1,1 @@
+"""What the commands for messages do, a file each."""

@@ -1,0 +1,1 @@
+"""How commands speak: text made safe, lines and columns, times, progress."""

@@ -1,0 +1,50 @@
+"""What `--json` prints: names and meanings that stay as they are. docs/cli.md lists them."""
+
+import base64
+from typing import Any
+
+from bide.cli.output.times import iso
+from bide.types import Info, Sent, Stats
+
+
+def instant(name: str, ms: int | None) -> dict[str, Any]:
+    """An instant twice: ISO 8601 in UTC, and milliseconds since 1970."""
+    return {name: None if ms is None else iso(ms), f"{name}_ms": ms}
+
+
+def message(info: Info) -> dict[str, Any]:
+    unread = isinstance(info.body, bytes)
+    return {
+        "id": info.id,
+        "topic": info.topic,
+        "state": info.state,
+        **instant("due", info.due),
+        "attempt": info.attempt,
+        "max_attempts": info.max_attempts,
+        "key": info.key,
+        "priority": info.priority,
+        "body": None if unread else info.body,
+        "body_base64": base64.b64encode(info.body).decode() if unread else None,
+        "headers": dict(info.headers),
+        "last_error": info.last_error,
+        **instant("lease_until", info.lease_until),
+        **instant("expires", info.expires),
+    }
+
+
+def sent(answer: Sent) -> dict[str, Any]:
+    return {"id": answer.id, "topic": answer.topic, "outcome": answer.outcome, **instant("due", answer.due)}
+
+
+def stats(topic: str | None, counts: Stats) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "scheduled": counts.scheduled,
+        "ready": counts.ready,
+        "leased": counts.leased,
+        "dead": counts.dead,
+        "dead_dropped": counts.dead_dropped,
+        "paused": counts.paused,
+        "oldest_overdue": counts.oldest_overdue,
+        **instant("next_due", counts.next_due),
+    }

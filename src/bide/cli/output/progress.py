@@ -1,0 +1,64 @@
+"""A progress bar on standard error for work that takes long: on a terminal only, and gone when the work is done."""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from bide.cli.output.out import console, is_terminal, tell
+from bide.errors import BideError
+
+LOOK = 0.1  # seconds between two looks at how much is left
+
+Moved: TypeAlias = Callable[[int], Any]
+"""Told how much is done so far."""
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None, *, shown: bool = True) -> Iterator[Moved]:
+    """A bar, or a pulse while nobody knows the total."""
+    if not shown or not is_terminal(sys.stderr):
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    words = "{task.completed:,.0f}" + ("" if total is None else f" of {total:,}")
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(words), TimeRemainingColumn())
+    bar = Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False)
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def watched(work: Callable[[], int], left: Callable[[], int], what: str, total: int) -> int:
+    """Do work that tells nothing until it is done, and look from beside it how much is left."""
+    try:
+        return _watched(work, left, what, total) if is_terminal(sys.stderr) else work()
+    except KeyboardInterrupt:
+        tell("Stopped. What was done by then stays done.")
+        raise
+
+
+def _watched(work: Callable[[], int], left: Callable[[], int], what: str, total: int) -> int:
+    answer: list[int] = []
+    failure: list[BaseException] = []
+    ended = threading.Event()
+
+    def in_a_thread() -> None:
+        try:
+            answer.append(work())
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            ended.set()
+
+    with progress(what, total) as moved:
+        threading.Thread(target=in_a_thread, daemon=True).start()  # Ctrl-C need not wait for it: it works page by page
+        while not ended.wait(LOOK):
+            with contextlib.suppress(BideError):  # a look that fails is no failure of the work
+                moved(max(0, total - left()))
+        moved(total)
+    if failure:
+        raise failure[0]
+    return answer[0]

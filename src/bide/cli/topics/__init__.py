@@ -1,0 +1,1 @@
+"""What the commands for whole topics do, a file each."""

@@ -1,0 +1,91 @@
+"""Whether a worker is well: told to whoever asks on a port, or by a file that stays fresh."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from bide.worker.ledger import Health
+
+STALE = 15.0  # seconds that a loop may be busy with something else
+FAILING = 60.0  # seconds that the engine may fail
+EVERY = 5.0  # seconds between two writings of the file
+
+Look = Callable[[], Mapping[int, Health]]
+
+
+def report(processes: Mapping[int, Health], expected: int) -> dict[str, Any]:
+    """All that is known, and whether it is good: every process there, its loop going round, its engine answering."""
+    now = time.monotonic()
+    told = [
+        {
+            "process": pid,
+            "ok": now - each.seen < STALE and not (each.failing_since and now - each.failing_since > FAILING),
+            "running": each.running,
+            "done": each.done,
+            "failed": each.failed,
+            "unhandled": each.unhandled,
+        }
+        for pid, each in processes.items()
+    ]
+    return {"ok": len(told) == expected and all(each["ok"] for each in told), "processes": told}
+
+
+@contextlib.asynccontextmanager
+async def told(where: str | None, look: Look, expected: int) -> AsyncIterator[None]:
+    """As long as this lasts: `:8080` or `127.0.0.1:8080` answers 200 or 503 over HTTP; a file is written while all is well."""
+    if where is None:
+        yield
+        return
+    host, mark, port = where.rpartition(":")
+    if mark and port.isdecimal() and int(port) < 65_536:
+        server = await asyncio.start_server(
+            lambda reader, writer: _answer(reader, writer, look, expected), host or None, int(port)
+        )
+        async with server:
+            yield
+        return
+    writing = asyncio.get_running_loop().create_task(_keep_writing(_file(where), look, expected))
+    try:
+        yield
+    finally:
+        writing.cancel()
+        _file(where).unlink(missing_ok=True)
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Look, expected: int) -> None:
+    """Whatever is asked, the answer is the report."""
+    with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        async with asyncio.timeout(5):
+            await reader.readuntil(b"\r\n\r\n")
+            said = report(look(), expected)
+            body = msgspec.json.encode(said) + b"\n"
+            status = "200 OK" if said["ok"] else "503 Service Unavailable"
+            lines = ("Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
+            writer.write("\r\n".join((f"HTTP/1.1 {status}", *lines, "", "")).encode() + body)
+            await writer.drain()
+    writer.close()
+
+
+async def _keep_writing(path: Path, look: Look, expected: int) -> None:
+    """A file that is there and fresh means well; one that is old or gone does not."""
+    part = path.with_name(path.name + ".part")
+    while True:
+        said = report(look(), expected)
+        if said["ok"]:
+            part.write_bytes(msgspec.json.encode(said) + b"\n")
+            os.replace(part, path)
+        await asyncio.sleep(EVERY if said["ok"] else 0.1)
+
+
+def _file(where: str) -> Path:
+    path = Path(where).absolute()
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"There is no folder {path.parent} for the file.", param_hint="--health")
+    return path

@@ -1,0 +1,67 @@
+"""`--reload`: the worker is started anew whenever a Python file in this folder changes. For development."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bide.cli.exits import Exit
+from bide.cli.output.out import tell
+
+EVERY = 0.5  # seconds between two looks
+PATIENCE = 3.0  # seconds that a worker has to stop
+_PASSED_BY = {"node_modules", "__pycache__", "site-packages"}
+
+
+def reloaded(command: Sequence[str]) -> int:
+    """Until Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = Path.cwd()
+    seen = _times(folder)
+    tell(f"bide: watching the Python files in {folder}")
+    worker = subprocess.Popen(command, process_group=0)
+    try:
+        while True:
+            time.sleep(EVERY)
+            now = _times(folder)
+            changed = sorted(str(path.relative_to(folder)) for path in {*seen, *now} if seen.get(path) != now.get(path))
+            if not changed:
+                continue
+            seen = now
+            tell(f"bide: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''} changed: starting anew")
+            _stop(worker)
+            worker = subprocess.Popen(command, process_group=0)
+    except KeyboardInterrupt:
+        _stop(worker)
+        return Exit.OK
+
+
+def _stop(worker: "subprocess.Popen[bytes]") -> None:
+    worker.terminate()
+    try:
+        worker.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        worker.terminate()  # the second time, it ends at once
+        try:
+            worker.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+
+def _times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in _files(folder) if path.exists()}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All Python files but those of environments and hidden folders."""
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        folders[:] = [
+            each
+            for each in folders
+            if not each.startswith(".") and each not in _PASSED_BY and not (here / each / "pyvenv.cfg").exists()
+        ]
+        yield from (here / each for each in files if each.endswith(".py"))

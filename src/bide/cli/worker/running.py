@@ -1,0 +1,115 @@
+"""Runs what was asked for: one worker here, or a supervisor with worker processes."""
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from types import FrameType
+
+from bide.cli.exits import Exit
+from bide.cli.worker import banner, health, logs
+from bide.cli.worker.reload import reloaded
+from bide.cli.worker.target import load, worker
+from bide.cli.worker.wanted import Wanted
+from bide.worker import Worker
+from bide.worker.supervisor import Supervisor
+
+PATIENCE = 0.5  # seconds that what is left of the process has after the worker's end
+
+
+def run(wanted: Wanted) -> int:
+    """Until it is stopped; the exit code."""
+    if wanted.reload:
+        return reloaded(wanted.again(reload=False))
+    logs.configure(wanted.log_format, wanted.log_level)
+    found = worker(wanted, load(wanted))
+    if wanted.ledger is not None and wanted.lifeline is not None:
+        return _in_loop(_supervised(found, wanted.lifeline))
+    banner.show(wanted, found)
+    if wanted.processes is None:
+        return _in_loop(_alone(found, wanted))
+    return _in_loop(_supervise(found, wanted, wanted.processes), fast=False)
+
+
+async def _alone(found: Worker, wanted: Wanted) -> int:
+    async with health.told(wanted.health, lambda: {os.getpid(): found.health()}, 1):
+        await found.run()
+    return Exit.OK
+
+
+async def _supervise(found: Worker, wanted: Wanted, processes: int) -> int:
+    supervisor = Supervisor(
+        found.queue,
+        lambda ledger, lifeline: wanted.again(processes=None, health=None, ledger=ledger, lifeline=lifeline),
+        processes=processes,
+        concurrency=found.plan.concurrency,
+        grace=found.plan.grace,
+    )
+    async with health.told(wanted.health, supervisor.health, processes):
+        return await supervisor.run()
+
+
+async def _supervised(found: Worker, lifeline: int) -> int:
+    """A process of a supervisor's: it stops when its lifeline is cut, and leaves signals to the supervisor."""
+    os.set_inheritable(lifeline, False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _unheard)
+    loop = asyncio.get_running_loop()
+    running = loop.create_task(found.run(signals=False))
+    threading.Thread(target=_wait_for_the_cut, args=(lifeline, loop, running), name="bide-lifeline", daemon=True).start()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    return Exit.STUCK if found.stuck else Exit.OK
+
+
+def _wait_for_the_cut(lifeline: int, loop: asyncio.AbstractEventLoop, running: "asyncio.Task[None]") -> None:
+    os.read(lifeline, 1)
+    loop.call_soon_threadsafe(running.cancel)
+
+
+def _unheard(number: int, frame: FrameType | None) -> None:
+    """Not ignored, or what handlers start would ignore it too."""
+
+
+def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
+    """Run it in uvloop where that is wanted and installed. What handlers leave running does not hinder the process's end."""
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    if fast:
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            new_event_loop = uvloop.new_event_loop
+    closed = threading.Event()
+    code: int = Exit.FAILED
+
+    ending = threading.Thread(target=lambda: _end_anyway(closed, code), name="bide-end", daemon=True)
+
+    async def whole() -> None:
+        nonlocal code
+        try:
+            code = await main
+        finally:
+            ending.start()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(whole())
+    if any(each not in (threading.main_thread(), ending) for each in threading.enumerate()):
+        atexit.register(closed.set)  # called when Python has waited for the threads that handlers have left, also in pools
+    else:
+        closed.set()
+    return code
+
+
+def _end_anyway(closed: threading.Event, code: int) -> None:
+    """Closing an event loop waits for its threads and for tasks that do not heed being cancelled, and so does Python's end."""
+    if not closed.wait(PATIENCE):
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)

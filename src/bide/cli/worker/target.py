@@ -1,0 +1,60 @@
+"""Finds what `bide worker` is to run: a queue, or a Worker that was made in code, in a module of the user's."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from bide.cli.worker.wanted import Wanted
+from bide.errors import ConfigError
+from bide.queue import AsyncQueue, Queue
+from bide.worker import Worker
+from bide.worker.ledger import Ledger
+
+
+def load(wanted: Wanted) -> AsyncQueue | Queue | Worker:
+    """Import MODULE:NAME and the modules of --import, from the current folder too."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module, mark, name = wanted.target.partition(":")
+    if not mark or not module or not name:
+        raise ConfigError(f"{wanted.target!a} is not MODULE:QUEUE, as in shop.tasks:queue.")
+    found: Any = _import(module)
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            there = sorted(
+                key for key, value in vars(sys.modules[module]).items() if isinstance(value, AsyncQueue | Queue | Worker)
+            )
+            hint = f" It has: {', '.join(there)}." if there else " It has no queue at all."
+            raise ConfigError(f"The module {module} has nothing called {name}.{hint}") from None
+    if not isinstance(found, AsyncQueue | Queue | Worker):
+        raise ConfigError(f"{wanted.target} is a {type(found).__name__}. Name a Queue, an AsyncQueue or a Worker.")
+    for each in wanted.imports:
+        _import(each)
+    return found
+
+
+def worker(wanted: Wanted, found: AsyncQueue | Queue | Worker) -> Worker:
+    """The worker: as it was made in code, with what the command line says instead."""
+    made = found if isinstance(found, Worker) else Worker(found)
+    return made.changed(
+        topics=wanted.topics or None,
+        concurrency=wanted.concurrency,
+        threads=wanted.threads,
+        slots=wanted.places_kept or None,
+        lease=wanted.lease,
+        grace=wanted.grace,
+        ledger=None if wanted.ledger is None else Ledger(wanted.ledger),
+    )
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise  # a module that this one imports: its traceback says where
+        raise ConfigError(f"There is no module {name} here ({os.getcwd()}) or among what is installed.") from None

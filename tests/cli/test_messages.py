@@ -1,0 +1,282 @@
+"""`bide send`, `list`, `show`, `cancel` and `reschedule`: what they do and what they answer."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from bide import Queue, types
+from bide.cli.commands import options
+from tests.cli.running import Bide, buried
+
+MESSAGE = {
+    "id", "topic", "state", "due", "due_ms", "attempt", "max_attempts", "key", "priority", "body", "body_base64",
+    "headers", "last_error", "lease_until", "lease_until_ms", "expires", "expires_ms",
+}  # fmt: skip
+
+
+# send
+
+
+def test_a_message_is_sent_with_all_its_options(bide: Bide, queue: Queue) -> None:
+    ended = bide(
+        *("send", "order.cancel", '{"order": 42}', "--delay", "15m", "--key", "order:42", "--priority", "high"),
+        *("--expires-in", "1h", "--max-attempts", "5", "--header", "by=Ada", "--header", "to=a=b"),
+    )
+    info = queue.get(topic="order.cancel", key="order:42")
+    assert info is not None
+    assert (ended.code, ended.err) == (0, "")
+    assert re.fullmatch(rf"{info.id}  due \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d, in 1[45]m.*\n", ended.out)
+    assert (info.body, info.priority, info.max_attempts) == ({"order": 42}, "high", 5)
+    assert info.headers == {"by": "Ada", "to": "a=b"}
+    assert info.expires == info.due + 3_600_000
+
+
+def test_send_answers_json_that_has_its_id_and_due_time(bide: Bide, queue: Queue) -> None:
+    answer = json.loads(bide("send", "t", "1", "--at", "2030-01-15T09:00:00+01:00", "--json").out)
+    due_ms = round(datetime(2030, 1, 15, 8, tzinfo=UTC).timestamp() * 1000)
+    [info] = queue.messages("t")
+    assert answer == {
+        "id": info.id, "topic": "t", "outcome": "created", "due": "2030-01-15T08:00:00.000Z", "due_ms": due_ms,
+    }  # fmt: skip
+
+
+def test_a_delay_may_be_a_number_of_seconds(bide: Bide, queue: Queue) -> None:
+    bide("send", "t", "--delay", "90")
+    [info] = queue.messages("t")
+    assert info.body is None
+    assert timedelta(seconds=60) < info.due_at - datetime.now(UTC) <= timedelta(seconds=90)
+
+
+def test_a_key_that_is_taken_is_answered_as_if_exists_says(bide: Bide) -> None:
+    same = ("send", "t", "1", "--delay", "1h", "--key", "k")
+    assert "due" in bide(*same).out
+    assert "kept as it was" in bide(*same).out
+    assert "got the new body and time" in bide(*same, "--if-exists", "replace").out
+    assert "the later time" in bide(*same, "--if-exists", "later").out
+    refused = bide(*same, "--if-exists", "error")
+    assert refused.code == 1
+    assert re.fullmatch(r"bide: Message \w+ of t has the key 'k' and has not ended\.\n", refused.err)
+
+
+def test_an_operation_sent_twice_acts_once(bide: Bide, queue: Queue) -> None:
+    first, again = (json.loads(bide("send", "t", "1", "--operation", "o", "--json").out) for _ in range(2))
+    assert first["id"] == again["id"]
+    assert queue.stats("t").ready == 1
+
+
+def test_a_body_that_is_no_json_is_refused_and_the_quoting_is_shown(bide: Bide, folder: Path) -> None:
+    ended = bide("send", "t", "hello")
+    assert (ended.code, ended.out) == (2, "")
+    assert """'"text"'""" in ended.err
+    assert "--text" in ended.err
+    assert list(folder.iterdir()) == []
+
+
+def test_a_text_is_sent_as_it_stands(bide: Bide, queue: Queue) -> None:
+    bide("send", "t", '{"not": json', "--text")
+    [info] = queue.messages("t")
+    assert info.body == '{"not": json'
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--delay", "soon"], ["--delay", "-5"], ["--delay", ""], ["--delay", "200000d"], ["--delay", "1e3"],
+        ["--at", "2030-01-15"], ["--at", "tomorrow"], ["--at", "2030-01-15T09:00:00"],
+        ["--delay", "1s", "--at", "2030-01-15T09:00:00Z"], ["--expires-in", "never"],
+        ["--priority", "urgent"], ["--if-exists", "maybe"], ["--max-attempts", "0"], ["--max-attempts", "many"],
+        ["--header", "name"], ["--header", "=value"], ["--from", "nowhere.jsonl"], ["--from", "."], ["--from", "\0"],
+        ["--from", "-", "--stdin", "1"], ["--stdin", "--key", "k"], ["--nonsense"], ["1", "2"], ["NaN"], ["[" * 2_000],
+        ["\ud800"], ["--url", "sqlite:///a.db", "--url-file", "u"],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_command_line_that_makes_no_sense_ends_with_2_and_a_sentence(bide: Bide, folder: Path, wrong: list[str]) -> None:
+    ended = bide("send", "t", *wrong)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("bide send: ")
+    assert ended.err.endswith("\nTry: bide send --help\n")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["a b", "1"], ["", "1"], ["\u202et", "1"], ["t" * 129, "1"], ["t", "1", "--key", ""], ["t", "1", "--key", "a\nb"],
+        ["t", "1", "--operation", "o" * 129], ["t", '"' + "x" * 300_000 + '"'], ["t", "1", "--header", "a=" + "x" * 9_000],
+        ["t", "1", "--at", "9999-12-31T00:00:00Z"], ["t", "1", "--namespace", "a b"], ["t", "1", "--header", "a=\ud800"],
+    ],
+    ids=lambda wrong: ascii(wrong)[:40],
+)  # fmt: skip
+def test_what_a_queue_refuses_ends_with_1_and_its_sentence(bide: Bide, queue: Queue, wrong: list[str]) -> None:
+    ended = bide("send", *wrong)
+    assert (ended.code, ended.out) == (1, "")
+    assert re.fullmatch(r"bide: .{20,700}\.\n", ended.err)
+    assert queue.topics() == []
+
+
+# many
+
+
+def test_a_body_a_line_is_sent_from_a_file_or_a_pipe(bide: Bide, queue: Queue, folder: Path) -> None:
+    lines = "".join(f'{{"cart": {number}}}\n\n' for number in range(2_500))
+    (folder / "carts.jsonl").write_text(lines)
+    assert bide("send", "file", "--from", "carts.jsonl", "--delay", "1h") == (0, "Sent 2,500 messages to file.\n", "")
+    for way in (["-"], ["--stdin"], ["--from", "-"]):
+        assert bide("send", "pipe", *way, stdin='{"a":1}\r\n2').out == "Sent 2 messages to pipe.\n"
+    assert queue.stats("file").scheduled == 2_500
+    assert [each.body for each in queue.messages("pipe", limit=2)] == [{"a": 1}, 2]
+
+
+def test_texts_are_sent_a_line_each(bide: Bide, queue: Queue) -> None:
+    bide("send", "t", "--text", "-", stdin="one\n two \n")
+    assert [each.body for each in queue.messages("t")] == ["one", " two "]
+
+
+def test_each_of_many_is_answered_in_json_lines(bide: Bide, queue: Queue) -> None:
+    answers = [json.loads(line) for line in bide("send", "t", "-", "--json", stdin="1\n2\n").out.splitlines()]
+    assert [each["id"] for each in answers] == [each.id for each in queue.messages("t")]
+    assert all(answer.keys() == {"id", "topic", "outcome", "due", "due_ms"} for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"oops", "it is not JSON"), (b"\xff\xfe", "it is not"), (b"[" * 2_000, "nested too deeply"),
+        (b'"' + b"x" * 300_000 + b'"', "the limit is 262,144"), (b"1" * (4 * 2**20 + 1), "over 4,194,304 bytes"),
+    ],
+    ids=["no json", "no text", "deep", "large", "endless"],
+)  # fmt: skip
+def test_a_bad_line_is_named_with_what_was_accepted_before_it(bide: Bide, queue: Queue, line: bytes, why: str) -> None:
+    ended = bide("send", "t", "-", stdin=b"1\n" * 1_999 + b"\n" + line + b"\n3\n")
+    assert ended.code == 1
+    assert ended.err.startswith("bide: Line 2,001")
+    assert why in ended.err
+    assert ended.err.endswith("Accepted before that: 1,000 messages.\n")
+    assert queue.stats("t").ready == 1_000
+
+
+def test_a_file_with_a_bad_line_sends_nothing(bide: Bide, folder: Path) -> None:
+    (folder / "carts.jsonl").write_text("1\n" * 1_500 + "oops\n")
+    ended = bide("send", "t", "--from", "carts.jsonl")
+    assert ended.code == 1
+    assert ended.err.startswith("bide: Line 1,501 is no body: it is not JSON")
+    assert not (folder / "bide.db").exists()
+
+
+def test_the_same_lines_sent_again_under_an_operation_add_nothing(bide: Bide, queue: Queue) -> None:
+    lines = "\n".join(map(str, range(1_200)))
+    for _ in range(2):
+        assert bide("send", "t", "-", "--operation", "nightly", stdin=lines).code == 0
+    assert queue.stats("t").ready == 1_200
+
+
+# list
+
+
+def test_a_list_has_a_line_for_each_message(bide: Bide, queue: Queue) -> None:
+    later = queue.send("t", {"order": 42}, delay="1h", key="order:42")
+    ready = queue.send("t", "now")
+    head, first, second = bide("list", "t").out.splitlines()
+    assert head.split() == ["id", "state", "due", "attempt", "key", "body"]
+    assert re.fullmatch(rf"{ready.id}  ready +\d{{4}}-.* 0/3 +\"now\"", first)
+    assert re.fullmatch(rf'{later.id}  scheduled  \d{{4}}-.*  in [159hms ]+  0/3 +order:42  {{"order":42}}', second)
+
+
+def test_a_list_goes_on_where_the_last_one_ended(bide: Bide, queue: Queue) -> None:
+    ids = [each.id for each in queue.send_many("t", range(450))]
+    seen, mark = [], ()
+    while True:
+        ended = bide("list", "t", "--limit", "225", "--json", *mark)
+        seen += [json.loads(line)["id"] for line in ended.out.splitlines()]
+        if not ended.err:
+            break
+        mark = ("--after", ended.err.partition("--after ")[2].partition(",")[0])  # type: ignore[assignment]
+    assert seen == ids
+    assert [json.loads(line)["id"] for line in bide("list", "t", "--all", "--json").out.splitlines()] == ids
+    assert len(bide("list", "t").out.splitlines()) == 1 + 100
+
+
+def test_a_list_can_be_of_one_state(bide: Bide, queue: Queue) -> None:
+    [dead] = buried(queue, "t")
+    queue.send("t", 1)
+    answers = [json.loads(line) for line in bide("list", "t", "--state", "dead", "--json").out.splitlines()]
+    assert [each["id"] for each in answers] == [dead]
+    assert answers[0].keys() == MESSAGE
+    assert (answers[0]["state"], answers[0]["last_error"], answers[0]["attempt"]) == ("dead", "no such order", 1)
+
+
+def test_an_empty_list_says_so_beside_its_result(bide: Bide, queue: Queue) -> None:
+    queue.send("other")
+    assert bide("list", "t") == (0, "", "There is no message in t.\n")
+    assert bide("list", "t", "--state", "dead") == (0, "", "There is no dead message in t.\n")
+
+
+def test_a_list_is_all_or_so_many(bide: Bide, queue: Queue) -> None:
+    assert bide("list", "t", "--all", "--limit", "3").code == 2
+    assert bide("list", "t", "--limit", "0").code == 2
+    queue.send("t")
+    assert bide("list", "t", "--after", "nonsense").err.startswith("bide: after is not the mark of a page")
+
+
+# show, cancel, reschedule
+
+
+def test_show_tells_everything_by_id_or_key(bide: Bide, queue: Queue) -> None:
+    sent = queue.send("t", {"a": ["x"]}, key="k", delay="1h", expires_in="1h", headers={"by": "Ada"})
+    by_id, by_key = bide("show", sent.id), bide("show", "t", "--key", "k")
+    assert by_id.code == by_key.code == 0
+    assert by_id.out.splitlines()[:3] == [f"id        {sent.id}", "topic     t", "state     scheduled"]
+    for wanted in ("attempt   0 of 3", "key       k", "priority  normal", "expires   ", "header    by=Ada", '"a": ['):
+        assert wanted in by_id.out
+    as_json = json.loads(bide("show", sent.id, "--json").out)
+    assert as_json.keys() == MESSAGE
+    assert (as_json["body"], as_json["due_ms"], as_json["headers"]) == ({"a": ["x"]}, sent.due, {"by": "Ada"})
+
+
+def test_show_of_what_is_gone_ends_with_1(bide: Bide, queue: Queue) -> None:
+    queue.send("t")
+    assert bide("show", "0" * 16) == (1, "", f"bide: Message {'0' * 16} is gone: it has ended, or never was.\n")
+    assert bide("show", "t", "--key", "k").code == 1
+
+
+def test_cancel_says_what_really_happened(bide: Bide, queue: Queue) -> None:
+    sent = queue.send("t", key="k")
+    assert bide("cancel", "t", "--key", "k").out == "CANCELLED: The message of t with the key 'k' will never be delivered.\n"
+    assert queue.get(sent) is None
+    assert bide("cancel", sent.id) == (4, f"GONE: Message {sent.id} has ended, or never was.\n", "")
+    running = queue.send("t")
+    queue.receive("t")
+    assert bide("cancel", running.id) == (3, f"RUNNING: Message {running.id} was handed out and goes on.\n", "")
+    assert bide("cancel", running.id, "--json") == (3, '{"result":"running"}\n', "")
+
+
+def test_reschedule_says_what_really_happened(bide: Bide, queue: Queue) -> None:
+    sent = queue.send("t", delay="1h", key="k")
+    moved = bide("reschedule", sent.id, "--at", "2030-01-15T09:00:00Z", "--json")
+    assert moved.code == 0
+    assert json.loads(moved.out)["due"] == "2030-01-15T09:00:00.000Z"
+    assert re.fullmatch(
+        r"MOVED: The message of t with the key 'k' is due \d.*, in (20m|19m 5\ds)\.\n",
+        bide("reschedule", "t", "--key", "k", "--delay", "20m").out,
+    )
+    queue.reschedule(sent, delay=0)
+    queue.receive("t")
+    assert bide("reschedule", sent.id, "--delay", "1m").code == 3
+    gone = bide("reschedule", "0" * 16, "--delay", "1m", "--json")
+    assert (gone.code, json.loads(gone.out)) == (4, {"result": "gone", "due": None, "due_ms": None})
+
+
+def test_reschedule_needs_one_time(bide: Bide, queue: Queue) -> None:
+    assert bide("reschedule", "x").code == 2
+    assert bide("reschedule", "x", "--delay", "1m", "--at", "2030-01-15T09:00:00Z").code == 2
+
+
+def test_the_choices_are_those_of_the_queue() -> None:
+    assert tuple(options.State) == get_args(types.State)
+    assert tuple(options.Priority) == get_args(types.Priority)
+    assert tuple(options.IfExists) == get_args(types.IfExists)
