@@ -7,7 +7,7 @@ import platform
 import sys
 from pathlib import Path
 
-from benchmarks import imports, memory, memory_schedule, sqlite, sqlite_idle
+from benchmarks import imports, memory, memory_schedule, sqlite, sqlite_idle, timers
 from benchmarks.measure import HEADER, Figure
 
 ALL = {
@@ -16,6 +16,7 @@ ALL = {
     "memory_schedule": memory_schedule.run,
     "sqlite": sqlite.run,
     "sqlite_idle": sqlite_idle.run,
+    "timers": timers.run,
 }
 
 
