@@ -71,7 +71,7 @@ bench: .venv/.dev ## measure, and print the numbers that the docs quote
 clean: ## remove environments, caches and build outputs
 	@rm -rf .venv .venv-3.* build dist .coverage* htmlcov
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@for folder in src tests tools benchmarks; do \
+	@for folder in src tests tools benchmarks examples; do \
 		if [ -d $$folder ]; then find $$folder -name __pycache__ -type d -prune -exec rm -rf {} +; fi; done
 
 .PHONY: prerequisites

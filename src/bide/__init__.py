@@ -1,7 +1,6 @@
 """bide: delayed messages for Python. Hand it a message and a time; it delivers on time, at least once, until you cancel it."""
 
 import importlib
-import logging
 from typing import TYPE_CHECKING, Any
 
 from bide.clock import Clock, ManualClock
@@ -77,8 +76,6 @@ _ROOMS = {
     "TimerWheel": "bide.timers",
     "Worker": "bide.worker",
 }
-
-logging.getLogger("bide").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

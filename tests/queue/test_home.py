@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bide import AsyncQueue, Queue, WrongLoop
+from bide import AsyncQueue, Queue, Unavailable, WrongLoop
 
 
 def test_a_second_event_loop_gets_an_error_that_says_so() -> None:
@@ -211,3 +211,17 @@ async def test_a_send_that_is_cancelled_before_its_call_is_not_sent() -> None:
     await asyncio.wait(sending)
     assert [each.body for each in await queue.receive("t", limit=9)] == [0, 1, 3]
     await queue.close()
+
+
+async def test_a_closed_queue_can_not_be_entered_again() -> None:
+    queue = AsyncQueue("memory://")
+    await queue.topics()
+    await queue.close()
+    with pytest.raises(Unavailable, match="closed"):
+        async with queue:
+            pass
+    queue_for_threads = Queue("memory://")
+    queue_for_threads.topics()
+    queue_for_threads.close()
+    with pytest.raises(Unavailable, match="closed"), queue_for_threads:
+        pass

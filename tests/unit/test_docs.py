@@ -16,7 +16,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 BLOCK = re.compile(r"^(?P<skip><!-- not run -->\n+)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 ONE_OF_THE_CONTRACT = "test_a_message_is_never_handed_out_early"

@@ -28,6 +28,12 @@ class AsyncQueue(AsyncVerbs):
         """Time travel, for a queue that was made with a ManualClock."""
         return AsyncTravel(self)
 
+    async def close(self) -> None:
+        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        await super().close()
+        if "testing" in self.__dict__:
+            await self.testing.close()
+
     async def _delivery(self, delivery: Delivery) -> AsyncDelivery:
         """The same delivery in this colour."""
         engine = await self._engine()

@@ -12,5 +12,8 @@ def error_text(error: object) -> str | None:
     """What to keep of an error, for people to read."""
     if error is None:
         return None
-    text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
+    try:
+        text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
+    except Exception:  # what somebody else's __str__ does
+        text = type(error).__name__
     return text.encode("utf-8", "replace").decode()[:ERROR_LENGTH]

@@ -88,7 +88,7 @@ class Opened:
             self._lock = threading.Lock()
             self._ready = None
         ready = self._ready
-        if ready is not None:
+        if ready is not None and not self._closed:
             return ready
         with self._lock:
             if self._closed:

@@ -24,14 +24,17 @@ class Arguments:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
         self._name = name
-        self._signature = inspect.signature(function)
-        self._named: tuple[str, ...] = ()
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError as error:
+            raise ConfigError(f"{name}() does not tell its parameters: put a def around it.") from error
+        self.named: tuple[str, ...] = ()
         self._shape: type[msgspec.Struct] | None = None
         self._rest: str | None = None
         self._more: Any = None
         for parameter in self._signature.parameters.values():
             if parameter.kind in _BY_NAME:
-                self._named += (parameter.name,)
+                self.named += (parameter.name,)
             elif parameter.kind is Parameter.VAR_KEYWORD:
                 self._rest = parameter.name
             else:
@@ -60,9 +63,9 @@ class Arguments:
         given: Any = {} if body is None else body
         try:
             known = msgspec.convert(given, shape, str_keys=True, dec_hook=_model)
-            found = {name: value for name in self._named if (value := getattr(known, name)) is not msgspec.UNSET}
+            found = {name: value for name in self.named if (value := getattr(known, name)) is not msgspec.UNSET}
             if self._rest is not None:
-                rest = {name: value for name, value in given.items() if name not in self._named}
+                rest = {name: value for name, value in given.items() if name not in self.named}
                 found.update(msgspec.convert(rest, self._more, str_keys=True, dec_hook=_model))
         except Exception as error:  # also what the user's own types raise while they are made
             raise Unfit(f"{self._name}{self._signature} can't take this message: {_reason(error)}.") from error
@@ -72,7 +75,7 @@ class Arguments:
         """Look up the type hints."""
         try:
             hints = typing.get_type_hints(_annotated(self._function), include_extras=True)
-            fields = [self._field(self._signature.parameters[name], hints.get(name, Any)) for name in self._named]
+            fields = [self._field(self._signature.parameters[name], hints.get(name, Any)) for name in self.named]
             shape = msgspec.defstruct(
                 self._name, fields, kw_only=True, forbid_unknown_fields=self._rest is None, gc=False, frozen=True
             )

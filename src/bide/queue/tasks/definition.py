@@ -49,6 +49,8 @@ class Definition:
             getattr(function, "__call__", None)  # noqa: B004  (an object whose __call__ is async)
         )
         self.arguments: Arguments = Arguments(function, _name(function))
+        if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place[1].rpartition("<locals>.")[2]:
+            raise ConfigError(f"{self.place[1]}() is a method, and a message has no object to call it on: use a function.")
 
     def call(self, arguments: Mapping[str, Any]) -> None:
         """Call the function, if it is sync. One that only hands a coroutine on would be done before it has begun."""

@@ -29,7 +29,7 @@ class Retry(Exception):
 class Snooze(Exception):
     """Raise it in a handler: not yet. The message comes back after `delay`, and this was no attempt.
 
-    With `max_wait`, a message that has been put off for longer than that since it first fell due is buried.
+    With `max_wait`, a message that would then have been put off for longer since it first fell due is buried.
     """
 
     def __init__(self, delay: Duration, *, max_wait: Duration | None = None) -> None:

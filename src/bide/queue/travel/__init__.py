@@ -6,8 +6,9 @@ from typing import NamedTuple
 class Handled(NamedTuple):
     """What became of a message on the way.
 
-    Where a task is for it: "done", "retry", "snoozed", "dead", "expired", or "ended" when the handler ended it by itself;
-    `error` is what the handler raised. Where none is: "ready", it fell due and waits for whoever receives it.
+    Where a task is for it: "done", "retry", "snoozed", "dead", "expired", "lost" when its lease had been taken, or
+    "ended" when the handler ended it by itself; `error` is what the handler raised. Where none is: "ready", it waits for
+    whoever receives it.
     """
 
     topic: str

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
+from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import ConfigError
 from bide.queue.deliveries import error_text
 from bide.queue.deliveries.aio import AsyncDelivery
@@ -15,8 +16,8 @@ from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import Outcome, outcome
 from bide.queue.travel import Handled
 from bide.queue.travel.calling import AsyncCalling
-from bide.queue.travel.memory import InMemory
-from bide.types import Duration
+from bide.queue.travel.movable import Movable
+from bide.types import Duration, State
 
 if TYPE_CHECKING:
     from bide.queue.twins import AsyncQueue
@@ -27,13 +28,14 @@ MOST_AT_ONCE = 100_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
-class AsyncTravel(InMemory):
-    """`queue.testing`: time travel, and the application's own queue in memory."""
+class AsyncTravel(Movable):
+    """`queue.testing`: time travel, and another place for the application's own queue."""
 
     def __init__(self, queue: "AsyncQueue") -> None:
         super().__init__(queue)
         self._queue = queue
         self._calling = AsyncCalling(queue)
+        self._waiting: dict[str, str] = {}  # what was ready at the last look, and has no task
 
     async def advance(self, by: Duration) -> list[Handled]:
         """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
@@ -51,47 +53,46 @@ class AsyncTravel(InMemory):
             )
         engine = await self._queue._engine()
         until = clock.now_ms + duration_ms(by)
-        handled = await self._handle_ready()
-        while True:
-            due = (await engine.stats()).next_due
-            clock.set_ms(until if due is None else min(due, until))
+        await _tend_all(engine)
+        self._waiting = await self._without_task(engine)
+        handled = await self._handle_ready(engine)
+        while (stop := await _next_stop(engine)) is not None and stop <= until:
+            clock.set_ms(max(stop, clock.now_ms))
             await _tend_all(engine)
-            if due is not None and due <= until:
-                handled += await self._fell_due(engine, due)
-            handled += await self._handle_ready()
-            if due is None or due > until:
-                return handled
+            handled += await self._handle_ready(engine)
+        clock.set_ms(until)
+        await _tend_all(engine)
+        return handled
 
     async def close(self) -> None:
         """Let go of what handlers were called with."""
         await self._calling.close()
 
-    async def _handle_ready(self) -> list[Handled]:
-        """Handle what is due and has a task, until nothing is left; handlers may send more."""
+    async def _handle_ready(self, engine: AsyncEngine) -> list[Handled]:
+        """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         tasks = self._queue._setup.tasks
-        handled: list[Handled] = []
+        handled = await self._fell_due(engine)
         if not list(tasks):
             return handled
         intake = await self._queue._taking()
-        while True:
-            claim = await intake.claim(list(tasks), 1, _DAY)
+        while (claim := await intake.claim(list(tasks), 1, _DAY)).messages:
             for delivery in await intake.open(claim):
                 task = tasks.get(delivery.topic)
                 assert task is not None
-                handled.append(await self._handle(task, delivery))
-            if not claim.messages:
-                return handled
+                handled.append(await self._handle(engine, task, delivery))
             if len(handled) >= MOST_AT_ONCE:
                 raise ConfigError(
                     f"{len(handled):,} messages were handled without time passing, so this may never end. "
                     f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                 )
+        return handled + await self._fell_due(engine)
 
-    async def _handle(self, task: Definition, delivery: AsyncDelivery) -> Handled:
+    async def _handle(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
         try:
             arguments = task.arguments.read(delivery.body)
         except Unfit as unfit:
-            return await self._end(delivery, Outcome("dead", 0, error_text(str(unfit))), unfit)
+            _log.error("Message %s of %s is buried: %s", delivery.id, delivery.topic, unfit)
+            return await _end(engine, delivery, Outcome("dead", 0, error_text(str(unfit))), unfit)
         try:
             await self._calling.check(task)
         except ConfigError:
@@ -101,31 +102,49 @@ class AsyncTravel(InMemory):
         became = outcome(error, task, delivery.attempt, delivery.waited_ms)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=error)
-        return await self._end(delivery, became, error)
+        return await _end(engine, delivery, became, error)
 
-    async def _end(self, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
-        if delivery.ended:
-            return Handled(delivery.topic, delivery.id, "ended", error)
-        engine = await self._queue._engine()
-        [answer] = await engine.settle([delivery.end(*became)])
-        delivery.mark_ended()
-        said = answer if answer in ("dead", "expired") else _SAID[became.verdict]
-        return Handled(delivery.topic, delivery.id, said, error)
+    async def _fell_due(self, engine: AsyncEngine) -> list[Handled]:
+        """What has become ready since the last look, and has no task."""
+        before, self._waiting = self._waiting, await self._without_task(engine)
+        return [Handled(topic, id, "ready") for id, topic in self._waiting.items() if id not in before]
 
-    async def _fell_due(self, engine: AsyncEngine, due: int) -> list[Handled]:
-        """The messages that are ready since this very instant, and that no task is for."""
-        found = []
-        for topic in (await engine.stats()).topics:
-            after = None
-            while self._queue._setup.tasks.get(topic) is None:
-                page = await engine.scan(topic, "ready", 1_000, after)
-                found += [Handled(topic, stored.id, "ready") for stored in page.messages if stored.due == due]
-                after = page.after
-                if after is None:
-                    break
-        return found
+    async def _without_task(self, engine: AsyncEngine) -> dict[str, str]:
+        """The ids of messages that are ready and have no task, in due order, each with its topic."""
+        tasks = self._queue._setup.tasks
+        topics = [topic for topic in (await engine.stats()).topics if tasks.get(topic) is None]
+        found = [each for topic in topics for each in await _all_in(engine, topic, "ready")]
+        return {each.id: each.topic for each in sorted(found, key=lambda each: each.due)}
+
+
+async def _next_stop(engine: AsyncEngine) -> int | None:
+    """When something falls due next, or a lease ends."""
+    stats = await engine.stats()
+    stops = [] if stats.next_due is None else [stats.next_due]
+    for topic, counts in stats.topics.items():
+        if counts.leased:
+            stops += [each.lease_until for each in await _all_in(engine, topic, "leased") if each.lease_until is not None]
+    return min(stops, default=None)
+
+
+async def _all_in(engine: AsyncEngine, topic: str, state: State) -> list[Stored]:
+    page = await engine.scan(topic, state, MAX_BATCH)
+    found = list(page.messages)
+    while page.after is not None:
+        page = await engine.scan(topic, state, MAX_BATCH, page.after)
+        found += page.messages
+    return found
 
 
 async def _tend_all(engine: AsyncEngine) -> None:
     while (await engine.tend()).more:
         pass
+
+
+async def _end(engine: AsyncEngine, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
+    if delivery.ended:
+        return Handled(delivery.topic, delivery.id, "ended", error)
+    [answer] = await engine.settle([delivery.end(*became)])
+    delivery.mark_ended()
+    said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
+    return Handled(delivery.topic, delivery.id, said, error)

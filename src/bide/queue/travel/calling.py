@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 class AsyncCalling:
     def __init__(self, queue: "AsyncQueue") -> None:
         self._queue = queue
+        self._used_twin = False
 
     async def call(self, task: Definition, arguments: dict[str, Any], delivery: AsyncDelivery) -> BaseException | None:
         """What it raised."""
         if task.is_async:
             return await asyncio.get_running_loop().create_task(_awaited(task, arguments, delivery))
+        self._used_twin = True
         seen = self._queue.sync._delivery(delivery)
         try:
             return await asyncio.to_thread(_called, task, arguments, seen)
@@ -32,7 +34,9 @@ class AsyncCalling:
         """Refuse what can't be called from here."""
 
     async def close(self) -> None:
-        """Nothing is kept here."""
+        """What was opened for sync tasks."""
+        if self._used_twin:
+            self._queue.sync.close()
 
 
 class Calling:

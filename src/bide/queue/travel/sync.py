@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
+from bide.engines.base import MAX_BATCH, Stored
 from bide.engines.sync import Engine
 from bide.errors import ConfigError
 from bide.queue.deliveries import error_text
@@ -15,8 +16,8 @@ from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import Outcome, outcome
 from bide.queue.travel import Handled
 from bide.queue.travel.calling import Calling
-from bide.queue.travel.memory import InMemory
-from bide.types import Duration
+from bide.queue.travel.movable import Movable
+from bide.types import Duration, State
 
 if TYPE_CHECKING:
     from bide.queue.twins import Queue
@@ -27,13 +28,14 @@ MOST_AT_ONCE = 100_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
-class Travel(InMemory):
-    """`queue.testing`: time travel, and the application's own queue in memory."""
+class Travel(Movable):
+    """`queue.testing`: time travel, and another place for the application's own queue."""
 
     def __init__(self, queue: "Queue") -> None:
         super().__init__(queue)
         self._queue = queue
         self._calling = Calling(queue)
+        self._waiting: dict[str, str] = {}  # what was ready at the last look, and has no task
 
     def advance(self, by: Duration) -> list[Handled]:
         """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
@@ -51,47 +53,46 @@ class Travel(InMemory):
             )
         engine = self._queue._engine()
         until = clock.now_ms + duration_ms(by)
-        handled = self._handle_ready()
-        while True:
-            due = engine.stats().next_due
-            clock.set_ms(until if due is None else min(due, until))
+        _tend_all(engine)
+        self._waiting = self._without_task(engine)
+        handled = self._handle_ready(engine)
+        while (stop := _next_stop(engine)) is not None and stop <= until:
+            clock.set_ms(max(stop, clock.now_ms))
             _tend_all(engine)
-            if due is not None and due <= until:
-                handled += self._fell_due(engine, due)
-            handled += self._handle_ready()
-            if due is None or due > until:
-                return handled
+            handled += self._handle_ready(engine)
+        clock.set_ms(until)
+        _tend_all(engine)
+        return handled
 
     def close(self) -> None:
         """Let go of what handlers were called with."""
         self._calling.close()
 
-    def _handle_ready(self) -> list[Handled]:
-        """Handle what is due and has a task, until nothing is left; handlers may send more."""
+    def _handle_ready(self, engine: Engine) -> list[Handled]:
+        """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         tasks = self._queue._setup.tasks
-        handled: list[Handled] = []
+        handled = self._fell_due(engine)
         if not list(tasks):
             return handled
         intake = self._queue._taking()
-        while True:
-            claim = intake.claim(list(tasks), 1, _DAY)
+        while (claim := intake.claim(list(tasks), 1, _DAY)).messages:
             for delivery in intake.open(claim):
                 task = tasks.get(delivery.topic)
                 assert task is not None
-                handled.append(self._handle(task, delivery))
-            if not claim.messages:
-                return handled
+                handled.append(self._handle(engine, task, delivery))
             if len(handled) >= MOST_AT_ONCE:
                 raise ConfigError(
                     f"{len(handled):,} messages were handled without time passing, so this may never end. "
                     f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                 )
+        return handled + self._fell_due(engine)
 
-    def _handle(self, task: Definition, delivery: Delivery) -> Handled:
+    def _handle(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
         try:
             arguments = task.arguments.read(delivery.body)
         except Unfit as unfit:
-            return self._end(delivery, Outcome("dead", 0, error_text(str(unfit))), unfit)
+            _log.error("Message %s of %s is buried: %s", delivery.id, delivery.topic, unfit)
+            return _end(engine, delivery, Outcome("dead", 0, error_text(str(unfit))), unfit)
         try:
             self._calling.check(task)
         except ConfigError:
@@ -101,31 +102,49 @@ class Travel(InMemory):
         became = outcome(error, task, delivery.attempt, delivery.waited_ms)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=error)
-        return self._end(delivery, became, error)
+        return _end(engine, delivery, became, error)
 
-    def _end(self, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:
-        if delivery.ended:
-            return Handled(delivery.topic, delivery.id, "ended", error)
-        engine = self._queue._engine()
-        [answer] = engine.settle([delivery.end(*became)])
-        delivery.mark_ended()
-        said = answer if answer in ("dead", "expired") else _SAID[became.verdict]
-        return Handled(delivery.topic, delivery.id, said, error)
+    def _fell_due(self, engine: Engine) -> list[Handled]:
+        """What has become ready since the last look, and has no task."""
+        before, self._waiting = self._waiting, self._without_task(engine)
+        return [Handled(topic, id, "ready") for id, topic in self._waiting.items() if id not in before]
 
-    def _fell_due(self, engine: Engine, due: int) -> list[Handled]:
-        """The messages that are ready since this very instant, and that no task is for."""
-        found = []
-        for topic in engine.stats().topics:
-            after = None
-            while self._queue._setup.tasks.get(topic) is None:
-                page = engine.scan(topic, "ready", 1_000, after)
-                found += [Handled(topic, stored.id, "ready") for stored in page.messages if stored.due == due]
-                after = page.after
-                if after is None:
-                    break
-        return found
+    def _without_task(self, engine: Engine) -> dict[str, str]:
+        """The ids of messages that are ready and have no task, in due order, each with its topic."""
+        tasks = self._queue._setup.tasks
+        topics = [topic for topic in engine.stats().topics if tasks.get(topic) is None]
+        found = [each for topic in topics for each in _all_in(engine, topic, "ready")]
+        return {each.id: each.topic for each in sorted(found, key=lambda each: each.due)}
+
+
+def _next_stop(engine: Engine) -> int | None:
+    """When something falls due next, or a lease ends."""
+    stats = engine.stats()
+    stops = [] if stats.next_due is None else [stats.next_due]
+    for topic, counts in stats.topics.items():
+        if counts.leased:
+            stops += [each.lease_until for each in _all_in(engine, topic, "leased") if each.lease_until is not None]
+    return min(stops, default=None)
+
+
+def _all_in(engine: Engine, topic: str, state: State) -> list[Stored]:
+    page = engine.scan(topic, state, MAX_BATCH)
+    found = list(page.messages)
+    while page.after is not None:
+        page = engine.scan(topic, state, MAX_BATCH, page.after)
+        found += page.messages
+    return found
 
 
 def _tend_all(engine: Engine) -> None:
     while engine.tend().more:
         pass
+
+
+def _end(engine: Engine, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:
+    if delivery.ended:
+        return Handled(delivery.topic, delivery.id, "ended", error)
+    [answer] = engine.settle([delivery.end(*became)])
+    delivery.mark_ended()
+    said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
+    return Handled(delivery.topic, delivery.id, said, error)

@@ -1,7 +1,7 @@
-"""An application's own queue, moved into memory for the length of a test."""
+"""An application's own queue, moved to another place for the length of a test."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,29 +15,34 @@ if TYPE_CHECKING:
     from bide.queue.opened.sync import Opened
 
 
-class InMemory:
+class Movable:
     """What travel in both colours can do with its queue."""
 
     def __init__(self, queue: "AsyncOpened | Opened") -> None:
         self._here = queue
 
+    def in_memory(self, start: datetime | None = None) -> AbstractContextManager[ManualClock]:
+        """While this lasts, the queue lives in memory: `elsewhere("memory://")`."""
+        return self.elsewhere("memory://", start)
+
     @contextmanager
-    def in_memory(self, start: datetime | None = None) -> Iterator[ManualClock]:
-        """While this lasts, the queue, its twin and its tasks live in memory, empty at first, by a clock that stands still.
+    def elsewhere(self, url: str, start: datetime | None = None) -> Iterator[ManualClock]:
+        """While this lasts, the queue, its twin and its tasks live at another place, by a clock that stands still.
 
         `with queue.testing.in_memory():` in a fixture lets the tests of an application use the very queue that its
-        modules share. Workers that are made meanwhile live there too. Afterwards the queue is as it was.
+        modules share. Workers that are made meanwhile work there too. Afterwards the queue is as it was; what was opened
+        meanwhile is yours to close. The clock begins at `start`.
         """
         setup = self._here._setup
         twins = [self._here, *(self._here.__dict__[name] for name in ("aio", "sync") if name in self._here.__dict__)]
         before = [dict(each.__dict__) for each in twins]
         place = setup.settings, setup.source, setup.clock
         clock = ManualClock(start)
-        setup.settings = msgspec.structs.replace(setup.settings, url="memory://", client=None, clock=clock)
-        setup.source, setup.clock = registry.source(setup.settings), clock
-        for each in twins:
-            each._begin(setup)
+        setup.settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
         try:
+            setup.source, setup.clock = registry.source(setup.settings), clock
+            for each in twins:
+                each._begin(setup)
             yield clock
         finally:
             setup.settings, setup.source, setup.clock = place

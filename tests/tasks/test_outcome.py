@@ -1,0 +1,127 @@
+"""What becomes of a message when its handler has ended: the rules, without a queue."""
+
+import logging
+import pickle
+from typing import Any
+
+import pytest
+
+from bide import BadTime, Bury, Retry, Snooze, exponential, steps
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
+
+HUNDRED_YEARS = 36_525 * 86_400_000
+
+
+def task(backoff: Any = steps("1s", "5s")) -> Definition:  # noqa: B008
+    def handle() -> None: ...
+
+    return Definition(handle, topic="t", aliases=[], max_attempts=3, backoff=backoff, timeout=None)
+
+
+def became(error: BaseException | None, *, attempt: int = 1, waited_ms: int = 0, of: Definition | None = None) -> Outcome:
+    return outcome(error, of or task(), attempt, waited_ms)
+
+
+def test_no_error_is_done() -> None:
+    assert became(None) == DONE == Outcome("done", 0, None)
+    assert Outcome("release", 0, None) == RELEASED
+
+
+@pytest.mark.parametrize(("attempt", "wait"), [(1, 1_000), (2, 5_000), (3, 5_000)])
+def test_any_error_is_a_retry_after_the_tasks_backoff(attempt: int, wait: int) -> None:
+    assert became(ValueError("no tape"), attempt=attempt) == Outcome("retry", wait, "ValueError: no tape")
+
+
+def test_the_default_backoff_doubles() -> None:
+    patient = task(exponential("2s", jitter=0))
+    assert [became(KeyError(1), attempt=each, of=patient).delay for each in (1, 2, 3)] == [2_000, 4_000, 8_000]
+
+
+def test_retry_without_a_delay_takes_the_tasks_backoff() -> None:
+    assert became(Retry(), attempt=2) == Outcome("retry", 5_000, "asked for another attempt")
+
+
+@pytest.mark.parametrize(("delay", "wait"), [("30s", 30_000), (0, 0), (1.5, 1_500), ("1ms", 1)])
+def test_retry_with_a_delay_takes_that(delay: Any, wait: int) -> None:
+    assert became(Retry(delay)) == Outcome("retry", wait, f"asked for another attempt in {delay}")
+
+
+def test_retry_from_an_error_keeps_that_errors_text() -> None:
+    def handle() -> None:
+        try:
+            raise OSError("the printer is on fire")
+        except OSError as error:
+            raise Retry("10m") from error
+
+    with pytest.raises(Retry) as raised:
+        handle()
+    assert became(raised.value) == Outcome("retry", 600_000, "OSError: the printer is on fire")
+
+
+def test_an_error_text_is_kept_short_and_can_be_stored() -> None:
+    for error in (ValueError("\ud800" * 5_000), Bury("\ud800" * 5_000), Retry().with_traceback(None)):
+        text = became(error).error
+        assert text is not None
+        assert len(text.encode()) <= 500
+
+
+def test_snooze_gives_the_message_back_and_says_nothing_of_an_error() -> None:
+    assert became(Snooze("30s")) == Outcome("release", 30_000, None)
+    assert became(Snooze("30s"), waited_ms=10**9) == Outcome("release", 30_000, None)
+
+
+def test_snooze_goes_on_up_to_max_wait_and_not_beyond() -> None:
+    snooze = Snooze("30s", max_wait="1h")
+    assert became(snooze, waited_ms=3_570_000) == Outcome("release", 30_000)
+    over = became(snooze, waited_ms=3_570_001)
+    assert (over.verdict, over.error) == ("dead", "put off for 3570 s, and max_wait is 3600 s")
+
+
+def test_bury_is_the_end_with_a_reason() -> None:
+    assert became(Bury("no such order")) == Outcome("dead", 0, "no such order")
+
+
+def test_subclasses_mean_what_their_base_means() -> None:
+    class NoSuchOrder(Bury):
+        def __init__(self) -> None:
+            super().__init__("no such order")
+
+    assert became(NoSuchOrder()) == Outcome("dead", 0, "no such order")
+
+
+@pytest.mark.parametrize("bad", ["soon", -1, "-1s", float("nan"), True, [], "200000w"], ids=repr)
+def test_bad_delays_are_refused(bad: Any) -> None:
+    with pytest.raises(BadTime, match="delay"):
+        Retry(bad)
+    with pytest.raises(BadTime, match="delay"):
+        Snooze(bad)
+    with pytest.raises(BadTime, match="max_wait"):
+        Snooze("1s", max_wait=bad)
+
+
+def test_snooze_can_not_go_without_a_delay() -> None:
+    with pytest.raises(BadTime):
+        Snooze(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("given", "wait"), [(1.2, 2), (-5, 0), (10**20, HUNDRED_YEARS)])
+def test_what_a_backoff_gives_is_made_a_wait_that_can_be(given: float, wait: int) -> None:
+    assert became(ValueError(), of=task(lambda attempt: given)).delay == wait
+
+
+@pytest.mark.parametrize("bad", [lambda attempt: 1 // 0, lambda attempt: None, lambda: 5, lambda attempt: "1s"])
+def test_a_backoff_that_fails_does_not_keep_a_message_from_its_next_attempt(bad: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        ended = became(ValueError("no tape"), of=task(bad))
+    assert (ended.verdict, ended.error) == ("retry", "ValueError: no tape")
+    assert 800 <= ended.delay <= 1_200
+    assert "The backoff of" in caplog.text
+
+
+def test_what_handlers_raise_can_come_from_another_process() -> None:
+    snooze = pickle.loads(pickle.dumps(Snooze("30s", max_wait="1h")))
+    assert (snooze.delay_ms, snooze.max_wait_ms, str(snooze)) == (30_000, 3_600_000, "not yet: again in 30s")
+    assert became(pickle.loads(pickle.dumps(Retry("2s")))).delay == 2_000
+    assert became(pickle.loads(pickle.dumps(Retry()))).delay == 1_000
+    assert became(pickle.loads(pickle.dumps(Bury("gone")))).error == "gone"

@@ -1,0 +1,77 @@
+"""What a type checker says of tasks: right calls are fine, and each wrong one is an error in its own line."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+from typing import assert_type
+from bide import AsyncQueue, AsyncTask, Queue, Sent, Task
+
+queue = AsyncQueue("memory://")
+plain = Queue("memory://")
+
+@queue.task("order.cancel", aliases=["order.drop"], timeout="1m")
+async def cancel_unpaid(order: int, *, reason: str = "unpaid") -> None: ...
+
+@plain.task()
+def remind(order: int) -> str:
+    return "reminded"
+
+async def fine() -> None:
+    assert_type(await cancel_unpaid.send(order=1), Sent)
+    await cancel_unpaid.send(1, reason="late")
+    await cancel_unpaid(1)
+    assert_type(await cancel_unpaid.after("15m", key="k").send(order=1), Sent)
+    assert_type(await cancel_unpaid.options(delay=90, priority="high").send_many([{"order": 1}]), list[Sent])
+    assert_type(cancel_unpaid.on(queue.sync).after("1s").send(order=1), Sent)
+    assert_type(remind.send(1), Sent)
+    assert_type(await remind.on(plain.aio).send(1), Sent)
+    assert_type(remind(1), str)
+    assert bool(await cancel_unpaid.cancel(key="k")) or remind.cancel(key="k")
+
+async def wrong() -> None:
+    await cancel_unpaid.send("x")  # error: a wrong type
+    await cancel_unpaid.send()  # error: one is missing
+    await cancel_unpaid.send(1, raeson="late")  # error: an unknown one
+    await cancel_unpaid.send(1, "late")  # error: by name only
+    cancel_unpaid.send(1)  # error: not awaited
+    await cancel_unpaid.after("15m", kye="k").send(order=1)  # error: an unknown option
+    await cancel_unpaid.options(priority="urgent").send(order=1)  # error: a wrong option
+    await cancel_unpaid.at("15m").send(order=1)  # error: no instant
+    await cancel_unpaid.after("15m").send(order="x")  # error: a wrong type after options
+    await cancel_unpaid.on(queue.sync).send(order=1)  # error: awaited, but sync
+    cancel_unpaid.on(queue.sync).send(order="x")  # error: a wrong type through the other colour
+    await remind.send(1)  # error: awaited, but sync
+    remind("x")  # error: the plain function is checked too
+    cancel_unpaid.on("sync")  # error: no queue
+"""
+WRONG = {number for number, line in enumerate(CODE.splitlines(), 1) if "# error" in line}
+
+
+def lines_with_errors(command: list[str], folder: Path) -> set[int]:
+    (folder / "shop.py").write_text(CODE, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", *command, "shop.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(Path(sys.executable).parent), "HOME": str(Path.home()), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+    )
+    found = re.findall(r"shop\.py:(\d+)(?::\d+)?(?: -|:) error", ran.stdout)
+    assert found, ran.stdout + ran.stderr
+    return {int(line) for line in found}
+
+
+def test_mypy_finds_what_is_wrong_and_only_that(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    assert lines_with_errors(["mypy", "--strict", "--cache-dir", str(tmp_path / "cache")], tmp_path) == WRONG
+
+
+def test_pyright_finds_what_is_wrong_and_only_that(tmp_path: Path) -> None:
+    pytest.importorskip("pyright")
+    assert lines_with_errors(["pyright", "--pythonpath", sys.executable], tmp_path) == WRONG
