@@ -1,0 +1,1 @@
+"""Applications to copy from: each is complete, small, and tested."""

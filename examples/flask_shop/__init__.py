@@ -1,0 +1,1 @@
+"""An order shop with Flask: orders that are not paid in time are cancelled."""
