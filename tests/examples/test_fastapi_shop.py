@@ -3,22 +3,21 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
-from bide import AsyncQueue, ManualClock, Queue
-from tests.examples.anew import imported
+from bide import ManualClock, Queue
+from examples.fastapi_shop import app, tasks
+from examples.fastapi_shop import shop as data
 from tests.examples.running import PATIENCE, Running, became, processes, soon
 
 
 class Shop(NamedTuple):
     client: httpx.AsyncClient
-    queue: AsyncQueue
-    tasks: Any
     clock: ManualClock
 
     async def order(self) -> str:
@@ -30,28 +29,27 @@ class Shop(NamedTuple):
         return (await self.client.get(f"/orders/{order}")).raise_for_status().json()
 
     async def outcomes(self, by: str) -> list[tuple[str, str]]:
-        return [(each.topic, each.outcome) for each in await self.queue.testing.advance(by)]
+        return [(each.topic, each.outcome) for each in await tasks.queue.testing.advance(by)]
 
 
-Opened = Callable[[str], Any]
+Opened = Callable[..., AbstractAsyncContextManager[Shop]]
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Opened:
-    """The application in this process, by a clock that stands still, with its worker "here" or "apart"."""
+    """The application in this process, by a clock that stands still, with its worker here or not."""
+    monkeypatch.setattr(data, "PATH", str(tmp_path / "shop.db"))
+    monkeypatch.setattr(tasks, "MAIL_FAILS", 0.0)
 
     @asynccontextmanager
-    async def open_with(worker: str) -> AsyncIterator[Shop]:
-        clock = ManualClock()
-        settings = {"BIDE_URL": "memory://", "SHOP_DB": str(tmp_path / "shop.db"), "SHOP_MAIL_FAILS": "0"}
-        module = imported("examples.fastapi_shop.app", clock, monkeypatch, SHOP_WORKER=worker, **settings)
-        from examples.fastapi_shop import tasks
-
-        async with (
-            module.app.router.lifespan_context(module.app),
-            httpx.AsyncClient(transport=httpx.ASGITransport(module.app), base_url="http://shop") as client,
-        ):
-            yield Shop(client, module.queue, tasks, clock)
+    async def open_with(*, worker: bool) -> AsyncIterator[Shop]:
+        monkeypatch.setattr(app, "WORKER_HERE", worker)
+        with tasks.queue.testing.in_memory() as clock:
+            async with (
+                app.app.router.lifespan_context(app.app),
+                httpx.AsyncClient(transport=httpx.ASGITransport(app.app), base_url="http://shop") as client,
+            ):
+                yield Shop(client, clock)
 
     return open_with
 
@@ -59,7 +57,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Opened:
 @pytest.fixture
 async def shop(opened: Opened) -> AsyncIterator[Shop]:
     """Without a worker: time travel calls the tasks, one after the other."""
-    async with opened("apart") as shop:
+    async with opened(worker=False) as shop:
         yield shop
 
 
@@ -112,7 +110,7 @@ async def test_paying_too_late_is_told_and_changes_nothing(shop: Shop) -> None:
 async def test_a_payment_that_overtakes_a_running_cancellation_wins(shop: Shop) -> None:
     order = await shop.order()
     shop.clock.advance(900)
-    [running] = await shop.queue.receive("order.cancel")  # a worker has it, and has not looked at the order yet
+    [running] = await tasks.queue.receive("order.cancel")  # a worker has it, and has not looked at the order yet
     answer = await shop.client.post(f"/orders/{order}/pay")
     assert (answer.status_code, answer.json()["cancellation"]) == (200, "running")
     late = await shop.client.post(f"/orders/{order}/more-time")
@@ -140,14 +138,16 @@ async def test_more_time_puts_both_off(shop: Shop) -> None:
     assert (late.status_code, late.json()["detail"]) == (409, "There is nothing to put off: the order is cancelled.")
 
 
-async def test_mail_that_fails_is_tried_again_and_at_last_kept_as_a_dead_letter(shop: Shop) -> None:
+async def test_mail_that_fails_is_tried_again_and_at_last_kept_as_a_dead_letter(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order = await shop.order()
     await shop.client.post(f"/orders/{order}/pay")
-    shop.tasks.MAIL_FAILS = 1.0
+    monkeypatch.setattr(tasks, "MAIL_FAILS", 1.0)
     assert await shop.outcomes("1h") == [("mail", "retry")] * 7 + [("mail", "dead")]
     assert (await shop.told(order))["mails"] == []
-    shop.tasks.MAIL_FAILS = 0.0
-    assert await shop.queue.requeue("mail") == 1
+    monkeypatch.setattr(tasks, "MAIL_FAILS", 0.0)
+    assert await tasks.queue.requeue("mail") == 1
     assert await shop.outcomes("0s") == [("mail", "done")]
     assert (await shop.told(order))["mails"] == ["receipt"]
 
@@ -155,20 +155,20 @@ async def test_mail_that_fails_is_tried_again_and_at_last_kept_as_a_dead_letter(
 async def test_a_cancellation_may_come_twice(shop: Shop) -> None:
     order = await shop.order()
     for _ in range(2):
-        await shop.queue.send("order.cancel", {"order": order})
+        await tasks.queue.send("order.cancel", {"order": order})
     assert (await shop.outcomes("1d")).count(("order.cancel", "done")) == 3
     assert (await shop.told(order))["mails"] == ["cancelled"]
 
 
 async def test_a_cancellation_that_died_before_its_mail_sends_it_when_it_comes_again(shop: Shop) -> None:
     order = await shop.order()
-    shop.tasks.shop.cancel(order)  # all that the first attempt got done
+    data.cancel(order)  # all that the first attempt got done
     await shop.outcomes("15m")
     assert (await shop.told(order))["mails"] == ["cancelled"]
 
 
 async def test_a_cancellation_for_an_order_that_was_never_written_does_nothing(shop: Shop) -> None:
-    await shop.queue.send("order.cancel", {"order": "gone with its request"})
+    await tasks.queue.send("order.cancel", {"order": "gone with its request"})
     assert await shop.outcomes("0s") == [("order.cancel", "done")]
 
 
@@ -179,7 +179,7 @@ async def test_an_unknown_order_is_not_found(shop: Shop, path: str) -> None:
 
 
 async def test_its_own_worker_cancels_as_time_goes_by(opened: Opened) -> None:
-    async with opened("here") as shop:
+    async with opened(worker=True) as shop:
         order, paid = await shop.order(), await shop.order()
         await shop.client.post(f"/orders/{paid}/pay")
         shop.clock.advance(900)

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bide import BadTime, ManualClock, Queue
-from tests.examples.anew import imported
+from bide import BadTime, ManualClock
+from examples.flask_shop import app, tasks
+from examples.flask_shop import shop as data
 from tests.examples.running import Process, became, processes, soon
 
 
 class Shop(NamedTuple):
     client: Any
-    queue: Queue
-    tasks: Any
     clock: ManualClock
 
     def order(self) -> int:
@@ -36,21 +35,20 @@ class Shop(NamedTuple):
         return answer.get_json()
 
     def outcomes(self, by: str) -> list[tuple[str, str]]:
-        return [(each.topic, each.outcome) for each in self.queue.testing.advance(by)]
+        return [(each.topic, each.outcome) for each in tasks.queue.testing.advance(by)]
 
 
 @pytest.fixture
 def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Shop]:
-    """On a file of its own, as connection= needs one; by a clock that stands still."""
-    clock = ManualClock()
-    settings = {"SHOP_DB": str(tmp_path / "shop.db"), "SHOP_MAIL_FAILS": "0"}
-    module = imported("examples.flask_shop.app", clock, monkeypatch, **settings)
-    from examples.flask_shop import tasks
-
-    app = module.create_app()
-    app.testing = True  # an error in a view is raised here
-    with module.queue, app.test_client() as client:
-        yield Shop(client, module.queue, tasks, clock)
+    """On a file of the test's, as connection= needs one; by a clock that stands still."""
+    path = str(tmp_path / "shop.db")
+    monkeypatch.setattr(data, "PATH", path)
+    monkeypatch.setattr(tasks, "MAIL_FAILS", 0.0)
+    with tasks.queue.testing.elsewhere(f"sqlite:///{path}") as clock, tasks.queue:
+        flask = app.create_app()
+        flask.testing = True  # an error in a view is raised here
+        with flask.test_client() as client:
+            yield Shop(client, clock)
 
 
 def test_an_order_that_is_not_paid_is_reminded_of_then_cancelled(shop: Shop) -> None:
@@ -95,7 +93,7 @@ def test_paying_too_late_is_told_and_changes_nothing(shop: Shop) -> None:
 def test_a_payment_that_overtakes_a_running_cancellation_wins(shop: Shop) -> None:
     order = shop.order()
     shop.clock.advance(900)
-    [running] = shop.queue.receive("order.cancel")  # a worker has it, and has not looked at the order yet
+    [running] = tasks.queue.receive("order.cancel")  # a worker has it, and has not looked at the order yet
     code, told = shop.post(order, "pay")
     assert (code, told["cancellation"]) == (200, "running")
     assert shop.post(order, "more-time") == (409, {"detail": "Too late: the order is being cancelled at this moment."})
@@ -120,14 +118,14 @@ def test_more_time_puts_both_off(shop: Shop) -> None:
     assert shop.post(order, "more-time") == (409, {"detail": "There is nothing to put off: the order is cancelled."})
 
 
-def test_mail_that_fails_is_tried_again_and_at_last_kept_as_a_dead_letter(shop: Shop) -> None:
+def test_mail_that_fails_is_tried_again_and_at_last_kept_as_a_dead_letter(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     order = shop.order()
     shop.post(order, "pay")
-    shop.tasks.MAIL_FAILS = 1.0
+    monkeypatch.setattr(tasks, "MAIL_FAILS", 1.0)
     assert shop.outcomes("1h") == [("mail", "retry")] * 7 + [("mail", "dead")]
     assert shop.told(order)["mails"] == []
-    shop.tasks.MAIL_FAILS = 0.0
-    assert shop.queue.requeue("mail") == 1
+    monkeypatch.setattr(tasks, "MAIL_FAILS", 0.0)
+    assert tasks.queue.requeue("mail") == 1
     assert shop.outcomes("0s") == [("mail", "done")]
     assert shop.told(order)["mails"] == ["receipt"]
 
@@ -135,7 +133,7 @@ def test_mail_that_fails_is_tried_again_and_at_last_kept_as_a_dead_letter(shop: 
 def test_a_cancellation_may_come_twice(shop: Shop) -> None:
     order = shop.order()
     for _ in range(2):
-        shop.queue.send("order.cancel", {"order": order})
+        tasks.queue.send("order.cancel", {"order": order})
     outcomes = shop.outcomes("1d")
     assert outcomes.count(("order.cancel", "done")) == 3
     assert outcomes.count(("mail", "done")) == 1  # the first one's; the reminder found the order cancelled
@@ -143,13 +141,11 @@ def test_a_cancellation_may_come_twice(shop: Shop) -> None:
 
 
 def test_an_order_whose_message_can_not_be_sent_was_never_made(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    import examples.flask_shop.app as module
-
-    monkeypatch.setattr(module, "REMIND_AFTER", "not a time")  # the second message fails, after the row and the first one
+    monkeypatch.setattr(app, "REMIND_AFTER", "not a time")  # the second message fails, after the row and the first one
     with pytest.raises(BadTime):
         shop.order()
     assert shop.client.get("/orders/1").status_code == 404
-    assert shop.queue.stats().scheduled == 0
+    assert tasks.queue.stats().scheduled == 0
 
 
 @pytest.mark.parametrize("path", ["", "/pay", "/more-time"])

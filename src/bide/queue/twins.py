@@ -32,7 +32,7 @@ class AsyncQueue(AsyncVerbs):
         """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
         await super().close()
         if "testing" in self.__dict__:
-            await self.testing.close()
+            self.testing.close()
 
     async def _delivery(self, delivery: Delivery) -> AsyncDelivery:
         """The same delivery in this colour."""

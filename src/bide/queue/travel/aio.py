@@ -64,9 +64,9 @@ class AsyncTravel(Movable):
         await _tend_all(engine)
         return handled
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Let go of what handlers were called with."""
-        await self._calling.close()
+        self._calling.close()
 
     async def _handle_ready(self, engine: AsyncEngine) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""

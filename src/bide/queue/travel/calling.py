@@ -33,9 +33,10 @@ class AsyncCalling:
     async def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """What was opened for sync tasks."""
         if self._used_twin:
+            self._used_twin = False
             self._queue.sync.close()
 
 
@@ -68,6 +69,7 @@ class Calling:
             )
 
     def close(self) -> None:
+        """What was opened for async tasks."""
         if self._runner is not None:
             self._runner.run(self._queue.aio.close())
             self._runner.close()

@@ -1,5 +1,6 @@
 """An application's own queue, moved to another place for the length of a test."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
     from bide.queue.opened.sync import Opened
 
 
-class Movable:
+class Movable(ABC):
     """What travel in both colours can do with its queue."""
 
     def __init__(self, queue: "AsyncOpened | Opened") -> None:
         self._here = queue
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what was opened on the way."""
 
     def in_memory(self, start: datetime | None = None) -> AbstractContextManager[ManualClock]:
         """While this lasts, the queue lives in memory: `elsewhere("memory://")`."""
@@ -45,6 +50,7 @@ class Movable:
                 each._begin(setup)
             yield clock
         finally:
+            self.close()
             setup.settings, setup.source, setup.clock = place
             for each, state in zip(twins, before, strict=True):
                 each.__dict__.clear()
