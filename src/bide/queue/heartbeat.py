@@ -14,6 +14,7 @@ from bide.errors import BideError
 _log = logging.getLogger("bide.heartbeat")
 BEATS = 3  # a lease
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
+LONGEST_PAUSE = 1.0  # seconds, after a breakdown
 
 
 class Beat:
@@ -78,18 +79,32 @@ class Heartbeat:
             thread.join()
 
     def _run(self) -> None:
-        engine = self._source.sync()
-        try:
-            engine.open()
-            while (due := self._sleep()) is not None:
-                for lease_ms, part in due:
-                    self._renew(engine, lease_ms, part)
-        except Exception:
-            with self._lock:
+        """Renew until there is nothing to renew. After a breakdown it begins anew: handlers rely on it while they run."""
+        breakdowns = 0
+        while not self._over():
+            engine = self._source.sync()
+            try:
+                engine.open()
+                while (due := self._sleep()) is not None:
+                    for lease_ms, part in due:
+                        self._renew(engine, lease_ms, part)
+                return
+            except Exception as error:
+                breakdowns += 1
+                unforeseen = None if isinstance(error, BideError) else error
+                _log.error("The heartbeat has broken down and begins anew: %s", error, exc_info=unforeseen)
+            finally:
+                engine.close()
+            self._sooner.wait(min(LONGEST_PAUSE, 0.025 * 2**breakdowns))
+            self._sooner.clear()
+
+    def _over(self) -> bool:
+        """Whether there is nothing to do any more; then the next delivery begins a new thread."""
+        with self._lock:
+            over = self._closed or not self._beats
+            if over:
                 self._thread = None
-            _log.exception("The heartbeat has stopped; the next delivery begins a new one.")
-        finally:
-            engine.close()
+            return over
 
     def _sleep(self) -> "list[_Part] | None":
         """Sleep until something is due to be renewed. None: there is nothing to do any more."""

@@ -62,15 +62,16 @@ class Claiming:
 
     async def _round(self) -> None:
         """Ask for all that there is room for; sleep if that was all there was."""
-        lines = range(len(self._places.lines))
+        lines = self._places.in_turn()
         drained: set[str] = set()
         timeout, more = SWEEP, False
         self._freed.clear()
         for line in lines:
-            topics, limit = self._places.ask(line)
+            topics, room = self._places.ask(line)
+            limit = min(room, MAX_BATCH)
             if not limit or len(self._settling) >= MAX_BATCH:
                 continue
-            claim = await self._claim(topics, min(limit, MAX_BATCH))
+            claim = await self._claim(topics, limit)
             if self._stopping.is_set():
                 return
             if claim.more or len(claim.messages) >= limit:
@@ -111,4 +112,5 @@ class Claiming:
             if not self._sleep.cancelled():
                 self._sleep.result()
         finally:
+            self._sleep.cancel()
             self._sleep = None

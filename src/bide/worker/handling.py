@@ -44,6 +44,11 @@ class Handling:
         """Whether the handler has ended the delivery by itself."""
         return self.delivery.ended or (self._sync_delivery is not None and self._sync_delivery.ended)
 
+    @property
+    def ending(self) -> bool:
+        """Whether it has done so, or is about to and waits for the answer."""
+        return self.delivery.ending or (self._sync_delivery is not None and self._sync_delivery.ending) or self.ended
+
     def stop(self, why: Why) -> None:
         """Tell the handler to stop: an async one is cancelled, a sync one can see it in current().expired."""
         if self.why is None:
@@ -73,12 +78,14 @@ class Handlers:
         middleware: Sequence[Middleware],
         ended: Callable[[Handling, Outcome | None], None],
         unheeded: Callable[[Handling], None],
+        ending: Callable[[], bool],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._middleware = tuple(reversed(middleware))
         self._ended = ended
         self._unheeded = unheeded
+        self._ending = ending
 
     def begin(self, handling: Handling) -> None:
         handling.runner = self._loop.create_task(self._run(handling))
@@ -103,9 +110,13 @@ class Handlers:
             elif task.is_async:
                 await task.function(**arguments)
             else:
-                await self._threads.run(partial(task.function, **arguments))
+                await self._threads.run(partial(task.call, arguments))
             became = None if handling.why == "lost" else DONE
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except (KeyboardInterrupt, GeneratorExit):  # the loop is ending, and the message is given back with the rest
+            raise
+        except BaseException as error:  # CancelledError, SystemExit and groups too: they end an attempt, not the worker
+            if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
+                handling.why = "stop"  # the loop shuts down, and cancels all that is in it at once
             became = _failed(handling, error)
         finally:
             if alarm is not None:
@@ -121,7 +132,7 @@ class Handlers:
             if task.is_async:
                 await task.function(**arguments)
             else:
-                await self._threads.run(partial(task.function, **arguments))
+                await self._threads.run(partial(task.call, arguments))
 
         inner: Callable[[], Awaitable[None]] = handle
         for each in self._middleware:

@@ -36,11 +36,13 @@ class Service:
         in_threads = [topic for topic, task in self._served.items() if not task.is_async]
         self._places = Places(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
         self._threads = Threads(plan.threads, self._loop)
-        self._handlers = Handlers(self._threads, plan.middleware, self._ended, self._unheeded)
+        self._handlers = Handlers(self._threads, plan.middleware, self._ended, self._unheeded, self._ending)
         self._queue = AsyncQueue._of(self._setup)  # its own: it is closed with the worker, the user's is not
         self._sync = Queue._of(self._setup)
         self._under_way: dict[Hold, Handling] = {}
         self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._until = 0.0  # by the loop's time: when grace is over
         self._seen = time.monotonic()
         self._done = 0
         self._failed = 0
@@ -54,7 +56,12 @@ class Service:
         if self.begun.is_set():
             self._claiming.stop()
 
+    def _ending(self) -> bool:
+        """Whether it was told to stop, or is being cancelled."""
+        return self._stopping.is_set() or (self._task is not None and self._task.cancelling() > 0)
+
     async def run(self) -> None:
+        self._task = asyncio.current_task()
         try:
             engine = await self._open()
             if engine is not None:
@@ -83,11 +90,28 @@ class Service:
             beside.append(self._loop.create_task(self._unhandled.run()))
         self.begun.set()
         try:
-            await self._claiming.run()
+            await self._take()
         finally:
             for each in beside:
                 each.cancel()
             await self._wind_up()
+
+    async def _take(self) -> None:
+        """Claim until it is told to stop. A claim that is under way then is seen through, but not beyond grace."""
+        claiming = self._loop.create_task(self._claiming.run())
+        stopping = self._loop.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            self._until = self._loop.time() + self._plan.grace
+            await asyncio.wait({claiming}, timeout=max(self._plan.grace, LAST_WORDS))
+        except asyncio.CancelledError:
+            self._until = 0.0  # at once
+            raise
+        finally:
+            stopping.cancel()
+            claiming.cancel()
+        if claiming.done():
+            claiming.result()
 
     def _begin(self, claimed: Sequence[AsyncDelivery], slot: int) -> None:
         """Call the handlers of what one claim has brought."""
@@ -144,7 +168,7 @@ class Service:
 
     def _lost(self, hold: Hold) -> None:
         handling = self._under_way.get(hold)
-        if handling is not None:
+        if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
             self._say_lost(handling)
             handling.stop("lost")
 
@@ -194,7 +218,7 @@ class Service:
     async def _wind_up(self) -> None:
         """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
         try:
-            await self._wait([each for each in self._under_way.values() if not each.stuck], self._plan.grace)
+            await self._wait([each for each in self._under_way.values() if not each.stuck], self._until - self._loop.time())
         finally:
             left = [each for each in self._under_way.values() if not each.told]
             for each in left:
@@ -214,7 +238,7 @@ class Service:
     async def _wait(handlings: Sequence[Handling], seconds: float) -> None:
         runners = [each.runner for each in handlings if each.runner is not None]
         if runners:
-            await asyncio.wait(runners, timeout=seconds)
+            await asyncio.wait(runners, timeout=max(0.0, seconds))
 
 
 def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:

@@ -21,6 +21,7 @@ class Settling:
         self._settled = settled
         self._waiting: list[tuple[Handling, End]] = []
         self._under_way = 0
+        self._singly = 0  # so many are brought one by one
         self._caller: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -47,19 +48,36 @@ class Settling:
         patience = Patience("end deliveries")
         try:
             while self._waiting:
-                batch = self._waiting[:MAX_BATCH]
-                del self._waiting[:MAX_BATCH]
+                size = 1 if self._singly else MAX_BATCH
+                batch = self._waiting[:size]
+                del self._waiting[:size]
+                self._singly = max(0, self._singly - 1)
                 self._under_way = len(batch)
                 try:
                     answers = await self._engine.settle([end for _, end in batch])
                 except EngineError as error:
-                    self._waiting[:0] = batch
-                    self._under_way = 0
+                    self._bring_again(batch)
                     await patience.lose(error)
                     continue
+                except Exception:  # nobody foresaw it, and one of them may be the cause
+                    _log.exception("The engine broke down over the ends of %d messages", len(batch))
+                    answers = self._apart(batch)
                 patience.regain()
                 self._under_way = 0
                 for (handling, _), answer in zip(batch, answers, strict=True):
                     self._settled(handling, answer)
         finally:
             self._caller = None
+
+    def _bring_again(self, batch: list[tuple[Handling, End]]) -> None:
+        self._waiting[:0] = batch
+        self._under_way = 0
+
+    def _apart(self, batch: list[tuple[Handling, End]]) -> list[Ended]:
+        """Have each brought for itself; one that was is given up, and comes back when its lease ends."""
+        if len(batch) == 1:
+            return ["lost"]
+        self._bring_again(batch)
+        self._singly = len(batch)
+        batch.clear()
+        return []

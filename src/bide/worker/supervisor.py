@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bide.engines.aio import AsyncEngine
+from bide.errors import Unavailable
 from bide.queue import AsyncQueue, Queue
 from bide.worker.giving_back import give_back
 from bide.worker.ledger import Health, Ledger
+from bide.worker.patience import Patience
 from bide.worker.signals import stopped_by_signals
 
 _log = logging.getLogger("bide.supervisor")
@@ -70,18 +72,23 @@ class Supervisor:
             tempfile.TemporaryDirectory(prefix="bide-worker-") as folder,
             stopped_by_signals(loop, self.stop, at_once=self.kill),
         ):
-            async with self._queue:
-                engine = await self._queue._engine()
-                keepers = [loop.create_task(self._keep(Path(folder), number, engine)) for number in range(self._processes)]
-                for keeper in keepers:
-                    keeper.add_done_callback(lambda _: self.stop())  # it ends early only when something is wrong
-                try:
-                    await self._stopping.wait()
-                    await asyncio.wait(keepers, timeout=self._grace + OVERTIME)
-                finally:
-                    self.kill()
-                    await asyncio.gather(*keepers)
+            try:
+                engine = await self._open()
+                if engine is not None:
+                    await self._keep_all(Path(folder), engine)
+            finally:
+                await self._queue.close()
         return self._failed or 0
+
+    async def _open(self) -> AsyncEngine | None:
+        """The engine; None when it was not to be reached before the supervisor was stopped."""
+        patience = Patience("reach the engine", self._stopping)
+        while not self._stopping.is_set():
+            try:
+                return await self._queue._engine()
+            except Unavailable as error:
+                await patience.lose(error)
+        return None
 
     def stop(self) -> None:
         """Have all processes stop as a worker does; those that take too long are killed."""
@@ -97,6 +104,17 @@ class Supervisor:
         """Of each process, by its id."""
         return {child.process.pid: child.ledger.health() for child in self._children.values()}
 
+    async def _keep_all(self, folder: Path, engine: AsyncEngine) -> None:
+        keepers = [asyncio.create_task(self._keep(folder, number, engine)) for number in range(self._processes)]
+        for keeper in keepers:
+            keeper.add_done_callback(lambda _: self.stop())  # it ends early only when something is wrong
+        try:
+            await self._stopping.wait()
+            await asyncio.wait(keepers, timeout=self._grace + OVERTIME)
+        finally:
+            self.kill()
+            await asyncio.gather(*keepers)
+
     async def _keep(self, folder: Path, number: int, engine: AsyncEngine) -> None:
         """See to it that there is a process number so-and-so."""
         failures = 0
@@ -108,7 +126,9 @@ class Supervisor:
             code = await child.process.wait()
             lived = time.monotonic() - child.born
             said = f"worker process {child.process.pid} {_ending(code)}"
-            given = await give_back(engine, child.ledger, said, crashed=code != -signal.SIGKILL)
+            cut_short = self._stopping.is_set() and code == -signal.SIGKILL  # by us: as at the end of a grace, no attempt
+            crashed = code != -signal.SIGKILL
+            given = await give_back(engine, child.ledger, said, crashed=crashed, counts=not cut_short)
             begun = child.ledger.health().seen > 0
             child.stop()
             child.ledger.close()

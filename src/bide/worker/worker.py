@@ -14,6 +14,7 @@ from bide.errors import BadOption, ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration
+from bide.worker import plan
 from bide.worker.handling import Middleware
 from bide.worker.ledger import Health, Ledger
 from bide.worker.plan import Plan
@@ -50,18 +51,16 @@ class Worker:
     ) -> None:
         if not isinstance(queue, AsyncQueue | Queue):
             raise BadOption(f"A worker works for a queue, and this is a {type(queue).__name__}: Worker(queue).")
-        if isinstance(topics, str):
-            raise BadOption("topics is one text. Give a list, as in topics=['order.cancel'].")
         most = options.count(concurrency, "concurrency", 10_000)
         self.queue: AsyncQueue | Queue = queue
         self.plan: Plan = Plan(
-            topics=None if topics is None else options.topics(tuple(topics)),
+            topics=plan.topics(topics),
             concurrency=most,
-            slots=dict(slots or {}),
+            slots=plan.slots(slots),
             threads=min(most, THREADS) if threads is None else options.count(threads, "threads", 10_000),
             lease_ms=lease_ms(lease),
             grace=duration_ms(grace, "grace") / 1000,
-            middleware=tuple(middleware),
+            middleware=plan.middleware(middleware),
         )
         self.stuck: bool = False  # it ended because a handler does not heed its timeout, for a supervisor to start anew
         self._given: dict[str, Any] = {
@@ -114,15 +113,22 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         """Work in the background, as in the lifespan of a web application."""
-        self._running = asyncio.get_running_loop().create_task(self.run(signals=False), name="bide-worker")
-        self._running.add_done_callback(_say)
+        running = asyncio.get_running_loop().create_task(self.run(signals=False), name="bide-worker")
+        running.add_done_callback(_say)
         await asyncio.sleep(0)
         if self._service is not None:
             begun = asyncio.ensure_future(self._service.begun.wait())
-            await asyncio.wait({begun, self._running}, return_when=asyncio.FIRST_COMPLETED)
-            begun.cancel()
-        if self._running.done():
-            self._running.result()
+            try:
+                await asyncio.wait({begun, running}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:  # nobody will leave a block that was never entered
+                running.cancel()
+                await asyncio.wait({running})
+                raise
+            finally:
+                begun.cancel()
+        if running.done():
+            running.result()
+        self._running = running
         return self
 
     async def __aexit__(

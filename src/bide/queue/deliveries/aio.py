@@ -26,11 +26,12 @@ class AsyncDelivery:
     Each verb raises LeaseLost when this delivery has ended already or the message was handed to somebody else.
     """
 
-    __slots__ = ("__weakref__", "_engine", "_on_end", "_settles", "body", "claimed", "ended", "expired", "now")
+    __slots__ = ("__weakref__", "_engine", "_on_end", "_settles", "body", "claimed", "ended", "ending", "expired", "now")
 
     def __init__(self, claimed: Claimed, body: Any, now: int, engine: AsyncEngine, settles: AsyncGather[End, Ended]) -> None:
         self.body: Any = body
         self.ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
+        self.ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost
         self.expired: bool = False  # in a handler: its timeout has passed, or its lease was lost, and it should stop
         self.claimed: Claimed = claimed
         self.now: int = now
@@ -115,7 +116,12 @@ class AsyncDelivery:
             raise self._lost("extend")
 
     async def _end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> None:
-        answer = await self._settles.add(self.end(verdict, delay, error))
+        self.ending = True
+        try:
+            answer = await self._settles.add(self.end(verdict, delay, error))
+        except BaseException:
+            self.ending = False
+            raise
         self.mark_ended()
         if answer == "lost":
             raise self._lost(verdict)

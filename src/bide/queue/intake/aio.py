@@ -6,10 +6,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from random import randrange
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Claim, End, Ended, Hold
-from bide.errors import BadMessage, LeaseLost
+from bide.engines.base import Claim, Claimed, End, Ended, Hold
+from bide.errors import BadMessage, EngineError, LeaseLost
 from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.gather import AsyncGather
 from bide.queue.heartbeat import Beat, Heartbeat
@@ -29,7 +30,6 @@ class AsyncIntake:
         self._envelope = envelope
         self._settles = settles
         self._heartbeat = heartbeat
-        self._turn = 0
         self._tended = 0.0
         self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
 
@@ -49,9 +49,8 @@ class AsyncIntake:
             await self._engine.wait(topics, min(left, SWEEP, until_due(claim)))
 
     async def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None) -> Claim:
-        """A claim, with the upkeep that it leads to: at times, and before giving up. It asks for the topics in turn."""
-        self._turn += 1
-        first = self._turn % len(topics)
+        """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
+        first = randrange(len(topics))  # a count would fall in step with callers that ask for several groups by turns
         rotated = [*topics[first:], *topics[:first]]
         if time.monotonic() - self._tended > TEND:
             await self._tend()
@@ -74,10 +73,17 @@ class AsyncIntake:
                 body = self._envelope.body(claimed.body)
             except BadMessage as error:
                 _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
-                await self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, str(error)))
+                await self._bury(claimed, str(error))
             else:
                 found.append(AsyncDelivery(claimed, body, claim.now, self._engine, self._settles))
         return found
+
+    async def _bury(self, claimed: Claimed, reason: str) -> None:
+        """What can't be buried now must not keep those that came with it from being handled."""
+        try:
+            await self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason))
+        except EngineError as error:
+            _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
 
     def keep(self, delivery: AsyncDelivery, lease_ms: int, held: set[Hold], freed: AsyncSignal) -> None:
         """Renew the lease of a delivery until it ends."""

@@ -1,0 +1,94 @@
+"""Stands between a worker and its engine, so that a test can have a verb fail, hang or tell."""
+
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from bide import AsyncQueue, Unavailable
+from bide.engines.base import Capabilities, Finding
+from bide.engines.registry import Source
+
+Call: TypeAlias = Callable[[], Awaitable[Any]]
+Around: TypeAlias = Callable[[Call, Sequence[Any]], Awaitable[Any]]
+
+
+class Faults:
+    """The place of a queue, for all that open it from now on: `around` and `beat` hold what happens in place of a verb.
+
+    around: async verbs by name; each is given the call as it would be made, and what is asked. beat: those that the
+    heartbeat calls.
+    """
+
+    def __init__(self, queue: Any) -> None:
+        self._source: Source = queue._setup.source
+        self.around: dict[str, Around] = {}
+        self.beat: dict[str, Callable[[Callable[[], Any]], Any]] = {}
+        queue._setup.source = self
+
+    @classmethod
+    async def of(cls, queue: AsyncQueue) -> "Faults":
+        """The queue's own calls go on as they are: only a worker meets the faults."""
+        await queue._engine()
+        return cls(queue)
+
+    def fail(self, verb: str, times: int = 1_000_000) -> list[int]:
+        """Have a verb say so often that the engine can't be reached; how often it did is in the list that is returned."""
+        failures: list[int] = []
+
+        async def around(call: Call, asked: Sequence[Any]) -> Any:
+            if len(failures) < times:
+                failures.append(len(failures))
+                raise Unavailable(f"{verb}: the wire is cut.")
+            return await call()
+
+        self.around[verb] = around
+        return failures
+
+    # what a Source is
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._source.capabilities
+
+    @property
+    def shown(self) -> str:
+        return self._source.shown
+
+    def examine(self) -> Sequence[Finding]:
+        return self._source.examine()
+
+    def aio(self) -> Any:
+        return _Aio(self._source.aio(), self.around)
+
+    def sync(self) -> Any:
+        return _Sync(self._source.sync(), self.beat)
+
+
+class _Aio:
+    def __init__(self, engine: Any, around: dict[str, Around]) -> None:
+        self._engine = engine
+        self._around = around
+
+    def __getattr__(self, verb: str) -> Any:
+        inner = getattr(self._engine, verb)
+        around = self._around.get(verb)
+        if around is None:
+            return inner
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await around(lambda: inner(*args, **options), args)
+
+        return call
+
+
+class _Sync:
+    def __init__(self, engine: Any, around: dict[str, Callable[[Callable[[], Any]], Any]]) -> None:
+        self._engine = engine
+        self._around = around
+
+    def __getattr__(self, verb: str) -> Any:
+        inner = getattr(self._engine, verb)
+        around = self._around.get(verb)
+        if around is None or threading.current_thread().name != "bide-heartbeat":
+            return inner
+        return lambda *args, **options: around(lambda: inner(*args, **options))

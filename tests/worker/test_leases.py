@@ -1,0 +1,384 @@
+"""A lease is kept as long as its handler runs; a handler whose lease is lost is told, and not heard."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from bide import AsyncDelivery, AsyncQueue, Queue, Unavailable, current
+from bide.engines.base import End
+from tests.worker.conftest import once
+from tests.worker.faults import Faults
+from tests.worker.test_running import ended
+
+LEASE = "200ms"
+THREE_LEASES = 0.6  # seconds
+
+
+class Thief:
+    """Tries all the time, in a thread of its own, to get what a worker holds."""
+
+    def __init__(self, queue: AsyncQueue, topic: str) -> None:
+        self._queue = Queue._of(queue._setup)
+        self._topic = topic
+        self._stop = threading.Event()
+        self.stolen = 0
+        self.tries = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.stolen += len(self._queue.receive(self._topic))
+            self.tries += 1
+            self._stop.wait(0.02)
+        self._queue.close()
+
+    async def __aenter__(self) -> "Thief":
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join)
+
+
+async def taken_by_hand(queue: AsyncQueue, topic: str) -> AsyncDelivery:
+    """What a worker holds, as soon as its lease has run out."""
+    found: list[AsyncDelivery] = []
+
+    async def taken() -> bool:
+        found.extend(await queue.receive(topic))
+        return bool(found)
+
+    await once(taken)
+    return found[0]
+
+
+async def test_a_handler_that_blocks_the_loop_keeps_all_leases(queue: AsyncQueue, working: Any, until: Any, soon: Any) -> None:
+    go_on, over = asyncio.Event(), asyncio.Event()
+    attempts: list[int] = []
+
+    @queue.task("a")
+    async def handle(block: bool) -> None:
+        attempts.append(current().attempt)
+        await go_on.wait()
+        if block:
+            time.sleep(THREE_LEASES)  # noqa: ASYNC251  (that is what this is about)
+            over.set()
+        await over.wait()
+
+    await queue.send_many("a", [{"block": False}, {"block": True}, {"block": False}])
+    async with working(queue, lease=LEASE, concurrency=3):
+        await until(lambda: len(attempts) == 3)
+        async with Thief(queue, "a") as thief:
+            go_on.set()
+            await soon(over.wait())
+            await until(lambda: ended(queue))
+
+    assert thief.tries > 5
+    assert thief.stolen == 0
+    assert attempts == [1, 1, 1]
+
+
+async def test_a_handler_may_take_three_leases(queue: AsyncQueue, working: Any, until: Any) -> None:
+    began: list[str] = []
+
+    @queue.task("a")
+    async def in_loop() -> None:
+        began.append("a")
+        await asyncio.sleep(THREE_LEASES)
+
+    @queue.task("s")
+    def in_thread() -> None:
+        began.append("s")
+        time.sleep(THREE_LEASES)
+
+    await in_loop.send()
+    await in_thread.send()
+    async with working(queue, lease=LEASE):
+        await until(lambda: len(began) == 2)
+        async with Thief(queue, "a") as one, Thief(queue, "s") as other:
+            await until(lambda: ended(queue))
+
+    assert sorted(began) == ["a", "s"]
+    assert (one.stolen, other.stolen) == (0, 0)
+
+
+async def test_leases_are_kept_while_a_stopping_worker_waits(queue: AsyncQueue, working: Any, until: Any) -> None:
+    began: list[int] = []
+
+    @queue.task("a")
+    async def handle() -> None:
+        began.append(current().attempt)
+        await asyncio.sleep(THREE_LEASES)
+
+    await handle.send()
+    async with working(queue, lease=LEASE, grace="10s") as worker:
+        await until(lambda: began == [1])
+        async with Thief(queue, "a") as thief:
+            await worker.stop()
+
+    assert thief.stolen == 0
+    assert (await queue.stats("a")).pending == 0
+
+
+async def test_an_async_handler_whose_lease_was_lost_is_cancelled_and_not_heard(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    told: list[bool] = []
+
+    @queue.task("a")
+    async def handle() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append(current().expired)  # and it returns, as if all were well
+
+    def cut(call: Any) -> Any:
+        raise Unavailable("the wire is cut")
+
+    await handle.send()
+    faults.beat["extend"] = cut
+    async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
+        await until(lambda: worker.health().running == 1)
+        taken = await taken_by_hand(queue, "a")
+        faults.beat["extend"] = lambda call: call()
+        await until(lambda: told == [True])
+        await until(lambda: worker.health().running == 0)
+        assert worker.health().done == 0
+        await taken.extend("30s")  # the other one's lease is not touched
+        await taken.ack()
+
+    assert taken.attempt == 2
+    assert caplog.text.count("The lease of message") == 1
+    assert taken.id in caplog.text
+
+
+async def test_a_sync_handler_whose_lease_was_lost_can_see_it_and_is_not_heard(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    saw = threading.Event()
+
+    @queue.task("s")
+    def handle() -> None:
+        while not current().expired:
+            time.sleep(0.01)
+        saw.set()
+
+    def cut(call: Any) -> Any:
+        raise Unavailable("the wire is cut")
+
+    await handle.send()
+    faults.beat["extend"] = cut
+    async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
+        await until(lambda: worker.health().running == 1)
+        taken = await taken_by_hand(queue, "s")
+        assert not saw.is_set()
+        faults.beat["extend"] = lambda call: call()
+        await until(saw.is_set)
+        await until(lambda: worker.health().running == 0)
+        assert worker.health().done == 0
+        await taken.ack()
+
+    assert taken.attempt == 2
+    assert caplog.text.count("The lease of message") == 1
+
+
+async def test_a_message_that_somebody_else_ended_frees_its_place(
+    queue: AsyncQueue, working: Any, until: Any, caplog: Any
+) -> None:
+    began: list[tuple[str, str]] = []
+    failed: list[BaseException] = []
+
+    @queue.task("a")
+    async def handle(last: bool) -> None:
+        began.append((current().id, current().token))
+        if not last:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as error:
+                failed.append(error)
+                raise ValueError("nobody hears this") from None
+
+    await handle.send(False)
+    async with working(queue, lease=LEASE, concurrency=1) as worker:
+        await until(lambda: len(began) == 1)
+        engine = await queue._engine()
+        assert await engine.settle([End("a", *began[0], "done")]) == ["done"]
+        await handle.send(True)
+        await until(lambda: worker.health().done == 1)
+
+    assert len(failed) == 1
+    assert "The lease of message" in caplog.text
+    assert (await queue.stats("a")).pending == 0
+    assert (await queue.stats("a")).dead == 0
+
+
+async def test_an_ack_that_comes_too_late_is_said_so(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    let_go = asyncio.Event()
+
+    @queue.task("a")
+    async def handle() -> None:
+        await let_go.wait()
+
+    def cut(call: Any) -> Any:
+        raise Unavailable("the wire is cut")
+
+    await handle.send()
+    faults.beat["extend"] = cut
+    async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
+        await until(lambda: worker.health().running == 1)
+        taken = await taken_by_hand(queue, "a")
+        let_go.set()
+        await until(lambda: worker.health().running == 0)
+        await taken.ack()
+
+    assert "The lease of message" in caplog.text
+
+
+async def test_an_async_handler_may_go_on_after_its_own_ack(queue: AsyncQueue, working: Any, until: Any, caplog: Any) -> None:
+    went_on = asyncio.Event()
+
+    @queue.task("a")
+    async def handle() -> None:
+        await current().ack()
+        await asyncio.sleep(THREE_LEASES)
+        went_on.set()
+
+    await handle.send()
+    async with working(queue, lease=LEASE) as worker:
+        await until(went_on.is_set)
+        await until(lambda: worker.health().running == 0)
+
+    assert "was lost" not in caplog.text
+
+
+async def test_a_sync_handler_may_go_on_after_its_own_ack(queue: AsyncQueue, working: Any, until: Any, caplog: Any) -> None:
+    expired: list[bool] = []
+
+    @queue.task("s")
+    def handle() -> None:
+        current().ack()
+        time.sleep(THREE_LEASES)
+        expired.append(current().expired)
+
+    await handle.send()
+    async with working(queue, lease=LEASE) as worker:
+        await until(lambda: expired == [False])
+        await until(lambda: worker.health().running == 0)
+
+    assert "was lost" not in caplog.text
+
+
+async def test_a_handlers_own_ack_whose_answer_is_late_is_not_taken_for_a_lost_lease(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    went_on = asyncio.Event()
+
+    async def late(call: Any, asked: Any) -> Any:
+        answers = await call()
+        await asyncio.sleep(THREE_LEASES)
+        return answers
+
+    faults.around["settle"] = late
+
+    @queue.task("a")
+    async def handle() -> None:
+        await current().ack()
+        went_on.set()
+
+    await handle.send()
+    async with working(queue, lease=LEASE) as worker:
+        await until(went_on.is_set)
+        await until(lambda: worker.health().running == 0)
+
+    assert "was lost" not in caplog.text
+
+
+async def test_an_ack_whose_answer_is_late_is_not_taken_for_a_lost_lease(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    settled = asyncio.Event()
+
+    async def late(call: Any, asked: Any) -> Any:
+        answers = await call()
+        await asyncio.sleep(THREE_LEASES)
+        settled.set()
+        return answers
+
+    faults.around["settle"] = late
+
+    @queue.task("a")
+    async def handle() -> None:
+        pass
+
+    await handle.send()
+    async with working(queue, lease=LEASE) as worker:
+        await until(settled.is_set)
+        await until(lambda: worker.health().running == 0)
+        assert worker.health().done == 1
+
+    assert "was lost" not in caplog.text
+
+
+async def test_a_heartbeat_that_fails_for_less_than_a_lease_loses_nothing(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults
+) -> None:
+    attempts: list[int] = []
+    failures: list[int] = []
+
+    def cut_once(call: Any) -> Any:
+        if len(failures) < 2:
+            failures.append(1)
+            raise Unavailable("the wire is cut")
+        return call()
+
+    @queue.task("a")
+    async def handle() -> None:
+        attempts.append(current().attempt)
+        await asyncio.sleep(3 * THREE_LEASES / 2)
+
+    faults.beat["extend"] = cut_once
+    await handle.send()
+    async with working(queue, lease="600ms"):
+        await until(lambda: attempts)
+        async with Thief(queue, "a") as thief:
+            await until(lambda: ended(queue))
+
+    assert len(failures) == 2
+    assert attempts == [1]
+    assert thief.stolen == 0
+
+
+@pytest.mark.parametrize("verb", ["open", "extend"])
+async def test_a_heartbeat_that_breaks_down_begins_anew_while_its_handlers_run(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, verb: str
+) -> None:
+    attempts: list[int] = []
+    failures: list[int] = []
+
+    def break_once(call: Any) -> Any:
+        if not failures:
+            failures.append(1)
+            raise RuntimeError("what nobody had thought of") if verb == "extend" else Unavailable("not now")
+        return call()
+
+    @queue.task("a")
+    async def handle() -> None:
+        attempts.append(current().attempt)
+        await asyncio.sleep(3 * THREE_LEASES / 2)
+
+    faults.beat[verb] = break_once
+    await handle.send()
+    async with working(queue, lease="600ms"):
+        await until(lambda: attempts)
+        async with Thief(queue, "a") as thief:
+            await until(lambda: ended(queue))
+
+    assert failures
+    assert attempts == [1]
+    assert thief.stolen == 0

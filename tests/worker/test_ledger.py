@@ -1,0 +1,209 @@
+"""The ledger: what a worker process wrote there is read by its supervisor, whatever became of the process."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bide import AsyncQueue
+from bide.engines.base import MAX_BATCH
+from bide.worker import Worker, giving_back
+from bide.worker.ledger import Health, Ledger
+from tests.worker.faults import Faults
+from tests.worker.test_running import ended
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def test_a_new_one_holds_nothing_and_nobody_was_seen(path: Path) -> None:
+    ledger = Ledger.new(path, 10)
+
+    assert list(ledger.requests()) == []
+    assert ledger.health() == Health()
+    ledger.close()
+
+
+def test_a_claim_is_written_down_before_it_is_made_and_read_by_the_other_side(path: Path) -> None:
+    theirs = Ledger.new(path, 10)
+    ours = Ledger(path)
+
+    slot, request = ours.begin()
+
+    assert list(theirs.requests()) == [request]
+    ours.hold(slot, 2)
+    ours.let_go(slot)
+    assert list(theirs.requests()) == [request]
+    ours.let_go(slot)
+    assert list(theirs.requests()) == []
+
+
+def test_a_claim_that_brought_nothing_is_forgotten(path: Path) -> None:
+    ledger = Ledger.new(path, 10)
+
+    slot, _ = ledger.begin()
+    ledger.hold(slot, 0)
+
+    assert list(ledger.requests()) == []
+
+
+def test_names_are_never_used_twice_by_any_ledger(tmp_path: Path) -> None:
+    names: list[str] = []
+    for number in range(20):
+        ledger = Ledger.new(tmp_path / str(number), 5)
+        for _ in range(50):
+            slot, name = ledger.begin()
+            names.append(name)
+            ledger.hold(slot, 0)
+        ledger.close()
+
+    assert len(set(names)) == 1_000
+    assert all(len(name) <= 128 and name.isprintable() for name in names)
+
+
+def test_health_is_read_as_it_was_told(path: Path) -> None:
+    theirs, ours = Ledger.new(path, 10), Ledger(path)
+    health = Health(12.5, 3.25, 1, 2**40, 3, 4)
+    slot, request = ours.begin()
+
+    ours.tell(health)
+
+    assert theirs.health() == health
+    assert list(theirs.requests()) == [request]  # its name is still the same
+    ours.hold(slot, 0)
+
+
+def test_there_is_room_for_a_claim_a_message_of_all_that_run_and_are_on_their_way_back(path: Path) -> None:
+    ledger = Ledger.new(path, 7)
+
+    names = [ledger.begin()[1] for _ in range(2 * 7 + 2 * MAX_BATCH)]
+
+    assert list(ledger.requests()) == names[::-1] or sorted(ledger.requests()) == sorted(names)
+
+
+def test_what_a_killed_process_wrote_is_read(path: Path) -> None:
+    ledger = Ledger.new(path, 10)
+    code = (
+        "import os, signal, sys; from pathlib import Path; from bide.worker.ledger import Health, Ledger;"
+        "ledger = Ledger(Path(sys.argv[1])); ledger.tell(Health(seen=1.5)); print(ledger.begin()[1], flush=True);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+
+    died = subprocess.run([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, check=False)
+
+    assert died.returncode == -9
+    assert list(ledger.requests()) == [died.stdout.decode().strip()]
+    assert ledger.health().seen == 1.5
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_it_holds_the_claims_that_are_open_and_no_others(tmp_path_factory: Any, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("ledger") / "ledger"
+    ours = Ledger.new(path, 1)
+    theirs = Ledger(path)
+    open_claims: dict[str, tuple[int, int]] = {}
+    for _ in range(data.draw(st.integers(1, 40))):
+        back: bool = data.draw(st.booleans())
+        if open_claims and back:
+            name: str = data.draw(st.sampled_from(sorted(open_claims)))
+            slot, left = open_claims.pop(name)
+            ours.let_go(slot)
+            if left > 1:
+                open_claims[name] = (slot, left - 1)
+        else:
+            slot, name = ours.begin()
+            count = data.draw(st.integers(0, 3))
+            ours.hold(slot, count)
+            if count:
+                open_claims[name] = (slot, count)
+        assert sorted(theirs.requests()) == sorted(open_claims)
+    theirs.close()
+    ours.close()
+
+
+async def test_a_worker_writes_down_what_it_holds(queue: AsyncQueue, until: Any, path: Path) -> None:
+    let_go = asyncio.Event()
+
+    @queue.task("a")
+    async def handle() -> None:
+        await let_go.wait()
+
+    ledger = Ledger.new(path, 10)
+    await queue.send_many("a", [{}] * 5)
+    worker = Worker(queue, concurrency=10).changed(ledger=Ledger(path))
+    async with worker:
+        await until(lambda: worker.health().running == 5)
+        await until(lambda: len(ledger.requests()) == 1)
+        await queue.send("a", {})
+        await until(lambda: worker.health().running == 6)
+        assert len(ledger.requests()) == 2
+        assert ledger.health().seen > 0
+        let_go.set()
+        await until(lambda: ended(queue))
+        await until(lambda: not ledger.requests())
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue, until: Any, path: Path, crashed: bool) -> None:
+    ledger = Ledger.new(path, 10)
+    engine = await queue._engine()
+    await queue.send_many("a", [{}] * 5)
+    slot, request = ledger.begin()
+    claim = await engine.claim(["a"], 5, 3_600_000, request=request)
+    assert len(claim.messages) == 5
+    ledger.hold(slot, 5)
+
+    given = await giving_back.give_back(engine, ledger, "worker process 7 was killed", crashed=crashed)
+
+    assert given == 5
+    left = await queue.messages("a")
+    assert {(each.state, each.attempt, each.last_error) for each in left} == {("ready", 1, "worker process 7 was killed")}
+
+
+async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: AsyncQueue, path: Path) -> None:
+    ledger = Ledger.new(path, 10)
+    engine = await queue._engine()
+    await queue.send("a", {}, max_attempts=1)
+    slot, request = ledger.begin()
+    await engine.claim(["a"], 5, 3_600_000, request=request)
+    ledger.hold(slot, 1)
+
+    await giving_back.give_back(engine, ledger, "worker process 7 was killed", crashed=True)
+
+    [dead] = await queue.messages("a", state="dead")
+    assert dead.last_error == "worker process 7 was killed"
+
+
+async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: AsyncQueue, path: Path) -> None:
+    ledger = Ledger.new(path, 10)
+    await queue.send("a", {})
+    engine = await queue._engine()
+    slot, request = ledger.begin()
+    await engine.claim(["a"], 1, 3_600_000, request=request)
+    ledger.hold(slot, 1)
+    faults = Faults(queue)
+    failures = faults.fail("settle", times=2)
+    failing = faults.aio()
+    await failing.open()
+
+    given = await giving_back.give_back(failing, ledger, "it died", crashed=False)
+    await failing.close()
+
+    assert len(failures) == 2
+    assert given == 1
+    assert (await queue.stats("a")).ready == 1
+
+
+def test_a_ledger_takes_little_room(path: Path) -> None:
+    Ledger.new(path, 100).close()
+
+    assert os.path.getsize(path) < 32_768

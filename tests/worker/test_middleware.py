@@ -1,0 +1,202 @@
+"""Middleware: what is called around each handler."""
+
+import asyncio
+import contextvars
+import threading
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, Bury, steps
+from tests.worker.test_running import ended
+
+
+async def test_the_first_is_outermost_and_all_see_the_delivery(
+    queue: AsyncQueue, working: Any, until: Any, coloured: Any
+) -> None:
+    order: list[Any] = []
+
+    def named(name: str) -> Any:
+        async def middleware(delivery: Any, handle: Any) -> None:
+            order.append((name, "in", delivery.key, delivery.topic, delivery.attempt))
+            await handle()
+            order.append((name, "out"))
+
+        return middleware
+
+    @queue.task("a")
+    @coloured
+    def handle() -> None:
+        order.append("handler")
+
+    await handle.options(key="k").send()
+    async with working(queue, middleware=[named("first"), named("second")]):
+        await until(lambda: ended(queue))
+
+    assert order == [
+        ("first", "in", "k", "a", 1),
+        ("second", "in", "k", "a", 1),
+        "handler",
+        ("second", "out"),
+        ("first", "out"),
+    ]
+
+
+async def test_it_may_swallow_what_the_handler_raises(queue: AsyncQueue, working: Any, until: Any, coloured: Any) -> None:
+    caught: list[BaseException] = []
+
+    async def forgiving(delivery: Any, handle: Any) -> None:
+        try:
+            await handle()
+        except ValueError as error:
+            caught.append(error)
+
+    @queue.task("a")
+    @coloured
+    def handle() -> None:
+        raise ValueError("forgiven")
+
+    await handle.send()
+    async with working(queue, middleware=[forgiving]) as worker:
+        await until(lambda: ended(queue))
+        await until(lambda: worker.health().done == 1)
+
+    assert [str(each) for each in caught] == ["forgiven"]
+    assert (await queue.stats("a")).dead == 0
+
+
+async def test_it_may_raise_in_place_of_the_handler(queue: AsyncQueue, working: Any, until: Any, coloured: Any) -> None:
+    handled: list[int] = []
+
+    async def strict(delivery: Any, handle: Any) -> None:
+        if delivery.attempt == 1:
+            raise ValueError("not at the first attempt")
+        raise Bury("never")
+
+    @queue.task("a", backoff=steps("0ms"))
+    @coloured
+    def handle() -> None:
+        handled.append(1)
+
+    await handle.send()
+    async with working(queue, middleware=[strict]):
+        await until(lambda: ended(queue))
+
+    assert handled == []
+    [dead] = await queue.messages("a", state="dead")
+    assert (dead.last_error, dead.attempt) == ("never", 2)
+
+
+async def test_one_that_does_not_go_on_ends_the_message(memory: AsyncQueue, working: Any, until: Any) -> None:
+    handled: list[int] = []
+
+    async def skip(delivery: Any, handle: Any) -> None:
+        pass
+
+    @memory.task("a")
+    async def handle() -> None:
+        handled.append(1)
+
+    await handle.send()
+    async with working(memory, middleware=[skip]) as worker:
+        await until(lambda: ended(memory))
+        await until(lambda: worker.health().done == 1)
+
+    assert handled == []
+
+
+async def test_it_may_end_the_delivery_itself(queue: AsyncQueue, working: Any, until: Any, coloured: Any) -> None:
+    async def put_off(delivery: Any, handle: Any) -> None:
+        await delivery.retry("1h", error="later")
+
+    @queue.task("a")
+    @coloured
+    def handle() -> None:
+        pytest.fail("It was put off.")
+
+    await handle.send()
+    async with working(queue, middleware=[put_off]) as worker:
+        await until(lambda: worker.health().running == 0)
+
+        async def scheduled() -> bool:
+            return (await queue.stats("a")).scheduled == 1
+
+        await until(scheduled)
+
+    [message] = await queue.messages("a")
+    assert message.last_error == "later"
+
+
+async def test_what_it_sets_in_the_context_is_seen_by_the_handler(
+    memory: AsyncQueue, working: Any, until: Any, coloured: Any
+) -> None:
+    mark: contextvars.ContextVar[str] = contextvars.ContextVar("mark", default="none")
+    seen: list[str] = []
+
+    async def setting(delivery: Any, handle: Any) -> None:
+        mark.set(delivery.key)
+        await handle()
+
+    @memory.task("a")
+    @coloured
+    def handle() -> None:
+        seen.append(mark.get())
+
+    for number in range(10):
+        await handle.options(key=f"k{number}").send()
+    async with working(memory, middleware=[setting]):
+        await until(lambda: ended(memory))
+
+    assert sorted(seen) == [f"k{number}" for number in range(10)]
+
+
+async def test_it_is_cancelled_with_its_handler_when_the_worker_stops(memory: AsyncQueue, working: Any, until: Any) -> None:
+    order: list[str] = []
+
+    async def around(delivery: Any, handle: Any) -> None:
+        try:
+            await handle()
+        finally:
+            order.append("out")
+
+    @memory.task("a")
+    async def handle() -> None:
+        order.append("in")
+        await asyncio.Event().wait()
+
+    await handle.send()
+    async with working(memory, middleware=[around]):
+        await until(lambda: order == ["in"])
+
+    assert order == ["in", "out"]
+    assert (await memory.stats("a")).ready == 1
+
+
+async def test_one_that_gives_up_on_a_thread_does_not_raise_the_number_of_threads(
+    memory: AsyncQueue, working: Any, until: Any
+) -> None:
+    let_go = threading.Event()
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    async def impatient(delivery: Any, handle: Any) -> None:
+        await asyncio.wait_for(handle(), 0.02)
+
+    @memory.task("s", max_attempts=1)
+    def handle() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        let_go.wait(10)
+        with lock:
+            running -= 1
+
+    await memory.send_many("s", [{}] * 8)
+    async with working(memory, middleware=[impatient], threads=2):
+        await until(lambda: ended(memory))
+        let_go.set()
+        await until(lambda: running == 0)
+
+    assert most == 2
+    assert (await memory.stats("s")).dead == 8

@@ -1,0 +1,214 @@
+"""Who may run: the bounds hold, whatever the messages are that a claim brings."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bide.errors import BadOption
+from bide.worker.places import Places
+
+
+def places(
+    topics: Sequence[str],
+    in_threads: Sequence[str] = (),
+    *,
+    concurrency: int = 10,
+    threads: int = 10,
+    slots: Mapping[str, int] | None = None,
+) -> Places:
+    return Places(list(topics), list(in_threads), concurrency=concurrency, threads=threads, slots=slots or {})
+
+
+def fill(here: Places, choose: Callable[[Sequence[str]], str]) -> Counter[str]:
+    """Take whatever may be taken, of the topic that is chosen of those asked."""
+    held: Counter[str] = Counter()
+    while asks := [ask for line in range(len(here.lines)) if (ask := here.ask(line)).limit]:
+        for _ in range(asks[0].limit):
+            topic = choose(asks[0].topics)
+            here.take(topic)
+            held[topic] += 1
+    return held
+
+
+def test_one_topic_alone_may_hold_all_places() -> None:
+    assert places(["a"]).ask(0) == (("a",), 10)
+
+
+def test_beside_others_one_topic_holds_nine_tenths_at_most() -> None:
+    here = places(["a", "b"], concurrency=100)
+
+    assert here.ask(0) == (("a", "b"), 90)
+    for _ in range(90):
+        here.take("a")
+
+    assert here.ask(0) == (("b",), 10)
+
+
+def test_nine_tenths_are_never_rounded_up() -> None:
+    for concurrency in range(2, 200):
+        held = fill(places(["a", "b"], concurrency=concurrency), lambda topics: topics[0])
+
+        assert 0.9 * concurrency - 1 < held["a"] <= 0.9 * concurrency
+        assert held["b"] == concurrency - held["a"]
+
+
+def test_a_single_place_is_for_all() -> None:
+    here = places(["a", "b"], concurrency=1)
+
+    assert here.ask(0) == (("a", "b"), 1)
+    here.take("b")
+    assert here.ask(0).limit == 0
+    here.give_back("b")
+    assert here.ask(0) == (("a", "b"), 1)
+
+
+def test_slots_are_kept_while_others_want_everything() -> None:
+    here = places(["a", "b", "vip"], slots={"vip": 3})
+
+    held = fill_all_but(here, "vip")
+
+    assert held == 7
+    assert here.ask(0) == (("vip",), 3)
+
+
+def test_a_topic_with_slots_uses_shared_places_too() -> None:
+    held = fill(places(["a", "vip"], concurrency=23, slots={"vip": 3}), lambda topics: topics[-1])
+
+    assert held["vip"] == 3 + 18
+    assert held.total() == 23
+
+
+def test_sync_handlers_are_bounded_by_threads() -> None:
+    here = places(["a", "s"], ["s"], concurrency=10, threads=4)
+
+    assert here.ask(1) == (("s",), 4)
+    for _ in range(3):
+        here.take("s")
+    assert here.ask(1) == (("s",), 1)
+    assert here.ask(0) == (("a",), 7)
+
+
+def test_one_sync_topic_leaves_a_thread_to_the_others() -> None:
+    held = fill(places(["s", "t"], ["s", "t"], concurrency=100, threads=4), lambda topics: topics[0])
+
+    assert held == {"s": 3, "t": 1}
+
+
+def test_slots_of_a_sync_topic_keep_threads_as_well() -> None:
+    here = places(["s", "t", "vip"], ["s", "t", "vip"], concurrency=10, threads=4, slots={"vip": 2})
+
+    held = fill_all_but(here, "vip")
+
+    assert held == 2
+    assert here.ask(0) == (("vip",), 2)
+
+
+def test_slots_for_more_sync_handlers_than_there_are_threads_are_refused() -> None:
+    with pytest.raises(BadOption, match="threads"):
+        places(["s", "a"], ["s"], concurrency=10, threads=2, slots={"s": 3})
+
+
+def test_slots_that_leave_nothing_for_the_others_are_refused() -> None:
+    with pytest.raises(BadOption, match="leave at least one"):
+        places(["a", "vip"], concurrency=5, slots={"vip": 5})
+
+
+def test_slots_may_be_all_there_is_when_every_topic_has_some() -> None:
+    held = fill(places(["a", "vip"], concurrency=5, slots={"vip": 3, "a": 2}), lambda topics: topics[0])
+
+    assert held == {"vip": 3, "a": 2}
+
+
+def test_slots_for_a_topic_that_is_not_served_are_refused() -> None:
+    with pytest.raises(BadOption, match="'b'"):
+        places(["a"], slots={"b": 1})
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "3", None])
+def test_slots_are_whole_numbers_from_one(number: object) -> None:
+    with pytest.raises(BadOption, match="slots"):
+        places(["a", "b"], slots={"a": number})  # type: ignore[dict-item]
+
+
+def fill_all_but(here: Places, spared: str) -> int:
+    """Take all that may be taken without a message of one topic; how many that is."""
+    taken = 0
+    while True:
+        asks = [here.ask(line) for line in range(len(here.lines))]
+        wanted = [ask for ask in asks if ask.limit and set(ask.topics) - {spared}]
+        if not wanted:
+            return taken
+        here.take(next(topic for topic in wanted[0].topics if topic != spared))
+        taken += 1
+
+
+@st.composite
+def all_sorts(draw: st.DrawFn) -> tuple[list[str], list[str], int, int, dict[str, int]]:
+    topics = [f"t{number}" for number in range(draw(st.integers(1, 6)))]
+    in_threads = [topic for topic in topics if draw(st.booleans())]
+    slots = {topic: draw(st.integers(1, 5)) for topic in topics if draw(st.integers(0, 3)) == 0}
+    concurrency = sum(slots.values()) + draw(st.integers(1, 40))
+    kept = sum(number for topic, number in slots.items() if topic in in_threads)
+    return topics, in_threads, concurrency, kept + draw(st.integers(1, 20)), slots
+
+
+@settings(deadline=None, max_examples=120)
+@given(all_sorts(), st.data())
+def test_every_bound_holds_however_a_claim_falls(
+    plan: tuple[list[str], list[str], int, int, dict[str, int]], data: st.DataObject
+) -> None:
+    topics, in_threads, concurrency, threads, slots = plan
+    here = places(topics, in_threads, concurrency=concurrency, threads=threads, slots=slots)
+    shared = concurrency - sum(slots.values())
+    held: Counter[str] = Counter()
+    for _ in range(data.draw(st.integers(1, 12))):
+        for line in data.draw(st.permutations(range(len(here.lines)))):
+            ask = here.ask(line)
+            for _ in range(data.draw(st.integers(0, ask.limit))):
+                topic = data.draw(st.sampled_from(ask.topics))
+                here.take(topic)
+                held[topic] += 1
+
+            assert held.total() <= concurrency
+            assert sum(held[topic] for topic in in_threads) <= threads
+            for topic in topics:
+                of_shared = held[topic] - slots.get(topic, 0)
+                assert len(topics) == 1 or shared == 1 or of_shared <= 0.9 * shared
+            for number, topic in enumerate(slots):
+                assert here.lines[number] == (topic,)
+                assert here.ask(number).limit == max(0, slots[topic] - held[topic])
+        for topic in topics:
+            for _ in range(data.draw(st.integers(0, held[topic]))):
+                here.give_back(topic)
+                held[topic] -= 1
+
+
+@settings(deadline=None, max_examples=80)
+@given(all_sorts(), st.randoms(use_true_random=False))
+def test_what_is_given_back_can_be_taken_again(
+    plan: tuple[list[str], list[str], int, int, dict[str, int]], dice: Random
+) -> None:
+    topics, in_threads, concurrency, threads, slots = plan
+    here = places(topics, in_threads, concurrency=concurrency, threads=threads, slots=slots)
+    fresh = [here.ask(line) for line in range(len(here.lines))]
+
+    for topic, number in fill(here, dice.choice).items():
+        for _ in range(number):
+            here.give_back(topic)
+
+    assert [here.ask(line) for line in range(len(here.lines))] == fresh
+
+
+@settings(deadline=None, max_examples=80)
+@given(all_sorts())
+def test_whoever_may_run_is_asked_for(plan: tuple[list[str], list[str], int, int, dict[str, int]]) -> None:
+    topics, in_threads, concurrency, threads, slots = plan
+    here = places(topics, in_threads, concurrency=concurrency, threads=threads, slots=slots)
+
+    asked = {topic for line in range(len(here.lines)) if (ask := here.ask(line)).limit for topic in ask.topics}
+
+    assert asked == set(topics)

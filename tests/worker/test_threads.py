@@ -1,0 +1,198 @@
+"""Threads for sync handlers: so many and no more, begun when they are needed, and gone when the worker is."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue
+from bide.worker.threads import Threads
+from tests.worker.test_running import ended
+
+
+@pytest.fixture
+async def three() -> Any:
+    threads = Threads(3, asyncio.get_running_loop())
+    yield threads
+    threads.close()
+
+
+def handlers() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("bide-handler")]
+
+
+async def test_a_thread_is_begun_when_one_is_needed_and_used_again(three: Threads, until: Any) -> None:
+    seen = set()
+    await until(lambda: not handlers())  # those of other tests have ended
+
+    for _ in range(10):
+        await three.run(lambda: seen.add(threading.get_ident()))
+
+    assert len(seen) == 1
+    assert len(handlers()) == 1
+
+
+async def test_no_more_are_begun_than_were_asked_for(three: Threads, until: Any, soon: Any) -> None:
+    here = threading.Barrier(3)
+    seen = set()
+    await until(lambda: not handlers())
+
+    def work() -> None:
+        here.wait(10)
+        seen.add(threading.get_ident())
+
+    await soon(asyncio.gather(*(three.run(work) for _ in range(12))))
+
+    assert len(seen) == 3
+    assert len(handlers()) == 3
+
+
+async def test_an_error_goes_to_whoever_waits(three: Threads, soon: Any) -> None:
+    async def run(error: BaseException) -> BaseException | None:
+        def work() -> None:
+            raise error
+
+        try:
+            await soon(three.run(work))
+        except BaseException as raised:
+            return raised
+        return None
+
+    for error in (ValueError("x"), SystemExit(2), asyncio.CancelledError("x"), BaseExceptionGroup("x", [SystemExit(1)])):
+        assert type(await run(error)) is type(error)
+    stopped = await run(StopIteration("over"))
+    assert isinstance(stopped, RuntimeError)
+    assert "over" in str(stopped)
+
+
+async def test_work_runs_in_a_copy_of_the_callers_context(three: Threads) -> None:
+    mark: contextvars.ContextVar[str] = contextvars.ContextVar("mark")
+    seen: list[str] = []
+
+    def work() -> None:
+        seen.append(mark.get())
+        mark.set("inside")
+
+    mark.set("outside")
+    await three.run(work)
+    await three.run(work)
+
+    assert seen == ["outside", "outside"]
+    assert mark.get() == "outside"
+
+
+async def test_many_that_end_together_are_all_heard(soon: Any) -> None:
+    threads = Threads(8, asyncio.get_running_loop())
+    count = 0
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal count
+        with lock:
+            count += 1
+
+    for _ in range(20):
+        await soon(asyncio.gather(*(threads.run(work) for _ in range(100))))
+    threads.close()
+
+    assert count == 2_000
+
+
+async def test_whoever_no_longer_waits_is_not_told(three: Threads, until: Any) -> None:
+    go_on, ended_ = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go_on.wait(10)
+        ended_.set()
+
+    waiting = three.run(work)
+    waiting.cancel()
+    go_on.set()
+    await until(ended_.is_set)
+
+    await three.run(lambda: None)  # and the threads go on as they should
+
+
+def test_a_thread_that_ends_after_its_loop_says_nothing() -> None:
+    go_on, over = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        threads = Threads(1, asyncio.get_running_loop())
+
+        def work() -> None:
+            go_on.wait(10)
+
+        threads.run(work).cancel()
+        threads.close()
+
+    asyncio.run(main())
+    for thread in _watched(over):
+        go_on.set()
+        thread.join(10)
+
+    assert over.is_set()
+
+
+def _watched(over: threading.Event) -> Iterator[threading.Thread]:
+    for each in threading.enumerate():
+        if each.name.startswith("bide-handler"):
+            yield each
+    over.set()
+
+
+async def test_the_threads_end_with_the_worker(memory: AsyncQueue, working: Any, until: Any) -> None:
+    await until(lambda: not handlers())
+
+    @memory.task("s")
+    def handle() -> None:
+        pass
+
+    await memory.send_many("s", [{}] * 50)
+    async with working(memory, threads=5):
+        await until(lambda: ended(memory))
+        assert 1 <= len(handlers()) <= 5
+
+    await until(lambda: not handlers())
+
+
+async def test_a_worker_without_sync_tasks_begins_no_thread_for_them(memory: AsyncQueue, working: Any, until: Any) -> None:
+    await until(lambda: not handlers())
+
+    @memory.task("a")
+    async def handle() -> None:
+        pass
+
+    await memory.send_many("a", [{}] * 50)
+    async with working(memory):
+        await until(lambda: ended(memory))
+        assert not handlers()
+
+
+async def test_a_blocked_thread_does_not_hold_up_the_loop_or_other_threads(
+    memory: AsyncQueue, working: Any, until: Any
+) -> None:
+    let_go = threading.Event()
+    handled: list[int] = []
+
+    @memory.task("stuck")
+    def stuck() -> None:
+        let_go.wait(10)
+
+    @memory.task("s")
+    def quick() -> None:
+        handled.append(1)
+
+    @memory.task("a")
+    async def in_loop() -> None:
+        handled.append(2)
+
+    await memory.send_many("stuck", [{}] * 50)
+    await memory.send_many("s", [{}] * 50)
+    await memory.send_many("a", [{}] * 50)
+    async with working(memory, threads=10):
+        await until(lambda: len(handled) == 100)
+        assert (await memory.stats("stuck")).leased == 9
+        let_go.set()

@@ -1,0 +1,210 @@
+"""A task's timeout: the handler is told to stop, and what it makes of that is heard."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, current, steps
+from bide.worker import handling
+from tests.worker.test_running import ended
+
+NOW = steps("0ms")
+SHORT = "50ms"
+
+
+async def test_an_async_handler_is_cancelled_and_retried(queue: AsyncQueue, working: Any, until: Any, caplog: Any) -> None:
+    attempts: list[int] = []
+
+    @queue.task("a", timeout=SHORT, max_attempts=2, backoff=NOW)
+    async def handle() -> None:
+        attempts.append(current().attempt)
+        await asyncio.Event().wait()
+
+    await handle.send()
+    async with working(queue) as worker:
+        await until(lambda: ended(queue))
+        await until(lambda: worker.health().failed == 2)
+
+    assert attempts == [1, 2]
+    [dead] = await queue.messages("a", state="dead")
+    assert dead.last_error == "TimeoutError: took longer than its timeout of 0.05 s"
+    assert "has reached its timeout of 0.05 s" in caplog.text
+
+
+async def test_a_handler_that_swallows_its_timeout_and_returns_is_acked(queue: AsyncQueue, working: Any, until: Any) -> None:
+    expired: list[bool] = []
+
+    @queue.task("a", timeout=SHORT)
+    async def handle() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            expired.append(current().expired)
+
+    await handle.send()
+    async with working(queue) as worker:
+        await until(lambda: ended(queue))
+        await until(lambda: worker.health().done == 1)
+
+    assert expired == [True]
+    assert (await queue.stats("a")).dead == 0
+
+
+async def test_what_a_handler_raises_in_place_of_its_timeout_is_kept(queue: AsyncQueue, working: Any, until: Any) -> None:
+    @queue.task("a", timeout=SHORT, max_attempts=1)
+    async def handle() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("while tidying up") from None
+
+    await handle.send()
+    async with working(queue):
+        await until(lambda: ended(queue))
+
+    [dead] = await queue.messages("a", state="dead")
+    assert dead.last_error == "ValueError: while tidying up"
+
+
+async def test_a_sync_handler_can_see_that_its_time_is_up_and_is_acked_when_it_ends_well(
+    queue: AsyncQueue, working: Any, until: Any
+) -> None:
+    attempts: list[int] = []
+
+    @queue.task("s", timeout=SHORT)
+    def handle() -> None:
+        attempts.append(current().attempt)
+        while not current().expired:
+            time.sleep(0.005)
+
+    await handle.send()
+    async with working(queue) as worker:
+        await until(lambda: ended(queue))
+        await until(lambda: worker.health().done == 1)
+
+    assert attempts == [1]
+
+
+async def test_a_sync_handler_that_has_not_asked_yet_sees_that_its_time_is_up(
+    memory: AsyncQueue, working: Any, until: Any
+) -> None:
+    seen: list[bool] = []
+    told = threading.Event()
+
+    @memory.task("s", timeout=SHORT)
+    def handle() -> None:
+        told.wait(5)
+        seen.append(current().expired)
+
+    await handle.send()
+    async with working(memory):
+        service_told = asyncio.get_running_loop().call_later(0.1, told.set)
+        await until(lambda: ended(memory))
+        service_told.cancel()
+
+    assert seen == [True]
+
+
+async def test_a_sync_handler_that_raises_when_its_time_is_up_is_retried(queue: AsyncQueue, working: Any, until: Any) -> None:
+    attempts: list[int] = []
+
+    @queue.task("s", timeout=SHORT, max_attempts=2, backoff=NOW)
+    def handle() -> None:
+        attempts.append(current().attempt)
+        while not current().expired:
+            time.sleep(0.005)
+        raise TimeoutError("gave up")
+
+    await handle.send()
+    async with working(queue):
+        await until(lambda: ended(queue))
+
+    assert attempts == [1, 2]
+    [dead] = await queue.messages("s", state="dead")
+    assert dead.last_error == "TimeoutError: gave up"
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_a_handler_that_does_not_heed_its_timeout_is_told_of_in_the_log_and_keeps_its_place(
+    memory: AsyncQueue, working: Any, until: Any, caplog: Any, monkeypatch: Any, colour: str
+) -> None:
+    monkeypatch.setattr(handling, "HEED", 0.05)
+    let_go = threading.Event()
+    attempts: list[int] = []
+
+    if colour == "async":
+
+        @memory.task("a", timeout=SHORT)
+        async def stubborn() -> None:
+            attempts.append(current().attempt)
+            while not let_go.is_set():
+                try:
+                    await asyncio.sleep(0.005)
+                except asyncio.CancelledError:
+                    continue
+
+    else:
+
+        @memory.task("a", timeout=SHORT)
+        def deaf() -> None:
+            attempts.append(current().attempt)
+            let_go.wait(10)
+
+    await memory.send_many("a", [{}, {}])
+    async with working(memory, concurrency=1, grace="5s") as worker:
+        await until(lambda: "goes on although its timeout is long over: it keeps its place" in caplog.text)
+        assert worker.health().running == 1
+        assert attempts == [1]
+        let_go.set()
+        await until(lambda: ended(memory))
+        assert not worker.stuck
+
+    assert attempts == [1, 1]
+
+
+async def test_a_handler_that_ends_in_time_is_not_told(memory: AsyncQueue, working: Any, until: Any, caplog: Any) -> None:
+    @memory.task("a", timeout="100ms")
+    async def handle(number: int) -> None:
+        if number == 0:
+            await asyncio.Event().wait()
+
+    await memory.send_many("a", [{"number": number} for number in (1, 2, 3, 0)])
+    async with working(memory) as worker:
+        await until(lambda: worker.health().failed == 1)  # by then the time of the others would be up too
+        assert worker.health().done == 3
+
+    assert caplog.text.count("has reached its timeout") == 1
+
+
+async def test_a_timeout_holds_for_what_is_around_the_handler_too(memory: AsyncQueue, working: Any, until: Any) -> None:
+    async def slow(delivery: Any, handle: Any) -> None:
+        await asyncio.Event().wait()
+
+    @memory.task("a", timeout=SHORT, max_attempts=1)
+    async def handle() -> None:
+        pass
+
+    await handle.send()
+    async with working(memory, middleware=[slow]):
+        await until(lambda: ended(memory))
+
+    [dead] = await memory.messages("a", state="dead")
+    assert "timeout of 0.05 s" in str(dead.last_error)
+
+
+async def test_a_timeout_within_the_handler_is_its_own_affair(memory: AsyncQueue, working: Any, until: Any) -> None:
+    @memory.task("a", timeout="20s", max_attempts=1)
+    async def handle() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+
+    await handle.send()
+    async with working(memory):
+        await until(lambda: ended(memory))
+
+    [dead] = await memory.messages("a", state="dead")
+    assert str(dead.last_error).startswith("TimeoutError")
+    assert "20" not in str(dead.last_error)
