@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from bide.engines.base import Hold
 from bide.queue import AsyncDelivery, Delivery
+from bide.queue.deliveries import error_text
 from bide.queue.heartbeat import Beat
 from bide.queue.tasks.arguments import Unfit
 from bide.queue.tasks.definition import Definition
@@ -99,7 +100,7 @@ class Handlers:
         except Unfit as error:
             _log.error("%s is buried: %s", _name(handling), error, extra=about(handling))
             handling.runner = None
-            self._ended(handling, Outcome("dead", 0, str(error)))
+            self._ended(handling, Outcome("dead", 0, error_text(str(error))))
             return
         try:
             present.set(handling.present)
