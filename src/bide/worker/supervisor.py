@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -70,7 +71,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         with (
             tempfile.TemporaryDirectory(prefix="bide-worker-") as folder,
-            stopped_by_signals(loop, self.stop, at_once=self.kill),
+            stopped_by_signals(loop, self.stop, at_once=lambda: self._leave(folder)),
         ):
             try:
                 engine = await self._open()
@@ -99,6 +100,11 @@ class Supervisor:
     def kill(self) -> None:
         for child in self._children.values():
             child.kill()
+
+    def _leave(self, folder: str) -> None:
+        """The process is about to end at once: nothing of it stays."""
+        self.kill()
+        shutil.rmtree(folder, ignore_errors=True)
 
     def health(self) -> dict[int, Health]:
         """Of each process, by its id."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,7 +17,10 @@ from bide.worker.ledger import Health
 STALE = 15.0  # seconds that a loop may be busy with something else
 FAILING = 60.0  # seconds that the engine may fail
 EVERY = 5.0  # seconds between two writings of the file
+SOON = 0.1  # while all is not well
 
+_GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
+_log = logging.getLogger("bide.worker")
 Look = Callable[[], Mapping[int, Health]]
 
 
@@ -48,20 +52,24 @@ async def told(where: str | None, look: Look, expected: int) -> AsyncIterator[No
         server = await asyncio.start_server(
             lambda reader, writer: _answer(reader, writer, look, expected), host or None, int(port)
         )
-        async with server:
+        try:
             yield
+        finally:
+            server.close()  # whoever is still connected is not waited for
         return
-    writing = asyncio.get_running_loop().create_task(_keep_writing(_file(where), look, expected))
+    path = _file(where)
+    writing = asyncio.get_running_loop().create_task(_keep_writing(path, look, expected))
     try:
         yield
     finally:
         writing.cancel()
-        _file(where).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Look, expected: int) -> None:
     """Whatever is asked, the answer is the report."""
-    with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    with contextlib.suppress(*_GONE):
         async with asyncio.timeout(5):
             await reader.readuntil(b"\r\n\r\n")
             said = report(look(), expected)
@@ -76,12 +84,21 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lo
 async def _keep_writing(path: Path, look: Look, expected: int) -> None:
     """A file that is there and fresh means well; one that is old or gone does not."""
     part = path.with_name(path.name + ".part")
+    failing = False
     while True:
         said = report(look(), expected)
         if said["ok"]:
-            part.write_bytes(msgspec.json.encode(said) + b"\n")
-            os.replace(part, path)
-        await asyncio.sleep(EVERY if said["ok"] else 0.1)
+            try:
+                part.write_bytes(msgspec.json.encode(said) + b"\n")
+                os.replace(part, path)
+                failing = False
+            except OSError as error:
+                if not failing:
+                    _log.error("The file of --health can't be written, and that is tried again: %s", error)
+                failing = True
+                with contextlib.suppress(OSError):
+                    part.unlink()
+        await asyncio.sleep(EVERY if said["ok"] and not failing else SOON)
 
 
 def _file(where: str) -> Path:

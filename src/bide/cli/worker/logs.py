@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ _ABOUT = ("message_id", "topic", "attempt")
 
 
 class Text(logging.Formatter):
-    """For people: a message of several lines stays one; a traceback is shown as it is."""
+    """For people: a message of several lines stays one; a traceback keeps its lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s")
@@ -19,6 +20,9 @@ class Text(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = escaped(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(escaped, super().formatException(ei).split("\n")))
 
 
 class Json(logging.Formatter):
@@ -30,12 +34,21 @@ class Json(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "process": record.process,
-            "message": record.getMessage(),
+            "message": _encodable(record.getMessage()),
         }
         said |= {name: value for name in _ABOUT if (value := getattr(record, name, None)) is not None}
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
-        return json_text(said)
+            said["traceback"] = _encodable(self.formatException(record.exc_info))
+        return json_text(said, ascii_only=not _speaks_unicode(sys.stderr))
+
+
+def _encodable(text: str) -> str:
+    """Names of files that are no text, as Python reads them, have half characters that JSON can't hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _speaks_unicode(stream: Any) -> bool:
+    return (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
 
 
 def configure(log_format: str, level: str) -> None:
@@ -47,3 +60,12 @@ def configure(log_format: str, level: str) -> None:
     handler.setFormatter(Json() if log_format == "json" else Text())
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    if log_format == "json":  # what Python prints by itself would not be JSON
+        logging.captureWarnings(True)
+        threading.excepthook = _say_thread
+
+
+def _say_thread(ended: threading.ExceptHookArgs) -> None:
+    name = "A thread" if ended.thread is None else f"The thread {ended.thread.name}"
+    trace = None if ended.exc_value is None else (ended.exc_type, ended.exc_value, ended.exc_traceback)
+    logging.getLogger("threading").error("%s has ended with %s", name, ended.exc_type.__name__, exc_info=trace)

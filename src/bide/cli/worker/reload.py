@@ -1,5 +1,6 @@
 """`--reload`: the worker is started anew whenever a Python file in this folder changes. For development."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,7 +35,10 @@ def reloaded(command: Sequence[str]) -> int:
             _stop(worker)
             worker = subprocess.Popen(command, process_group=0)
     except KeyboardInterrupt:
-        _stop(worker)
+        try:
+            _stop(worker)
+        except KeyboardInterrupt:
+            _stop(worker)  # for the worker too it is the second time
         return Exit.OK
 
 
@@ -52,7 +56,11 @@ def _stop(worker: "subprocess.Popen[bytes]") -> None:
 
 
 def _times(folder: Path) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in _files(folder) if path.exists()}
+    times = {}
+    for path in _files(folder):
+        with contextlib.suppress(OSError):  # it is gone again
+            times[path] = path.stat().st_mtime_ns
+    return times
 
 
 def _files(folder: Path) -> Iterator[Path]:

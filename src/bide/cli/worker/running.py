@@ -17,6 +17,7 @@ from bide.cli.worker.reload import reloaded
 from bide.cli.worker.target import load, worker
 from bide.cli.worker.wanted import Wanted
 from bide.worker import Worker
+from bide.worker.signals import ASKING, end_by
 from bide.worker.supervisor import Supervisor
 
 PATIENCE = 0.5  # seconds that what is left of the process has after the worker's end
@@ -26,8 +27,11 @@ def run(wanted: Wanted) -> int:
     """Until it is stopped; the exit code."""
     if wanted.reload:
         return reloaded(wanted.again(reload=False))
+    if wanted.log_format == "json":
+        logs.configure(wanted.log_format, wanted.log_level)  # also for what modules say while they are imported
+    loaded = load(wanted)
     logs.configure(wanted.log_format, wanted.log_level)
-    found = worker(wanted, load(wanted))
+    found = worker(wanted, loaded)
     if wanted.ledger is not None and wanted.lifeline is not None:
         return _in_loop(_supervised(found, wanted.lifeline))
     banner.show(wanted, found)
@@ -57,8 +61,15 @@ async def _supervise(found: Worker, wanted: Wanted, processes: int) -> int:
 async def _supervised(found: Worker, lifeline: int) -> int:
     """A process of a supervisor's: it stops when its lifeline is cut, and leaves signals to the supervisor."""
     os.set_inheritable(lifeline, False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _unheard)
+    owner = os.getpid()
+
+    def unheard(number: int, frame: FrameType | None) -> None:
+        """Not ignored, or what handlers start would ignore it too."""
+        if os.getpid() != owner:
+            end_by(number)
+
+    for number in ASKING:
+        signal.signal(number, unheard)
     loop = asyncio.get_running_loop()
     running = loop.create_task(found.run(signals=False))
     threading.Thread(target=_wait_for_the_cut, args=(lifeline, loop, running), name="bide-lifeline", daemon=True).start()
@@ -70,10 +81,6 @@ async def _supervised(found: Worker, lifeline: int) -> int:
 def _wait_for_the_cut(lifeline: int, loop: asyncio.AbstractEventLoop, running: "asyncio.Task[None]") -> None:
     os.read(lifeline, 1)
     loop.call_soon_threadsafe(running.cancel)
-
-
-def _unheard(number: int, frame: FrameType | None) -> None:
-    """Not ignored, or what handlers start would ignore it too."""
 
 
 def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
@@ -96,12 +103,15 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
         finally:
             ending.start()
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(whole())
-    if any(each not in (threading.main_thread(), ending) for each in threading.enumerate()):
-        atexit.register(closed.set)  # called when Python has waited for the threads that handlers have left, also in pools
-    else:
-        closed.set()
+    before = {*threading.enumerate(), ending}
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(whole())
+    finally:
+        if before.issuperset(threading.enumerate()):
+            closed.set()
+        else:
+            atexit.register(closed.set)  # called when Python has waited for the threads that handlers have left, also in pools
     return code
 
 

@@ -1,0 +1,242 @@
+"""`bide worker MODULE:QUEUE`: what it finds, what it says first, what it refuses, and with which exit code it ends."""
+
+import importlib
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bide import Queue, Worker
+from bide.cli import main
+from bide.cli.worker import banner
+from bide.cli.worker.wanted import Wanted
+from tests.worker.processes import Shop, open_shop
+
+HANDLERS = """
+@queue.task("mail")
+async def mail():
+    say("mail")
+
+@queue.task("pack")
+def pack():
+    say("pack", threading.current_thread().name)
+
+made = Worker(queue, topics=["mail"], concurrency=7, lease="3s", grace="4s", threads=2)
+number = 42
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with open_shop(tmp_path) as made:
+        yield made
+
+
+def said_at_first(shop: Shop, *arguments: str, target: str = "shop:queue") -> str:
+    worker = shop.ready(*arguments, target=target)
+    code, _ = worker.stop()
+    assert code == 0, worker.err
+    return worker.err
+
+
+def test_it_calls_the_tasks_and_ends_with_0(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    shop.queue.send("mail")
+    shop.queue.send("pack")
+    worker = shop.start()
+    [line] = shop.said("pack")
+    assert line.words[1].startswith("bide-handler")
+    shop.empty()
+    code, _ = worker.stop()
+    assert code == 0
+    assert len(shop.lines("mail")) == 1
+
+
+def test_the_banner_tells_where_how_and_what_for(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    first = said_at_first(shop)
+    assert f"engine   sqlite:///{shop.folder}/shop.db, namespace bide" in first
+    assert "this process, 100 handlers at once in each, of which 32 in threads; lease 15 s, grace 20 s" in first
+    assert "  mail  →  shop.mail\n" in first
+    assert "  pack  →  shop.pack (in a thread)\n" in first
+
+
+def test_a_relative_file_is_shown_with_its_whole_path(shop: Shop) -> None:
+    shop.write("queue = AsyncQueue('sqlite:///here.db')\n" + HANDLERS)
+    assert f"sqlite:///{shop.folder}/here.db" in said_at_first(shop)
+
+
+def test_options_change_what_the_banner_tells(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    first = said_at_first(
+        shop,
+        "--concurrency",
+        "9",
+        "--threads",
+        "3",
+        "--lease",
+        "2s",
+        "--grace",
+        "1500ms",
+        "--slots",
+        "mail=4",
+        "--slots",
+        "pack=2",
+    )
+    assert "9 handlers at once in each, of which 3 in threads; lease 2 s, grace 1.5 s" in first
+    assert "  mail  →  shop.mail, 4 places kept\n" in first
+    assert "  pack  →  shop.pack (in a thread), 2 places kept\n" in first
+
+
+def test_a_password_is_never_shown(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    with Queue("memory://") as queue:
+
+        @queue.task("mail")
+        def mail() -> None: ...
+
+        worker = Worker(queue)
+        worker.queue._setup.source.__dict__["shown"] = "redis://:secret@there/0?password=secret"
+        banner.show(Wanted("shop:queue"), worker)
+    shown = capsys.readouterr().err
+    assert "there/0" in shown
+    assert "secret" not in shown
+
+
+def test_topics_are_served_and_no_others(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    shop.queue.send("mail")
+    shop.queue.send("pack")
+    worker = shop.start("--topics", "pack")
+    shop.said("pack")
+    assert "mail" not in worker.err
+    assert worker.stop()[0] == 0
+    assert shop.counts("mail").ready == 1
+
+
+def test_import_brings_the_tasks_of_other_modules(shop: Shop) -> None:
+    shop.write("")
+    shop.write("from shop import queue, say\n@queue.task('letters')\ndef letters(): say('letters')\n", "letters", head=False)
+    shop.queue.send("letters")
+    worker = shop.start("--import", "letters")
+    shop.said("letters")
+    assert worker.stop()[0] == 0
+
+
+def test_a_worker_made_in_code_keeps_what_the_command_line_does_not_say(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    first = said_at_first(shop, "--concurrency", "5", target="shop:made")
+    assert "5 handlers at once in each, of which 2 in threads; lease 3 s, grace 4 s" in first
+    assert "mail" in first
+    assert "pack" not in first
+
+
+def test_a_queue_inside_something_is_found(shop: Shop) -> None:
+    shop.write(HANDLERS + "class Site: pass\nsite = Site()\nsite.queue = queue\n")
+    assert "shop.mail" in said_at_first(shop, target="shop:site.queue")
+
+
+@pytest.fixture
+def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """The command can be run in this process: what it imports is forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.chdir(shop.folder)
+    monkeypatch.setattr(sys, "path", [str(shop.folder), *sys.path])
+    importlib.invalidate_caches()
+    yield shop
+    for name in {"shop", "idle", "empty", "broken"} & (set(sys.modules) - before):
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "code", "said"),
+    [
+        ("shop", (), 1, "bide: 'shop' is not MODULE:QUEUE, as in shop.tasks:queue."),
+        ("nowhere:queue", (), 1, "bide: There is no module nowhere here ("),
+        ("nowhere.tasks:queue", (), 1, "bide: There is no module nowhere.tasks here ("),
+        ("shop:qeue", (), 1, "bide: The module shop has nothing called qeue. It has: made, queue."),
+        ("shop:number", (), 1, "bide: shop:number is a int. Name a Queue, an AsyncQueue or a Worker."),
+        ("empty:queue", (), 1, "bide: The module empty has nothing called queue. It has no queue at all."),
+        (
+            "idle:queue",
+            (),
+            1,
+            "bide: This queue has no tasks: write @queue.task() above a function, and import its module first.",
+        ),
+        ("shop:queue", ("--topics", "nope"), 1, "bide: There is no task for nope. There is one for: mail, pack."),
+        ("shop:queue", ("--import", "nowhere"), 1, "bide: There is no module nowhere here ("),
+        ("shop:queue", ("--slots", "mail"), 2, "'mail' is not TOPIC=NUMBER"),
+        ("shop:queue", ("--grace", "soon"), 1, "grace is 'soon'."),
+        ("shop:queue", ("--lease", "0s"), 1, "lease is 0 ms."),
+        ("shop:queue", ("--concurrency", "0"), 1, "concurrency"),
+        ("shop:queue", ("--processes", "0"), 2, "--processes"),
+        ("shop:queue", ("--log-level", "loud"), 2, "--log-level"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(
+    here: Shop, target: str, arguments: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here.write(HANDLERS)
+    here.write("", "idle")
+    here.write("", "empty", head=False)
+    ended = main(["worker", target, *arguments])
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.startswith("bide")
+    assert ended == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--slots", "nope=3"), 1, "slots keeps places for 'nope', which this worker does not serve"),
+        (("--slots", "mail=100"), 1, "leave at least one for the other topics"),
+        (("--slots", "mail=0"), 1, "slots['mail']"),
+        (("--health", "/no/such/folder/file"), 2, "There is no folder /no/such/folder for the file."),
+    ],
+)
+def test_so_is_what_does_not_fit_the_tasks_or_the_machine(shop: Shop, arguments: tuple[str, ...], code: int, said: str) -> None:
+    shop.write(HANDLERS)
+    ended, err = shop.ended(*arguments)
+    assert said in err
+    assert ended == code
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("target", ["broken:queue", "shop:queue"])
+def test_a_module_that_fails_to_import_is_shown_with_its_traceback(shop: Shop, target: str) -> None:
+    shop.write(HANDLERS)
+    shop.write("import not_installed_anywhere\n", "broken", head=False)
+    code, err = shop.ended(*(() if target == "broken:queue" else ("--import", "broken")), target=target)
+    assert code == 1
+    assert "Traceback" in err
+    assert "broken.py" in err
+    assert "not_installed_anywhere" in err
+
+
+def test_a_file_that_is_no_queue_ends_it_with_1_and_is_left_alone(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    connection = sqlite3.connect(shop.folder / "shop.db")
+    connection.execute("create table orders (number integer)")
+    connection.close()
+    code, err = shop.ended()
+    assert code == 1
+    assert "bide: " in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_an_engine_that_cannot_be_reached_is_waited_for_and_can_be_stopped(shop: Shop, options: tuple[str, ...]) -> None:
+    shop.write("queue = AsyncQueue('sqlite:////proc/no/such/folder/shop.db')\n" + HANDLERS)
+    worker = shop.start(*options)
+    worker.until("can't reach the engine and goes on trying")
+    assert worker.stop()[0] == 0
+
+
+def test_handlers_find_a_sync_queue_too(shop: Shop) -> None:
+    shop.write("queue = Queue(queue._setup.source.shown)\n" + HANDLERS)
+    shop.queue.send("mail")
+    worker = shop.start()
+    shop.said("mail")
+    assert worker.stop()[0] == 0

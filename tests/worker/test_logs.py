@@ -1,0 +1,140 @@
+"""What a worker logs: lines for people, or one JSON object a line."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide.cli.worker.logs import Json, Text
+from tests.worker.processes import Running, Shop, open_shop, until
+
+HANDLERS = r"""
+import logging, warnings
+
+@queue.task("fails")
+async def fails():
+    raise ValueError("no such order\n\x1b[31mred\u202e")
+
+@queue.task("odd")
+def odd():
+    raise OSError("a name that is no text: \udc80")
+
+@queue.task("says")
+def says():
+    logging.getLogger("shop").info("two\nlines %s", "\x1b[2J")
+    logging.getLogger("shop").debug("quiet")
+    say("says")
+
+@queue.task("leaves")
+async def leaves():
+    async def forgotten():
+        raise RuntimeError("nobody looks")
+    asyncio.create_task(forgotten())
+    warnings.warn("old ways")
+    threading.Thread(target=lambda: 1 / 0).start()
+    await asyncio.sleep(0.05)
+    say("leaves")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with open_shop(tmp_path) as made:
+        made.write(HANDLERS)
+        yield made
+
+
+def objects(worker: Running) -> list[dict[str, Any]]:
+    """Each line after the banner."""
+    lines = worker.err.splitlines()
+    last = max(number for number, line in enumerate(lines) if "  →  " in line)
+    return [json.loads(line) for line in lines[last + 1 :]]
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_every_line_of_json_is_an_object_that_says_what_it_is_about(shop: Shop, options: tuple[str, ...]) -> None:
+    sent = {topic: shop.queue.send(topic, max_attempts=1).id for topic in ("fails", "odd", "says", "leaves")}
+    worker = shop.start("--log-format", "json", *options)
+    shop.said("says")
+    shop.said("leaves")
+    shop.dead("fails")
+    shop.dead("odd")
+    assert worker.stop()[0] == 0
+    told = objects(worker)
+    for each in told:
+        assert list(each)[:5] == ["time", "level", "logger", "process", "message"]
+    [failed] = [each for each in told if each.get("topic") == "fails"]
+    assert (failed["message_id"], failed["attempt"], failed["level"]) == (sent["fails"], 1, "error")
+    assert "ValueError: no such order\n\x1b[31mred" in failed["traceback"]
+    assert "in fails" in failed["traceback"]
+    [odd] = [each for each in told if each.get("topic") == "odd"]
+    assert "a name that is no text" in odd["traceback"]
+    assert any("old ways" in each["message"] for each in told)
+    assert any("ZeroDivisionError" in each["message"] for each in told)
+    assert any("nobody looks" in each.get("traceback", "") for each in told)
+    [said] = [each for each in told if each["logger"] == "shop"]
+    assert (said["message"], said["level"]) == ("two\nlines \x1b[2J", "info")
+    assert "\x1b" not in worker.err
+    assert "\u202e" not in worker.err
+
+
+def test_text_is_a_line_each_and_moves_no_cursor(shop: Shop) -> None:
+    shop.queue.send("says")
+    worker = shop.start()
+    shop.said("says")
+    assert worker.stop()[0] == 0
+    [line] = [line for line in worker.err.splitlines() if "two" in line]
+    assert line.endswith(f"INFO    {worker.pid} shop: two\\u000alines \\u001b[2J")
+
+
+@pytest.mark.parametrize(("level", "seen"), [("debug", True), ("info", False)])
+def test_the_level_decides_what_is_worth_a_line(shop: Shop, level: str, seen: bool) -> None:
+    shop.queue.send("says")
+    worker = shop.start("--log-level", level)
+    shop.said("says")
+    assert worker.stop()[0] == 0
+    assert ("quiet" in worker.err) is seen
+
+
+def test_a_module_that_logs_its_own_way_is_left_alone_unless_json_is_asked_for(shop: Shop) -> None:
+    shop.write(HANDLERS + "logging.basicConfig(format='MINE %(message)s', level='INFO', stream=sys.stderr)\n")
+    for arguments in ((), ("--log-format", "json")):
+        shop.queue.send("says")
+        worker = shop.start(*arguments)
+        shop.said("says", count=len(arguments) // 2 + 1)
+        assert worker.stop()[0] == 0
+        assert ("MINE two" in worker.err) is (not arguments)
+
+
+def test_messages_without_a_handler_are_named(shop: Shop) -> None:
+    shop.queue.send("nobodys")
+    worker = shop.start()
+    until(lambda: "1 messages of nobodys are due and no task here is for them" in worker.err)
+    assert worker.stop()[0] == 0
+
+
+def record(message: str, error: BaseException | None = None) -> logging.LogRecord:
+    exc_info = None if error is None else (type(error), error, None)
+    return logging.LogRecord("shop", logging.ERROR, "shop.py", 1, message, (), exc_info)
+
+
+@pytest.mark.parametrize("text", ["\udc80", "\x00", "\u2028", "\x1b]0;title\x07", "Grüße 🎁", "\u202e", 'a "quote" \\'])
+def test_json_of_any_text_is_one_line_that_can_be_read(text: str) -> None:
+    line = Json().format(record(text, ValueError(text)))
+    assert line.isprintable()
+    told = json.loads(line)
+    shown = text.replace("\udc80", "\\udc80")
+    assert told["message"] == shown
+    assert shown in told["traceback"]
+    line.encode()
+
+
+@pytest.mark.parametrize("text", ["\udc80", "\x00", "\u2028", "\x1b]0;title\x07", "\u202e"])
+def test_text_of_any_text_shows_nothing_that_moves_the_cursor(text: str) -> None:
+    line = Text().format(record(text, ValueError(text)))
+    assert all(part.isprintable() for part in line.split("\n"))
+    line.encode(sys.stderr.encoding or "utf-8", "strict")

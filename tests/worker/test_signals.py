@@ -1,0 +1,322 @@
+"""SIGTERM and Ctrl-C: a worker takes nothing more, gives back, waits its grace, and ends in time whatever its handlers do."""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bide import Outgoing
+from tests.worker.processes import Shop, alive, heard, listens, open_shop, until, without_uvloop
+
+long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="minutes of stops: BIDE_LONG=1 runs them")
+MARGIN = 3.0  # seconds more than is promised, for a machine that is busy with something else
+PROMISED = 1.0  # seconds after the grace
+
+STUCK = """
+@queue.task("thread")
+def thread():
+    say("thread")
+    time.sleep(1000)
+
+@queue.task("deaf")
+async def deaf():
+    say("deaf")
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            say("cancelled")
+
+@queue.task("pool")
+async def pool():
+    say("pool")
+    await asyncio.to_thread(time.sleep, 1000)
+
+@queue.task("own")
+def own():
+    from concurrent.futures import ThreadPoolExecutor
+    say("own")
+    ThreadPoolExecutor(1).submit(time.sleep, 1000).result()
+
+@queue.task("left")
+async def left():
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    say("left")
+
+@queue.task("block")
+async def block():
+    say("block")
+    time.sleep(1000)
+
+@queue.task("slow")
+async def slow(seconds: float = 0.3):
+    say("begun")
+    await asyncio.sleep(seconds)
+    say("ended")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with open_shop(tmp_path) as made:
+        yield made
+
+
+ALONE = [("alone", how) for how in ("thread", "deaf", "pool", "own", "left")]
+SUPERVISED = [("supervised", "deaf"), pytest.param("supervised", "own", marks=pytest.mark.slow)]
+WITHOUT_UVLOOP = [
+    pytest.param("without uvloop", how, marks=pytest.mark.slow) for how in ("thread", "deaf", "pool", "own", "left")
+]
+
+
+@pytest.mark.parametrize(("where", "how"), [*ALONE, *SUPERVISED, *WITHOUT_UVLOOP])
+def test_a_stuck_handler_does_not_keep_the_worker_from_ending_in_time(shop: Shop, where: str, how: str) -> None:
+    shop.write(STUCK)
+    sent = shop.queue.send(how, max_attempts=1)
+    options = ("--processes", "1") if where == "supervised" else ()
+    worker = shop.start("--grace", "200ms", *options, env=without_uvloop(shop.folder) if where == "without uvloop" else None)
+    shop.said(how)
+    code, took = worker.stop()
+    print(f"a handler that is stuck ({how}), {where}: {took - 0.2:.2f} s after the grace")
+    assert code == 0, worker.err
+    assert took < 0.2 + PROMISED + MARGIN
+    info = shop.queue.get(sent)
+    if how == "left":
+        assert info is None  # it was handled
+    else:
+        assert info is not None
+        assert (info.state, info.attempt) == ("ready", 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["alone", "supervised"])
+def test_a_signal_lets_handlers_end_within_the_grace(shop: Shop, number: int, options: tuple[str, ...]) -> None:
+    shop.write(STUCK)
+    shop.queue.send_many("slow", [{}] * 20)
+    worker = shop.start("--grace", "10s", "--concurrency", "5", *options)
+    shop.said("begun", count=5)
+    code, took = worker.stop(number)
+    begun, ended = len(shop.lines("begun")), len(shop.lines("ended"))
+    print(f"signal {number} {options}: {took:.2f} s")
+    assert code == 0, worker.err
+    assert begun == ended
+    assert took < 10
+    stats = shop.counts("slow")
+    assert (stats.leased, stats.scheduled, stats.ready) == (0, 0, 20 - ended)
+
+
+def test_nothing_more_is_taken_after_the_signal_while_handlers_go_on(shop: Shop) -> None:
+    shop.write(STUCK)
+    shop.queue.send("slow", {"seconds": 1.0})
+    worker = shop.ready("--grace", "10s")
+    shop.said("begun")
+    worker.send()
+    until(lambda: heard(worker.pid, signal.SIGTERM))
+    time.sleep(0.1)  # the loop has gone round then; what comes later is for others
+    late = shop.queue.send("slow")
+    assert worker.wait() == 0
+    assert len(shop.lines("ended")) == 1
+    info = shop.queue.get(late)
+    assert info is not None
+    assert (info.state, info.attempt) == ("ready", 0)
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "env"),
+    [
+        ("block", signal.SIGTERM, "uvloop"),
+        ("block", signal.SIGINT, "asyncio"),
+        ("deaf", signal.SIGINT, "uvloop"),
+        ("thread", signal.SIGTERM, "asyncio"),
+    ],
+)
+def test_a_second_signal_ends_the_worker_at_once(shop: Shop, how: str, number: int, env: str) -> None:
+    shop.write(STUCK)
+    shop.queue.send(how)
+    worker = shop.start("--grace", "100s", env=without_uvloop(shop.folder) if env == "asyncio" else None)
+    shop.said(how)
+    code, took = worker.insist(number)
+    assert code == -number
+    assert took < MARGIN
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_a_process_that_a_handler_has_forked_can_be_terminated(shop: Shop, options: tuple[str, ...]) -> None:
+    shop.write(
+        """
+@queue.task("forks")
+def forks():
+    import multiprocessing
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+    forked.start()
+    time.sleep(0.1)
+    forked.terminate()
+    forked.join(5)
+    say("forked", forked.exitcode)
+    forked.kill()
+    forked.join()
+"""
+    )
+    shop.queue.send("forks")
+    worker = shop.start("--grace", "1s", *options)
+    [line] = shop.said("forked")
+    assert line.words[1] == -signal.SIGTERM
+    assert worker.stop()[0] == 0
+
+
+OWN_IDS = ("unshare", "--pid", "--fork", "--kill-child")
+
+
+def can_be_process_1() -> bool:
+    try:
+        return subprocess.run([*OWN_IDS, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif("not can_be_process_1()", reason="needs unshare, and the right to use it")
+def test_process_1_of_a_container_is_ended_by_signals_too(shop: Shop) -> None:
+    """The kernel spares it what is not handled."""
+    shop.write(STUCK)
+    shop.queue.send("block")
+    around = shop.start("--grace", "100s", within=OWN_IDS)
+    shop.said("block")
+    [pid] = around.children()
+
+    def ended() -> bool:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        return not alive(pid)
+
+    until(ended)
+    assert around.wait() in (1, 128 + signal.SIGTERM)
+
+
+def test_a_loop_that_is_blocked_for_ever_ends_with_its_supervisor_and_costs_no_attempt(shop: Shop) -> None:
+    shop.write(STUCK)
+    sent = shop.queue.send("block", max_attempts=1)
+    worker = shop.start("--grace", "200ms", "--processes", "1")
+    shop.said("block")
+    code, took = worker.stop()
+    print(f"a loop that is blocked for ever, supervised: {took - 0.2:.2f} s after the grace")
+    assert code == 0, worker.err
+    assert took < 0.2 + PROMISED + MARGIN
+    info = shop.queue.get(sent)
+    assert info is not None
+    assert (info.state, info.attempt) == ("ready", 0)
+
+
+def test_a_signal_while_the_worker_starts_ends_it_too(shop: Shop) -> None:
+    shop.write("time.sleep(1)\n" + STUCK)
+    shop.queue.send("slow")
+    for delay in (0.05, 0.2, 0.5):
+        worker = shop.start("--processes", "1")
+        time.sleep(delay)  # any instant will do
+        code, took = worker.stop()
+        assert code in (0, -signal.SIGTERM)
+        assert took < 5
+    assert shop.counts("slow").ready == 1
+
+
+LOAD = """
+@queue.task("quick")
+async def quick(n: int):
+    say("quick", n)
+
+@queue.task("slowly")
+async def slowly(n: int):
+    await asyncio.sleep(n % 10 / 40)
+    say("slowly", n)
+
+@queue.task("once", max_attempts=1)
+async def once(n: int):
+    await asyncio.sleep(0.02)
+    say("once", n)
+
+@queue.task("threaded", max_attempts=1)
+def threaded(n: int):
+    time.sleep(0.01)
+    say("threaded", n)
+
+@queue.task("stubborn", max_attempts=1)
+async def stubborn(n: int):
+    say("stubborn", n)
+    while True:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            pass
+"""
+TOPICS = ("quick", "slowly", "once", "threaded")
+
+
+def stopped_at_random(shop: Shop, stops: int, options: tuple[str, ...], grace: float) -> list[float]:
+    """Workers under load are stopped at random instants; what is true of the file after each, and in the end."""
+    shop.write(LOAD)
+    accepted: dict[str, int] = dict.fromkeys(TOPICS, 0)
+    enough = threading.Event()
+
+    def feed() -> None:
+        while not enough.wait(0.05):
+            if shop.counts().ready > 1_000:  # so that there is always work, and an end to it
+                continue
+            for topic in TOPICS:
+                first = accepted[topic]
+                shop.queue.send_many(topic, [Outgoing({"n": first + each}, delay=each / 20) for each in range(10)])
+                accepted[topic] = first + 10
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    times = []
+    try:
+        for number in range(stops):
+            if number % 4 == 2:
+                shop.queue.send("stubborn", {"n": number})
+            worker = shop.start("--grace", f"{grace}s", "--concurrency", "20", *options)
+            if number % 4:
+                until(partial(listens, worker.pid))
+            time.sleep(random.uniform(0, 1.5))  # the random instant; of one in four, also while it starts
+            code, took = worker.stop()
+            assert code in (0, -signal.SIGTERM), worker.err  # the latter: it had not begun to listen
+            assert shop.counts().leased == 0, (number, worker.err)
+            assert shop.counts().dead == 0, (number, worker.err)
+            if code == 0:
+                times.append(took)
+    finally:
+        enough.set()
+        feeder.join()
+    shop.queue.purge("stubborn", state="ready")
+    worker = shop.start("--grace", "5s", *options)
+    shop.empty()
+    assert worker.stop()[0] == 0
+    for topic in TOPICS:
+        handled = Counter(line.words[1] for line in shop.lines(topic))
+        assert set(handled) == set(range(accepted[topic])), f"{topic}: some were lost"
+    assert shop.counts().dead == 0
+    times.sort()
+    print(f"{len(times)} stops {options}: {times[0]:.2f}, {times[len(times) // 2]:.2f}, {times[-1]:.2f} s (min, median, max)")
+    return times
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["alone", "supervised"])
+def test_stops_at_random_instants_lose_nothing_and_cost_no_attempt(shop: Shop, options: tuple[str, ...]) -> None:
+    times = stopped_at_random(shop, 5, options, 1)
+    assert times[-1] < 1 + PROMISED + MARGIN
+
+
+@pytest.mark.slow
+@long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["alone", "supervised"])
+def test_a_hundred_stops_at_random_instants_lose_nothing(shop: Shop, options: tuple[str, ...]) -> None:
+    times = stopped_at_random(shop, 100, options, 2)
+    assert times[-1] < 2 + PROMISED + MARGIN

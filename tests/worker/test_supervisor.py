@@ -1,0 +1,181 @@
+"""`bide worker --processes N`: the dead are replaced, what they held is given back, and all end together."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bide import Outgoing
+from tests.worker.processes import Running, Shop, alive, open_shop, until
+
+MARGIN = 3.0  # seconds more than is promised, for a machine that is busy with something else
+
+HANDLERS = """
+@queue.task("wait", backoff=SOON)
+async def wait():
+    say("wait", current().attempt)
+    while not gone("go"):
+        await asyncio.sleep(0.01)
+    say("done")
+
+@queue.task("fatal", backoff=SOON)
+async def fatal():
+    say("fatal", current().attempt)
+    os._exit(3)
+
+@queue.task("block")
+async def block():
+    say("block")
+    time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with open_shop(tmp_path) as made:
+        made.write(HANDLERS)
+        yield made
+
+
+def children(worker: Running, count: int) -> list[int]:
+    """Wait until there are so many that can be told to stop."""
+    found: list[int] = until(lambda: there if len(there := worker.children()) == count else [], lambda: worker.err)
+    return found
+
+
+def test_there_are_as_many_processes_as_were_asked_for_and_all_work(shop: Shop) -> None:
+    shop.queue.send_many("wait", [None] * 12)
+    worker = shop.start("--processes", "3", "--topics", "wait", "--concurrency", "4", "--grace", "5s")
+    lines = shop.said("wait", 1, count=12)
+    assert {line.pid for line in lines} == set(children(worker, 3))
+    shop.touch("go")
+    shop.said("done", count=12)
+    code, _ = worker.stop()
+    assert code == 0, worker.err
+
+
+def test_a_killed_process_is_replaced_and_its_messages_run_again_within_a_second(shop: Shop) -> None:
+    worker = shop.start("--processes", "2", "--topics", "wait", "--concurrency", "10", "--lease", "100s", "--grace", "5s")
+    children(worker, 2)
+    shop.queue.send_many("wait", [None] * 20)
+    first = shop.said("wait", 1, count=20)
+    victim = first[0].pid
+    lost = sum(line.pid == victim for line in first)
+    killed = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    again = shop.said("wait", 2, count=lost)
+    back = again[lost - 1].at - killed
+    print(f"{lost} messages of a killed process ran again after {again[0].at - killed:.2f} to {back:.2f} s")
+    assert back < MARGIN
+    assert len(children(worker, 2)) == 2
+    assert f"process {victim} was killed by signal 9 (SIGKILL)" in worker.err
+    assert f"{lost} messages are given back" in worker.err
+    shop.touch("go")
+    shop.said("done", count=20)
+    code, _ = worker.stop()
+    assert code == 0, worker.err
+    assert len(shop.lines("wait", 2)) == lost
+    assert shop.counts("wait").dead == 0
+
+
+def test_without_a_supervisor_they_are_back_when_the_lease_is_over(shop: Shop) -> None:
+    worker = shop.start("--lease", "2s")
+    shop.queue.send_many("wait", [None] * 5)
+    shop.said("wait", 1, count=5)
+    other = shop.start("--lease", "2s", "--grace", "5s")
+    other.until("→")
+    killed = time.monotonic()
+    worker.send(signal.SIGKILL)
+    worker.wait()
+    again = shop.said("wait", 2, count=5)
+    back = again[-1].at - killed
+    print(f"without a supervisor, with leases of 2 s: {back:.2f} s")
+    assert back < 2 + 5 + MARGIN
+    shop.touch("go")
+    shop.said("done", count=5)
+    assert other.stop()[0] == 0
+
+
+def test_processes_whose_supervisor_was_killed_stop_by_themselves(shop: Shop) -> None:
+    shop.queue.send_many("wait", [None] * 4)
+    worker = shop.start("--processes", "2", "--topics", "wait", "--concurrency", "2", "--grace", "5s")
+    shop.said("wait", 1, count=4)
+    left = children(worker, 2)
+    worker.send(signal.SIGKILL)
+    assert worker.process.wait() == -signal.SIGKILL
+    shop.touch("go")
+    until(lambda: not any(map(alive, left)))
+    assert len(shop.lines("done")) == 4
+    assert shop.counts("wait").leased == 0
+
+
+def test_two_signals_end_them_all_at_once(shop: Shop) -> None:
+    shop.queue.send_many("block", [None] * 2)
+    worker = shop.start("--processes", "2", "--concurrency", "1", "--grace", "100s")
+    shop.said("block", count=2)
+    children(worker, 2)
+    code, took = worker.insist()
+    assert code == -signal.SIGTERM
+    print(f"two signals: {took:.2f} s")
+    assert took < MARGIN
+
+
+def test_a_signal_to_each_process_at_once_is_graceful(shop: Shop) -> None:
+    shop.queue.send_many("wait", [None] * 10)
+    worker = shop.start("--processes", "2", "--topics", "wait", "--concurrency", "5", "--grace", "10s")
+    shop.said("wait", 1, count=10)
+    for _ in range(2):
+        for pid in children(worker, 2):
+            os.kill(pid, signal.SIGTERM)
+    worker.send()
+    time.sleep(0.1)  # so that whoever is not graceful shows it
+    shop.touch("go")
+    assert worker.wait() == 0, worker.err
+    assert len(shop.lines("done")) == 10
+    assert len(shop.lines("wait")) == 10
+    assert "replaced" not in worker.err
+
+
+def test_a_process_that_was_being_started_at_the_signal_ends_too_and_costs_no_attempt(shop: Shop) -> None:
+    sent = shop.queue.send("wait", max_attempts=1)
+    worker = shop.start("--processes", "4", "--grace", "1s")
+    until(lambda: len(worker.children()) >= 1, lambda: worker.err)  # the first; the others are on their way
+    code, took = worker.stop()
+    assert code == 0, worker.err
+    assert took < 1 + MARGIN
+    info = shop.queue.get(sent)
+    assert info is not None
+    assert (info.state, info.attempt) == ("ready", 0)
+
+
+def test_processes_that_cannot_begin_end_it_all_with_a_clear_line(shop: Shop) -> None:
+    shop.write(HANDLERS + "\nif '--lifeline' in sys.orig_argv: raise RuntimeError('no licence')\n")
+    worker = shop.start("--processes", "2")
+    assert worker.wait() == 1
+    assert "RuntimeError: no licence" in worker.err
+    assert "ended with exit code 1 before it began to work: giving up" in worker.err
+
+
+def test_a_crash_loop_is_slowed_down(shop: Shop) -> None:
+    shop.queue.send_many("fatal", [Outgoing(max_attempts=1)] * 4)
+    worker = shop.start("--processes", "1", "--topics", "fatal", "--concurrency", "1")
+    died = [line.at for line in shop.said("fatal", count=4)]
+    gaps = [later - earlier for earlier, later in pairwise(died)]
+    assert gaps[2] > 0.8, gaps
+    worker.until("is replaced in 0.8 s")
+    assert worker.stop()[0] == 0
+
+
+def test_no_folder_is_left_behind(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    worker = shop.start("--processes", "1", env={"TMPDIR": str(tmp_path / "temporary")})
+    shop.queue.send("wait")
+    shop.said("wait")
+    assert len(os.listdir(tmp_path / "temporary")) == 1
+    shop.touch("go")
+    assert worker.stop()[0] == 0
+    assert os.listdir(tmp_path / "temporary") == []
