@@ -1,15 +1,17 @@
 """How a worker ends: it takes nothing more, gives back what has not begun, and waits for the rest no longer than `grace`."""
 
 import asyncio
+import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, ConfigError, current
+from bide import AsyncQueue, ConfigError, Queue, current
 from bide.worker import Worker
 from tests.worker.conftest import once
 from tests.worker.faults import Faults
@@ -519,3 +521,28 @@ async def test_an_engine_that_never_answers_a_claim_does_not_hold_the_stop_up_fo
         await soon(asked_for.wait())
         await soon(worker.stop())
         await soon(running)
+
+
+async def test_a_file_that_somebody_else_has_locked_does_not_hold_the_stop_up(tmp_path: Path) -> None:
+    """SQLite's lock is waited for half a minute: by the claim that is under way, and by the heartbeat."""
+    queue = Queue(f"sqlite:///{tmp_path}/bide.db")
+    began = threading.Event()
+
+    @queue.task("order.pack")
+    async def pack(order: int) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    queue.send("order.pack", {"order": 42})
+    worker = Worker(queue, lease="150ms", grace="50ms")
+    running = asyncio.create_task(worker.run(signals=False))
+    await asyncio.to_thread(began.wait, 20)
+    locked = await asyncio.to_thread(sqlite3.connect, tmp_path / "bide.db", isolation_level=None, check_same_thread=False)
+    try:
+        await asyncio.to_thread(locked.execute, "begin immediate")
+        async with asyncio.timeout(20):  # the lock is held until the worker has ended
+            await worker.stop()
+            await running
+    finally:
+        locked.close()
+        queue.close()

@@ -68,15 +68,17 @@ class Heartbeat:
                     self._beats.pop(beat, None)
             return known
 
-    def close(self) -> None:
-        """Renew nothing more, and see the thread to its end."""
+    def close(self, patience: float = 30.0) -> None:
+        """Renew nothing more, and see the thread to its end, unless its engine keeps it for so many seconds."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
             self._beats.clear()
             thread = self._thread
         self._sooner.set()
         if thread is not None:
-            thread.join()
+            thread.join(patience)
 
     def _run(self) -> None:
         """Renew until there is nothing to renew. After a breakdown it begins anew: handlers rely on it while they run."""

@@ -231,8 +231,14 @@ class Service:
                 _log.error("The engine did not take the ends of %d messages: they come back when their leases end.", unheard)
             self._settling.drop()
             self._threads.close()
-            await self._queue.close()
-            self._sync.close()
+            self._heartbeat.close(LAST_WORDS / 2)
+            closing = self._loop.create_task(self._close())
+            if not (await asyncio.wait({closing}, timeout=LAST_WORDS))[0]:
+                _log.warning("The engine does not let go: the worker ends without waiting for it.")
+
+    async def _close(self) -> None:
+        await self._queue.close()
+        await asyncio.to_thread(self._sync.close)
 
     @staticmethod
     async def _wait(handlings: Sequence[Handling], seconds: float) -> None:

@@ -101,10 +101,17 @@ class Writer:
         with self._lock:
             while self._waiting:
                 self._one_transaction()
-            if self._unkept:  # or the next to open the file could find an earlier time than was shown
-                with contextlib.suppress(sqlite3.Error, EngineError, _NoTurn):
-                    self._attempt([Job(Turn.keep_all_times, lasting=False)])
+            if self._unkept:
+                self._keep_times()
             self._shut()
+
+    def _keep_times(self) -> None:
+        """Or the next to open the file could find an earlier time than was shown. A lock is not waited for."""
+        with contextlib.suppress(sqlite3.Error, EngineError):
+            connection = self._opened()
+            connection.execute("begin immediate")
+            Turn(connection, self.times).keep_all_times()
+            connection.execute("commit")
 
     def hold(self) -> None:
         """Before a fork: when no transaction is under way, let go of the file."""
