@@ -7,7 +7,7 @@ import platform
 import sys
 from pathlib import Path
 
-from benchmarks import imports, memory, memory_schedule, sqlite, sqlite_idle, timers
+from benchmarks import imports, memory, memory_schedule, sqlite, sqlite_idle, timers, worker
 from benchmarks.measure import HEADER, Figure
 
 ALL = {
@@ -17,6 +17,7 @@ ALL = {
     "sqlite": sqlite.run,
     "sqlite_idle": sqlite_idle.run,
     "timers": timers.run,
+    "worker": worker.run,
 }
 
 

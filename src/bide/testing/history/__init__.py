@@ -6,10 +6,12 @@
 
     print(check(Path(".").glob("*.jsonl")))
 
-`Recorded` is a Queue that writes down all its calls, and `AsyncRecorded` an AsyncQueue.
+`Recorded` is a Queue that writes down all its calls, and `AsyncRecorded` an AsyncQueue. `record_engine` has what a
+worker does written down.
 """
 
 from bide.testing.history.check import check
+from bide.testing.history.engine import record_engine
 from bide.testing.history.record import Record, read
 from bide.testing.history.recorded.aio import AsyncRecorded, AsyncRecordedDelivery
 from bide.testing.history.recorded.sync import Recorded, RecordedDelivery
@@ -28,4 +30,5 @@ __all__ = [
     "Violation",
     "check",
     "read",
+    "record_engine",
 ]

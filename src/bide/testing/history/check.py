@@ -10,7 +10,7 @@ from bide.testing.history.facts import Facts
 from bide.testing.history.load import load
 from bide.testing.history.record import Record, read
 from bide.testing.history.report import Findings, Report, Terms, Verdict, Violation
-from bide.testing.history.rules import ends, leases, loss, sends, times, topics
+from bide.testing.history.rules import ends, handled, leases, loss, sends, times, topics
 from bide.types import Info
 
 ALL = Capabilities(accepted="")
@@ -39,7 +39,7 @@ def check(
     terms, found = Terms(can, steady, batches), Findings()
     if steady:
         times.sharpen(facts, can.tick)
-    for rule in (sends, times, leases, ends, loss, topics):
+    for rule in (sends, times, leases, ends, handled, loss, topics):
         rule.judge(facts, terms, found)
     doubts = [*_doubts(facts, found), *found.doubts]
     verdict: Verdict = False if found.violations else "unknown" if doubts else True
@@ -76,6 +76,7 @@ def _counts(facts: Facts) -> dict[str, int]:
         "accepted": sum(message.accepted for message in messages),
         "recovered": facts.recovered,
         "delivered": sum(len(message.deliveries) for message in messages),
+        "handled": sum(len(message.handled) for message in messages),
         "acked": sum(any(message.done("ack")) for message in messages),
         "cancelled": sum(any(message.done("cancel")) for message in messages) + _cancelled_by_key(facts),
         "left": sum(message.left is not None for message in messages),

@@ -74,6 +74,7 @@ class Delivered(msgspec.Struct, gc=False, kw_only=True):
     call: int  # of the receive; with the process it names it
     process: str
     foreign: bool  # of a topic that was not asked for
+    again: bool  # told once more, to whoever looks after a dead process
 
 
 class Act(msgspec.Struct, gc=False, kw_only=True):
@@ -100,6 +101,15 @@ class Act(msgspec.Struct, gc=False, kw_only=True):
     @property
     def possible(self) -> bool:
         return self.result != "fail"
+
+
+class Handled(msgspec.Struct, gc=False, kw_only=True):
+    """A worker's handler at work on a delivery. It has failed if it was left by an error."""
+
+    began: int
+    ended: int
+    result: Result
+    token: str
 
 
 class Receive(msgspec.Struct, gc=False, kw_only=True):
@@ -129,13 +139,14 @@ class Left(msgspec.Struct, gc=False, kw_only=True):
 class Message:
     """All that is known of one id."""
 
-    __slots__ = ("acts", "deliveries", "id", "left", "sends")
+    __slots__ = ("acts", "deliveries", "handled", "id", "left", "sends")
 
     def __init__(self, id: str) -> None:
         self.id: str = id
         self.sends: list[Send] = []  # those that may have made or replaced it
         self.deliveries: list[Delivered] = []
         self.acts: list[Act] = []
+        self.handled: list[Handled] = []
         self.left: Left | None = None
 
     @property
@@ -169,6 +180,7 @@ class Facts:
         self.topics: dict[str, list[Act]] = {}  # pause, resume, requeue and purge
         self.by_key: dict[tuple[str, str], list[Act]] = {}  # cancel and reschedule
         self.unseen: list[Receive] = []
+        self.workers: set[str] = set()  # processes that have written down what their handlers did
         self.faults: dict[str, list[Act]] = {}  # by kind
         self.look: Look | None = None
         self.left: dict[str, Left] = {}

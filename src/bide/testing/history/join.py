@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bide.engines.base import OPERATION_MS
-from bide.testing.history.facts import Act, Facts, Message, Send
+from bide.testing.history.facts import Act, Delivered, Facts, Message, Send
 
 FORGOTTEN = OPERATION_MS * 1_000_000  # ns after which an operation may act again
 
@@ -36,12 +36,21 @@ def join_messages(facts: Facts) -> None:
         if send.key is not None and send.result != "fail":
             facts.keyed.setdefault((send.topic, send.key), []).append(send)
     for message in facts.messages.values():
+        if any(each.again for each in message.deliveries):
+            message.deliveries = _once(message.deliveries)
         for delivered in message.deliveries:
             _recover(facts, message, delivered.tag, delivered.ended)
         if message.left is not None and facts.look is not None:
             _recover(facts, message, message.left.tag, facts.look.began)
     for name, acts in facts.by_key.items():
         _join_key(facts, facts.keyed.get(name, ()), acts)
+
+
+def _once(deliveries: Sequence[Delivered]) -> list[Delivered]:
+    """Without what was told again: that is a delivery of its own only if the process it was made to has not written it down."""
+    tokens = {each.token for each in deliveries if not each.again}
+    unwritten = {each.token: each for each in deliveries if each.again and each.token not in tokens}
+    return [*(each for each in deliveries if not each.again), *unwritten.values()]
 
 
 def _recover(facts: Facts, message: Message, tag: str | None, seen: int) -> None:

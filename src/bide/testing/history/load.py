@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bide.testing.history.facts import NEVER, Act, Delivered, Facts, Left, Look, Receive, Send
+from bide.testing.history.facts import NEVER, Act, Delivered, Facts, Handled, Left, Look, Receive, Send
 from bide.testing.history.join import join_messages, join_operations
 from bide.testing.history.record import Record, read
 from bide.testing.history.writing import stored
@@ -93,6 +93,7 @@ def _add_delivery(facts: Facts, record: Record, receive: Record | None) -> None:
             call=record.call,
             process=sys.intern(record.process),
             foreign=receive is not None and topic not in (receive.topics or ()),
+            again=record.again,
         )
     )
 
@@ -105,6 +106,8 @@ def _add(facts: Facts, asked: Record, answer: Record | None) -> None:
         _add_send(facts, asked, answer if known else None)
     elif asked.op in ("receive", "listen"):
         _add_receive(facts, asked, answer if known else None)
+    elif asked.op == "handle":
+        _add_handled(facts, asked, answer)
     else:
         _add_act(facts, asked, answer if known else None)
 
@@ -169,6 +172,18 @@ def _add_receive(facts: Facts, asked: Record, answer: Record | None) -> None:
             call=asked.call,
             topics=frozenset(asked.topics or ()),
             room=asked.limit if asked.op == "receive" else None,
+        )
+    )
+
+
+def _add_handled(facts: Facts, asked: Record, answer: Record | None) -> None:
+    facts.workers.add(asked.process)
+    facts.message(asked.id or "").handled.append(
+        Handled(
+            began=asked.mono,
+            ended=NEVER if answer is None else answer.mono,
+            result="unknown" if answer is None else answer.result,
+            token=asked.token or "",
         )
     )
 

@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from bide.engines.base import MAX_BATCH
+from bide.engines.base import MAX_BATCH, Claim, Claimed, Ended
 from bide.errors import BadMessage, ConfigError, EngineError, Exists, LeaseLost, PartlySent, QueueFull, Unavailable, Unsupported
 from bide.queue import AsyncDelivery, Delivery
 from bide.testing.history.record import Log, Result
@@ -15,6 +15,7 @@ from bide.types import CancelResult, RescheduleResult, Sent
 
 T = TypeVar("T", Delivery, AsyncDelivery)
 R = TypeVar("R", CancelResult, RescheduleResult)
+A = TypeVar("A", Ended, bool)
 NOTHING_DONE = (BadMessage, ConfigError, Exists, LeaseLost, QueueFull, Unavailable, Unsupported)
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=repr, decimal_format="string").encode
@@ -145,6 +146,52 @@ class Receiving(Operation):
         return deliveries
 
 
+class Claiming(Operation):
+    """What an engine is asked to hand out."""
+
+    def __init__(self, log: Log, *, lease: int, **fields: Any) -> None:
+        super().__init__(log, "receive", lease=lease, **fields)
+        self._lease = lease
+
+    def ok(self, claim: Claim) -> Claim:
+        for each in claim.messages:
+            write_claimed(self._log, each, claim.now, self._lease, self.call)
+        self.end("ok", count=len(claim.messages))
+        return claim
+
+
+class Each(Generic[A]):
+    """What an engine is asked to do with several deliveries by one call: each is answered for itself."""
+
+    def __init__(self, ops: Sequence[Ending]) -> None:
+        self._ops = ops
+
+    def ok(self, answers: list[A]) -> list[A]:
+        for op, answer in zip(self._ops, answers, strict=True):
+            if answer in ("lost", False):
+                op.end("fail", outcome=LeaseLost.__name__)
+            else:
+                op.ok()
+        return answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for op in self._ops:
+            op.end_by(error)
+
+
+class Handling(Operation):
+    """A handler at work: left by an error, it has not done it."""
+
+    def ok(self) -> None:
+        self.end("ok")
+
+    def end_by(self, error: BaseException | None) -> None:
+        self.end("fail", outcome=None if error is None else type(error).__name__)
+
+
 class Fault(Operation):
     def __init__(self, log: Log, kind: str, what: str) -> None:
         self._kind = kind
@@ -170,4 +217,27 @@ def write_delivered(log: Log, delivery: Delivery | AsyncDelivery, lease: int, ca
         attempt=delivery.attempt,
         max_attempts=delivery.max_attempts,
         lease=lease,
+    )
+
+
+def write_claimed(log: Log, claimed: Claimed, now: int, lease: int, call: int = 0, *, again: bool = False) -> None:
+    """What an engine hands out. The body has to be JSON."""
+    body = msgspec.json.decode(claimed.body)
+    log.write(
+        "deliver",
+        "ok",
+        call,
+        id=claimed.id,
+        topic=claimed.topic,
+        token=claimed.token,
+        key=claimed.key,
+        tag=tag_of(body),
+        body=digest(body),
+        headers=digest(claimed.headers),
+        due=claimed.due,
+        now=now,
+        attempt=claimed.attempt,
+        max_attempts=claimed.max_attempts,
+        lease=lease,
+        again=again,
     )

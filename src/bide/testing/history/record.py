@@ -48,6 +48,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     state: str | None = None
     count: int | None = None
     counts: dict[str, dict[str, int]] | None = None  # by topic, then by state
+    again: bool = False  # a delivery that was told once more, to whoever looks after a dead process
     outcome: str | None = None  # in the engine's own word
     kind: str | None = None  # of a fault
     note: str | None = None  # for people

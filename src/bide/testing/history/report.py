@@ -23,6 +23,7 @@ INVARIANTS: Mapping[str, str] = {
     "idempotent": "one operation acts once, and one key has one message",
     "attempts": "they are counted 1, 2, 3 … up to the limit",
     "duplicates explained": "each repeat follows a retry, a release, a requeue, or the end of a lease",
+    "handled": "what a worker acks its handler has done, and each delivery goes to one handler once",
     "batches": "all of a part, or nothing",
     "counts agree": "the counts are those of the messages that are there",
     "isolation": "a message stays in its topic, and a topic's receiver gets no other",
@@ -82,6 +83,8 @@ def _page(report: Report) -> Iterable[str]:
     yield f"{report.counts['unknown']:>12,} operations whose outcome is unknown"
     yield f"{report.counts['recovered']:>12,} unknown sends that came out"
     yield f"{report.counts['refused']:>12,} stale endings refused"
+    if report.counts["handled"]:
+        yield f"{report.counts['handled']:>12,} deliveries handled by workers"
     yield f"{sum(report.duplicates.values()):>12,} repeats" + _listed(report.duplicates)
     for kind, (announced, landed) in sorted(report.faults.items()):
         yield f"{landed:>12,} of {announced:,} faults landed: {kind}"

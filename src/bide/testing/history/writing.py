@@ -22,22 +22,30 @@ from pathlib import Path
 
 from bide.core.options import MAX_ATTEMPTS
 from bide.core.when import duration_ms, instant_ms
+from bide.engines.base import Claim, End, Ended, Hold
 from bide.queue import AsyncDelivery, Delivery
 from bide.testing.history.operation import (
     Batch,
     Changing,
+    Claiming,
     Counting,
+    Each,
     Ending,
     Fault,
+    Handling,
     Receiving,
     Sending,
     digest,
     held,
     tag_of,
+    write_claimed,
     write_delivered,
 )
 from bide.testing.history.record import Log
 from bide.types import Duration, IfExists, Info, Sent, Stats
+
+ENDS = {"done": "ack", "retry": "retry", "release": "release", "dead": "bury"}
+"""What users call the ends of a delivery, by what engines call them."""
 
 
 class History:
@@ -152,6 +160,31 @@ class History:
 
     def extending(self, delivery: Delivery | AsyncDelivery, lease: Duration) -> Ending:
         return Ending(self.log, "extend", **held(delivery), lease=duration_ms(lease))
+
+    def handling(self, delivery: Delivery | AsyncDelivery) -> Handling:
+        """In a worker's handler, around all that it does. The worker's queue has to be recorded by `record_engine`."""
+        return Handling(self.log, "handle", **held(delivery))
+
+    # what an engine is asked
+
+    def claiming(self, topics: Sequence[str], *, limit: int, lease: int) -> Claiming:
+        return Claiming(self.log, topics=list(topics), limit=limit, lease=lease)
+
+    def claimed_again(self, claim: Claim) -> None:
+        """What a claim of a dead process holds; nothing is handed out by that, and no lease begins anew."""
+        for each in claim.messages:
+            write_claimed(self.log, each, claim.now, 0, again=True)
+
+    def settling(self, ends: Sequence[End]) -> Each[Ended]:
+        return Each(
+            [
+                Ending(self.log, ENDS[end.verdict], id=end.id, topic=end.topic, token=end.token, delay=end.delay or None)
+                for end in ends
+            ]
+        )
+
+    def extending_many(self, holds: Sequence[Hold], *, lease: int) -> Each[bool]:
+        return Each([Ending(self.log, "extend", id=each.id, topic=each.topic, token=each.token, lease=lease) for each in holds])
 
     # about the run
 

@@ -1,0 +1,570 @@
+"""Workers on one SQLite file, killed, stopped and asked to end at random, and what all of them have written down, judged.
+
+    outcome = run(folder, minutes=10, workers=10, seed=1)
+    print(outcome)
+
+or `python -m benchmarks.worker_chaos --minutes 10 --workers 10`. Senders, and one who cancels, reschedules and
+requeues, are at work beside them, without faults. A worker that has ended has a successor at once.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import bide
+from bide import Queue, errors
+from bide.testing.history import History, Record, Recorded, Report, check, read
+from bide.testing.history.operation import Fault
+from bide.testing.history.workload.actors import TOPICS
+from tests.sqlite import chaos as crowd
+from tests.worker.chaos_actors import CRASHED, GRACE, LEASE
+
+ROOT = Path(__file__).resolve().parents[2]
+TICK = 0.01
+OVERTIME = 9.0  # seconds after its grace in which a worker has to have ended: one is promised, but others may have the lock
+START = 30.0  # seconds that a process may take until it has claimed something
+SETTLE = 90.0  # seconds in which all that is left is to be done, when there are no faults any more
+PATIENCE = 20.0  # seconds that a slow machine is given to make all faults
+MOST = 20  # complaints, then no worker has a successor any more
+REQUEUE = 0.5  # seconds
+LOOK = 0.25  # seconds, for the processes of supervisors
+SENDERS = ("sender", "async-sender", "meddler")
+
+
+class Kind(NamedTuple):
+    """How a worker is started: alone or under a supervisor, and with what handlers."""
+
+    options: str = ""
+    threads: tuple[str, ...] = ()
+    processes: int = 0
+    in_code: bool = False  # not by `bide worker`
+
+
+KINDS: Mapping[str, Kind] = {
+    "async": Kind("--concurrency 20"),
+    "sync": Kind("--concurrency 12 --threads 6", TOPICS),
+    "supervised": Kind("--concurrency 15", (), 2),
+    "mixed": Kind("--concurrency 15 --threads 4", TOPICS[1:2]),
+    "supervised-sync": Kind("--concurrency 10 --threads 4", TOPICS, 2),
+    "slots": Kind("--concurrency 10 --slots orders=3 --slots mail=2", TOPICS[2:]),
+    "supervised-mixed": Kind("--concurrency 30 --threads 6 --slots orders=4", TOPICS[1:], 2),
+    "in-code": Kind(in_code=True),
+    "narrow": Kind("--concurrency 1"),
+    "one-topic": Kind("--concurrency 8 --topics mail"),
+}
+
+
+class Process:
+    """One process that is ours, known by what can't come to mean another one."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+        self._ended = select.poll()
+        self._ended.register(self._fd, select.POLLIN)
+        self.stopped: tuple[Fault, int, float] | None = None  # the fault, since when (ns), and until when
+
+    def send(self, number: signal.Signals) -> bool:
+        """False: it has ended."""
+        try:
+            signal.pidfd_send_signal(self._fd, number)
+        except ProcessLookupError:
+            return False
+        return not self.gone()
+
+    def gone(self, seconds: float = 0.0) -> bool:
+        return bool(self._ended.poll(seconds * 1000))
+
+    def stands_still(self) -> bool:
+        """Wait until a SIGSTOP has taken effect; False if it has ended by then."""
+        while not self.gone():
+            if _stat(self.pid)[0] == "T":
+                return True
+            time.sleep(TICK / 10)
+        return False
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """The state of a process and its parent."""
+    try:
+        state, parent = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone", 0
+    return state, int(parent)
+
+
+class Life:
+    """One worker from its start to its end: a process, or a supervisor and the processes that come and go under it."""
+
+    def __init__(self, folder: Path, kind: str, name: str, seed: int, plant: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.told: float | None = None  # when it was asked to end
+        self.ending: Fault | None = None
+        self.killed = False
+        self._folder = folder
+        self._words = folder / f"{name}.err"
+        self.children: dict[int, Process] = {}
+        how = KINDS[kind]
+        stage = {"folder": str(folder), "name": name, "seed": seed, "threads": how.threads, "plant": plant}
+        env = {**os.environ, "PYTHONPATH": str(Path(bide.__file__).parents[1]), "CHAOS": json.dumps(stage)}
+        command = [sys.executable, "-m", "tests.worker.chaos_actors"]
+        if not how.in_code:
+            command = [sys.executable, "-m", "bide", "worker", "tests.worker.chaos_actors:queue", *how.options.split()]
+            command += ["--lease", f"{LEASE * 1000:.0f}ms", "--grace", f"{GRACE:g}s", "--log-format", "json"]
+            command += ["--processes", str(how.processes)] if how.processes else []
+        with self._words.open("wb") as words:
+            self._popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=words, env=env, cwd=ROOT)
+        self.process = Process(self._popen.pid)
+
+    @property
+    def supervised(self) -> bool:
+        return KINDS[self.kind].processes > 0
+
+    def works(self) -> bool:
+        """Whether it listens to signals by now: it, or a process of it, has claimed something."""
+        return any(b'"op":"receive"' in path.read_bytes()[:4_096] for path in self.histories())
+
+    def histories(self) -> Iterable[Path]:
+        return self._folder.glob(f"{self.name}.*.jsonl")
+
+    def history_of(self, process: Process) -> Path:
+        return self._folder / f"{self.name}.{process.pid}.jsonl"
+
+    def look_for_children(self) -> None:
+        """Those that have begun to write; the dead are forgotten."""
+        for pid, child in list(self.children.items()):
+            if child.gone():
+                child.close()
+                del self.children[pid]
+        for path in self.histories() if self.supervised else ():
+            pid = int(path.suffixes[0][1:])
+            if pid not in self.children and pid != self.process.pid and _stat(pid)[1] == self.process.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    self.children[pid] = Process(pid)
+
+    def code(self, seconds: float = 0.0) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._popen.wait(seconds)
+        return None
+
+    def clean_up(self) -> None:
+        """End it, whatever state it is in."""
+        for each in (self.process, *self.children.values()):
+            each.send(signal.SIGKILL)
+        self._popen.wait()
+        for child in self.children.values():
+            child.gone(OVERTIME)
+
+    def words(self) -> Iterator[Mapping[str, str]]:
+        """What it has logged. What is no log line is one of its own."""
+        lines = self._words.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in lines:
+            try:
+                yield json.loads(line)
+            except ValueError:
+                if not (line.startswith(("bide ", "  ")) or KINDS[self.kind].in_code):
+                    yield {"level": "critical", "logger": "stderr", "message": line}
+
+
+class Director:
+    def __init__(self, folder: Path, seed: int, rate: float, plant: str) -> None:
+        self.folder = folder
+        self.history = History(folder / "director.jsonl", "director")
+        self.lives: list[Life] = []
+        self.here: list[Life] = []
+        self.orphans: list[Process] = []
+        self.crowd = [crowd.Life(folder, role, f"{role}-1", seed, rate) for role in SENDERS]
+        self.stops: list[tuple[Path, int]] = []  # whose history, and since when
+        self.complaints: list[str] = []
+        self.longest_end = 0.0
+        self.chance = random.Random(seed)
+        self._seed = seed
+        self._plant = plant
+        self._numbers = itertools.count(1)
+        self._next_look = 0.0
+
+    def start(self, kind: str) -> None:
+        life = Life(self.folder, kind, f"{kind}-{next(self._numbers)}", self._seed, self._plant)
+        self.lives.append(life)
+        self.here.append(life)
+
+    # faults: False if there is nobody to have them yet
+
+    def kill(self) -> bool:
+        """A worker that is alone, a supervisor, or a process of one."""
+        life, process = self._choose()
+        if life is None or process is None:
+            return False
+        whole = process is life.process
+        what = "a process of a supervisor" if not whole else "a supervisor" if life.supervised else "a worker"
+        with self.history.fault(f"kill {what}", f"{life.name} {process.pid}") as fault:
+            if process.send(signal.SIGKILL) or process.gone(OVERTIME):
+                fault.landed("ended by SIGKILL")
+        life.killed = life.killed or whole
+        return True
+
+    def stop(self) -> bool:
+        """For longer than a lease; most often when it has just been handed something."""
+        life, process = self._choose()
+        if life is None or process is None:
+            return False
+        whole = process is life.process and life.supervised
+        fault = self.history.fault("stop a supervisor" if whole else "stop a worker process", f"{life.name} {process.pid}")
+        for left in reversed(range(40)):
+            if not process.send(signal.SIGSTOP) or not process.stands_still():
+                return True  # it has ended by itself, and will have to say why
+            if whole or not left or _holds(life.history_of(process)):
+                break
+            process.send(signal.SIGCONT)
+            time.sleep(TICK / 2)
+        process.stopped = fault, time.monotonic_ns(), time.monotonic() + LEASE * self.chance.uniform(1.3, 2.0)
+        return True
+
+    def ask_to_end(self) -> bool:
+        """By SIGTERM."""
+        awake = [life for life in self._awake() if life.works()]
+        if not awake:
+            return False
+        life = self.chance.choice(awake)
+        life.ending = self.history.fault("ask a supervisor to end" if life.supervised else "ask a worker to end", life.name)
+        life.told = time.monotonic()
+        life.process.send(signal.SIGTERM)
+        return True
+
+    def _awake(self) -> list[Life]:
+        return [
+            life
+            for life in self.here
+            if life.told is None and not life.killed and all(each.stopped is None for each in _processes(life))
+        ]
+
+    def _choose(self) -> tuple[Life | None, Process | None]:
+        awake = [life for life in self._awake() if life.works()]
+        if not awake:
+            return None, None
+        [life] = self.chance.choices(awake, [3 if life.supervised else 1 for life in awake])
+        life.look_for_children()
+        under = [child for child in life.children.values() if not child.gone()]
+        return life, self.chance.choice(under) if under and self.chance.random() < 0.8 else life.process
+
+    # what goes on beside them
+
+    def tend(self, *, replace: bool = True) -> None:
+        """Let go on what has stood still for long enough, and give a successor to what has ended."""
+        look = time.monotonic() >= self._next_look
+        if look:
+            self._next_look = time.monotonic() + LOOK
+        for life in list(self.here):
+            for process in _processes(life):
+                if process.stopped is not None and process.stopped[2] <= time.monotonic():
+                    self._let_go_on(life, process)
+            if look:
+                life.look_for_children()
+            if life.process.gone():
+                self._has_ended(life)
+                if replace and len(self.complaints) < MOST:
+                    self.start(life.kind)
+            elif life.told is not None and time.monotonic() - life.told > GRACE + OVERTIME:
+                self.complaints.append(f"{life.name} does not end {GRACE + OVERTIME:g} s after it was asked to")
+                life.killed = True
+                life.process.send(signal.SIGKILL)
+
+    def _let_go_on(self, life: Life, process: Process) -> None:
+        assert process.stopped is not None
+        (fault, since, _), process.stopped = process.stopped, None
+        fault.landed(f"stood still for {(time.monotonic_ns() - since) / 1e9:.2f} s")
+        self.stops.append((life.history_of(process), since))
+        process.send(signal.SIGCONT)
+
+    def _has_ended(self, life: Life) -> None:
+        code = life.code(OVERTIME)
+        if life.told is not None and life.ending is not None:
+            took = time.monotonic() - life.told
+            self.longest_end = max(self.longest_end, took)
+            if code == 0:
+                life.ending.landed(f"ended after {took:.2f} s")
+        expected = {0} if life.told is not None else {-signal.SIGKILL} if life.killed else {CRASHED}
+        if code not in expected and not life.killed:
+            self.complaints.append(f"{life.name} ended with {code}")
+        self.orphans += life.children.values()
+        self.here.remove(life)
+
+    def all_go_on(self) -> None:
+        for life in self.here:
+            for process in _processes(life):
+                if process.stopped is not None:
+                    time.sleep(max(0.0, process.stopped[2] - time.monotonic()))
+                    self._let_go_on(life, process)
+
+    def end_all(self) -> None:
+        for life in self.here:
+            if life.told is None:
+                life.told = time.monotonic()
+                life.process.send(signal.SIGTERM)
+        until = time.monotonic() + START + GRACE + OVERTIME
+        while self.here and time.monotonic() < until:
+            self.tend(replace=False)
+            time.sleep(TICK)
+        for orphan in self.orphans:
+            if not orphan.gone(GRACE + OVERTIME):
+                self.complaints.append(f"process {orphan.pid} has outlived its supervisor")
+                orphan.send(signal.SIGKILL)
+            orphan.close()
+
+    def clean_up(self) -> None:
+        for life in self.here:
+            life.clean_up()
+        for each in self.crowd:
+            each.clean_up()
+
+
+def _processes(life: Life) -> Sequence[Process]:
+    return [life.process, *life.children.values()]
+
+
+def _holds(history: Path) -> bool:
+    """Whether a process has something in its hands: the last that it wrote down is that."""
+    with history.open("rb") as lines:
+        lines.seek(max(0, lines.seek(0, os.SEEK_END) - 4_096))
+        last = lines.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+    return b'"op":"handle","result":"invoke"' in last or b'"op":"deliver"' in last
+
+
+class Outcome(NamedTuple):
+    report: Report
+    refused_after_stops: int  # endings by a process that had been stopped with the delivery in its hands
+    troubles: Mapping[str, int]  # with the engine, as users and logs tell of it
+    complaints: Sequence[str]
+    words: Mapping[str, int]  # what workers have logged, without its numbers
+    integrity: str
+    longest_end: float  # seconds from SIGTERM to the end
+    left_after: float  # seconds that all took to be done when there were no faults any more
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Nothing is broken, and what was to be shown was shown."""
+        return self.report.valid is True and not self.troubles and not self.complaints and self.integrity == "ok"
+
+    def __str__(self) -> str:
+        counts, broken = self.report.counts, {name: len(found) for name, found in self.report.violations.items()}
+        landed = {kind: done for kind, (_, done) in self.report.faults.items()}
+        lines = {
+            "kills landed": sum(done for kind, done in landed.items() if kind.startswith("kill")),
+            "stops landed": sum(done for kind, done in landed.items() if kind.startswith("stop")),
+            "asked to end": sum(done for kind, done in landed.items() if kind.startswith("ask")),
+            "accepted": counts["accepted"],
+            "delivered": counts["delivered"],
+            "handled": counts["handled"],
+            "duplicates explained": sum(many for cause, many in self.report.duplicates.items() if cause != "unexplained"),
+            "duplicates unexplained": self.report.duplicates.get("unexplained", 0),
+            "lost": broken.get("no loss", 0),
+            "early": broken.get("never early", 0),
+            "acked without having been handled": broken.get("handled", 0),
+            "stale endings accepted": broken.get("fencing", 0),
+            "stale endings refused": counts["refused"],
+            "of these after a stop": self.refused_after_stops,
+            "troubles with the engine": sum(self.troubles.values()),
+            "complaints": len(self.complaints),
+        }
+        page = [f"{count:>12,} {name}" for name, count in lines.items()]
+        page += [f"{self.longest_end:>12.1f} seconds from SIGTERM to the end, at most"]
+        page += [f"{self.left_after:>12.1f} seconds until all was done, without faults"]
+        page += [f"{self.integrity:>12} integrity", f"{self.seconds:>12.1f} seconds under load", ""]
+        page += [f"{count:>12,} logged: {words}" for words, count in self.words.items()]
+        page += [f"TROUBLE: {name}: {count:,} times" for name, count in self.troubles.items()]
+        page += [f"COMPLAINT: {each}" for each in self.complaints]
+        return "\n".join([*page, "", str(self.report)])
+
+
+def run(
+    folder: Path,
+    *,
+    minutes: float,
+    workers: int,
+    seed: int,
+    rate: float = 150.0,
+    faults: float = 1.0,
+    plant: str = "",
+    kinds: Sequence[str] = (),
+) -> Outcome:
+    """Chaos for so long; then no more faults, until all is done; then all end, and their histories are judged.
+
+    rate: messages a second, of each of two senders. faults: a second, of all kinds. plant: a fault for the checker to
+    find, see `chaos_plants`. kinds: of workers; all in turn unless given.
+    """
+    director = Director(folder, seed, rate, plant)
+    chosen = list(itertools.islice(itertools.cycle(kinds or KINDS), workers))
+    with director.history, Queue(f"sqlite:///{folder / crowd.FILE}") as queue:
+        try:
+            for kind in chosen:
+                director.start(kind)
+            _wait_for_work(director)
+            with _reviving(folder, seed):
+                seconds = _rage(director, minutes * 60, faults)
+            left_after = _settle(director, queue)
+            director.end_all()
+        finally:
+            director.clean_up()
+        crowd.drain(Recorded(queue, director.history), 30.0)
+    return _judged(director, seconds, left_after)
+
+
+def _judged(director: Director, seconds: float, left_after: float) -> Outcome:
+    paths = sorted(director.folder.glob("*.jsonl"))
+    words, troubles, complaints = _heard(director.lives)
+    troubles.update(record.outcome for path in paths for record in read(path) if record.outcome in crowd.ENGINE_ERRORS)
+    complaints += [said for each in director.crowd if (said := each.complaint())]
+    if left_after >= SETTLE:
+        complaints.append(f"{left_after:.0f} s after the last fault, there was still something to do")
+    return Outcome(
+        report=check(paths, steady=True),
+        refused_after_stops=sum(_refused(path, since) for path, since in director.stops if path.exists()),
+        troubles=troubles,
+        complaints=[*director.complaints, *complaints],
+        words=dict(words.most_common(20)),
+        integrity=crowd.integrity(director.folder / crowd.FILE),
+        longest_end=director.longest_end,
+        left_after=left_after,
+        seconds=seconds,
+    )
+
+
+def _heard(lives: Iterable[Life]) -> tuple[Counter[str], Counter[str], list[str]]:
+    """What workers have logged: all of it by its kind, what tells of trouble with the engine, and what no worker should say."""
+    words, troubles, complaints = Counter[str](), Counter[str](), list[str]()
+    for life in lives:
+        for each in life.words():
+            said = re.sub(r"\b(?=[\w.]*\d)[\w.]+", "#", each["message"])
+            said = re.sub(r" of (?:mail|orders|orders\.eu)\b", " of #", said)[:100]
+            words[f"{each['level']} {said}"] += 1
+            if "can't" in each["message"] or "could not be" in each["message"]:
+                troubles[each["message"]] += 1
+            elif each["level"] == "critical" or each["logger"] in ("asyncio", "bide.heartbeat", "bide.engine"):
+                complaints.append(f"{life.name} said: {each['message']} {each.get('traceback', '')}")
+    return words, troubles, complaints
+
+
+def _wait_for_work(director: Director) -> None:
+    until = time.monotonic() + START
+    while not all(life.works() for life in director.here) and time.monotonic() < until:
+        time.sleep(TICK)
+
+
+def _rage(director: Director, seconds: float, faults: float) -> float:
+    """Faults at random instants, until all have been made."""
+    began = time.monotonic()
+    many = max(6, round(seconds * faults))
+    kinds = [director.kill, director.kill, director.stop, director.stop, director.ask_to_end]
+    chosen = list(itertools.islice(itertools.cycle(kinds), many))
+    director.chance.shuffle(chosen)
+    plan = sorted(zip((director.chance.uniform(0.3, seconds) for _ in chosen), range(many), strict=True), reverse=True)
+    while (gone := time.monotonic() - began) < seconds or (plan and gone < 2 * seconds + PATIENCE):
+        director.tend()
+        if plan and plan[-1][0] <= gone and chosen[plan[-1][1]]():
+            plan.pop()
+        time.sleep(TICK)
+    director.all_go_on()
+    return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _reviving(folder: Path, seed: int) -> Iterator[None]:
+    """Give some of what is buried a new life, again and again. In a thread: a process that stands still may have the lock."""
+    over = threading.Event()
+
+    def revive() -> None:
+        chance = random.Random(f"{seed} reviver")
+        with Queue(f"sqlite:///{folder / crowd.FILE}") as plain, History(folder / "reviver.jsonl", "reviver") as history:
+            queue = Recorded(plain, history)
+            while not over.wait(REQUEUE):
+                topic = chance.choice(TOPICS)
+                dead = [info.id for info in plain.messages(topic, state="dead", limit=10)]
+                if dead:
+                    queue.requeue(topic, dead, delay=0.05)
+
+    thread = threading.Thread(target=revive, name="reviver")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _settle(director: Director, queue: Queue) -> float:
+    """Nobody sends any more: how long it takes until the workers have done all that is left."""
+    for each in director.crowd:
+        each.tell_to_end()
+    for each in director.crowd:
+        each.wait()
+    began = time.monotonic()
+    while time.monotonic() - began < SETTLE:
+        director.tend()
+        stats = queue.stats().topics
+        if not any(each.scheduled or each.ready or each.leased for each in stats.values()):
+            break
+        time.sleep(10 * TICK)
+    return time.monotonic() - began
+
+
+def _refused(history: Path, since: int) -> int:
+    """The endings that a process tried after a stop, of what it had been handed before, and that were refused."""
+    held: set[str | None] = set()
+    asked: dict[int, Record] = {}
+    refused = 0
+    for record in read(history):
+        if record.op == "deliver" and record.mono <= since:
+            held.add(f"{record.id} {record.token}")
+        elif record.result == "invoke" and record.op in ("ack", "retry", "release", "bury"):
+            asked[record.call] = record
+        elif record.outcome == errors.LeaseLost.__name__ and record.mono > since and record.call in asked:
+            about = asked[record.call]
+            refused += f"{about.id} {about.token}" in held
+    return refused
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--rate", type=float, default=150, help="messages a second, of each of two senders")
+    parser.add_argument("--faults", type=float, default=1.0, help="a second")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--plant", default="", help="a fault for the checker to find")
+    parser.add_argument("--folder", type=Path, help="keep all files there; it must be new")
+    asked = parser.parse_args(arguments)
+    folder = (asked.folder or Path(tempfile.mkdtemp(prefix="bide-chaos-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"seed {asked.seed}, in {folder}", flush=True)
+    how = {"rate": asked.rate, "faults": asked.faults, "plant": asked.plant}
+    outcome = run(folder, minutes=asked.minutes, workers=asked.workers, seed=asked.seed, **how)
+    print(outcome)
+    print(f"verdict: {'good' if outcome.good else outcome.report.valid if outcome.report.valid == 'unknown' else 'NOT GOOD'}")
+    if outcome.good and not asked.folder:
+        shutil.rmtree(folder)
+    return 0 if outcome.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

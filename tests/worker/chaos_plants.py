@@ -1,0 +1,115 @@
+"""Faults of an engine and of a worker, planted below what writes the histories, for the checker to find."""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from bide import AsyncQueue
+from bide.engines.base import Claim, End, Ended, Hold
+from bide.queue.tasks.outcome import DONE
+from bide.worker import handling
+from bide.worker.handling import Handlers, Handling
+from tests.negative.faulty import DeliversTwice, Fault, FaultySource, Steps
+
+
+class DropsAcks(Fault):
+    """One ack in so many is said to be accepted, and forgotten."""
+
+    def __init__(self, every: int = 50) -> None:
+        self._every = every
+        self._count = itertools.count(1).__next__
+
+    def settle(self, engine: Any, ends: Sequence[End], **how: Any) -> Steps:
+        kept = [end for end in ends if end.verdict != "done" or self._count() % self._every]
+        answers: list[Ended] = (yield engine.settle(kept, **how)) if kept else []
+        said = dict(zip(map(id, kept), answers, strict=True))
+        return [said.get(id(end), "done") for end in ends]
+
+
+class AcceptsOldTokens(Fault):
+    """Whoever comes too late is told that all is well."""
+
+    def settle(self, engine: Any, ends: Sequence[End], **how: Any) -> Steps:
+        answers: list[Ended] = yield engine.settle(ends, **how)
+        return ["done" if answer == "lost" else answer for answer in answers]
+
+    def extend(self, engine: Any, holds: Sequence[Hold], *asked: Any, **how: Any) -> Steps:
+        yield engine.extend(holds, *asked, **how)
+        return [True] * len(holds)
+
+
+class LosesSome(Fault):
+    """One message in so many is acked before anybody has it."""
+
+    def __init__(self, every: int = 50) -> None:
+        self._every = every
+        self._count = itertools.count(1).__next__
+
+    def claim(self, engine: Any, *asked: Any, **how: Any) -> Steps:
+        claim: Claim = yield engine.claim(*asked, **how)
+        lost = {each.id for each in claim.messages if self._count() % self._every == 0}
+        if lost:
+            yield engine.settle([End(each.topic, each.id, each.token, "done") for each in claim.messages if each.id in lost])
+        return replace(claim, messages=[each for each in claim.messages if each.id not in lost])
+
+
+class EndsLeasesEarly(Fault):
+    """One message in so many is given to the next who asks, while its holder works on it."""
+
+    def __init__(self, every: int = 30) -> None:
+        self._every = every
+        self._count = itertools.count(1).__next__
+
+    def claim(self, engine: Any, *asked: Any, **how: Any) -> Steps:
+        claim: Claim = yield engine.claim(*asked, **how)
+        freed = [each for each in claim.messages if self._count() % self._every == 0]
+        if freed:
+            yield engine.settle([End(each.topic, each.id, each.token, "release") for each in freed])
+        return claim
+
+
+class ClaimsEarly(Fault):
+    """The engine's clock is ahead when messages are claimed."""
+
+    def claim(self, engine: Any, *asked: Any, **how: Any) -> Steps:
+        ahead = time.time_ns() // 1_000_000 + 250
+        return (yield engine.claim(*asked, **(how | {"now": ahead})))
+
+
+def _faulty(fault: Callable[[], Fault]) -> Callable[[AsyncQueue], None]:
+    def plant(queue: AsyncQueue) -> None:
+        queue._setup.source = FaultySource(queue._setup.source, fault())
+
+    return plant
+
+
+def _acks_what_failed(queue: AsyncQueue) -> None:
+    handling._failed = lambda *_: DONE  # a worker that takes every end of a handler for a good one
+
+
+def _acks_unhandled(queue: AsyncQueue) -> None:
+    """A worker that forgets to call one handler in so many."""
+    count, plain = itertools.count(1), Handlers._run
+
+    async def run(self: Handlers, handling: Handling) -> None:
+        if next(count) % 50:
+            await plain(self, handling)
+        else:
+            self._ended(handling, DONE)
+
+    Handlers._run = run  # type: ignore[method-assign]
+
+
+PLANTS: Mapping[str, Callable[[AsyncQueue], None]] = {
+    "drops acks": _faulty(DropsAcks),
+    "accepts old tokens": _faulty(AcceptsOldTokens),
+    "loses some": _faulty(LosesSome),
+    "ends leases early": _faulty(EndsLeasesEarly),
+    "claims early": _faulty(ClaimsEarly),
+    "delivers twice": _faulty(DeliversTwice),
+    "acks what failed": _acks_what_failed,
+    "acks unhandled": _acks_unhandled,
+}

@@ -1,0 +1,65 @@
+"""Workers of all kinds are killed, stopped and asked to end at random over one file; what they have written down is judged."""
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.worker import chaos
+
+pytestmark = pytest.mark.skipif(
+    not (hasattr(signal, "pidfd_send_signal") and Path("/proc/self/stat").exists()), reason="needs Linux"
+)
+long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="minutes of chaos: BIDE_LONG=1 runs them")
+
+FEW = ("async", "sync", "supervised", "in-code")
+CAUGHT = {
+    "drops acks": {"final"},
+    "accepts old tokens": {"fencing", "final"},
+    "loses some": {"no loss"},
+    "ends leases early": {"one live lease"},
+    "claims early": {"never early"},
+    "delivers twice": {"one live lease", "fencing"},
+    "acks what failed": {"handled"},
+    "acks unhandled": {"handled"},
+}
+"""What gives each planted fault away: one of these at least."""
+
+
+@pytest.mark.timeout(240)
+def test_a_few_seconds_of_kills_stops_and_signals_break_no_promise(tmp_path: Path) -> None:
+    outcome = chaos.run(tmp_path, minutes=0.1, workers=4, seed=1, rate=80, faults=2.0, kinds=FEW)
+    assert outcome.good, str(outcome)
+    landed = {kind: done for kind, (_, done) in outcome.report.faults.items()}
+    for fault in ("kill", "stop", "ask"):
+        assert sum(done for kind, done in landed.items() if kind.startswith(fault)), str(outcome)
+    assert outcome.report.counts["accepted"] > 300
+    assert outcome.report.counts["handled"] > 200
+    assert outcome.report.counts["refused"], str(outcome)
+    assert "unexplained" not in outcome.report.duplicates
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("plant", sorted(CAUGHT))
+def test_a_planted_fault_is_found(tmp_path: Path, plant: str) -> None:
+    kinds = ("async", "sync", "in-code")
+    outcome = chaos.run(tmp_path, minutes=0.1, workers=3, seed=2, rate=80, faults=3.0, kinds=kinds, plant=plant)
+    assert outcome.report.valid is False, str(outcome)
+    assert CAUGHT[plant] & set(outcome.report.violations), str(outcome)
+
+
+@pytest.mark.slow
+@long
+@pytest.mark.timeout(2_400)
+def test_ten_minutes_of_ten_workers_break_no_promise(tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    print(f"python -m benchmarks.worker_chaos --minutes 10 --workers 10 --seed {seed}")
+    outcome = chaos.run(tmp_path, minutes=10, workers=10, seed=seed)
+    print(outcome)
+    assert outcome.good, str(outcome)
+    assert outcome.refused_after_stops
+    assert {"retry", "release", "requeue", "lease"} <= set(outcome.report.duplicates)
+    assert all(landed for _, landed in outcome.report.faults.values())
