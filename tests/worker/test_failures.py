@@ -1,15 +1,13 @@
 """An engine that fails: the worker goes on trying, says so once, and loses nothing."""
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, OutcomeUnknown, SchemaMismatch, Unavailable, steps
-from bide.worker import Worker
+from bide import AsyncQueue, OutcomeUnknown, current
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
 
@@ -75,215 +73,54 @@ async def test_ends_that_fail_are_brought_again_while_their_leases_are_renewed(
     assert caplog.text.count("The worker can't end deliveries and goes on trying") == 1
 
 
-async def test_a_claim_whose_answer_is_lost_comes_back_when_its_lease_ends(
+async def test_a_claim_whose_answer_is_lost_is_asked_for_again_by_its_name(
     queue: AsyncQueue, working: Any, until: Any, faults: Faults
 ) -> None:
-    handled: list[int] = []
+    """The engine has handed the message out: without asking it would come back when its lease ends, and be an attempt less."""
+    attempts: list[int] = []
+
+    @queue.task("a", max_attempts=1)
+    async def handle() -> None:
+        attempts.append(current().attempt)
+
     lost: list[int] = []
 
-    async def swallow(call: Any, asked: Any) -> Any:
-        answer = await call()
-        if answer.messages and not lost:
-            lost.append(len(answer.messages))
-            raise OutcomeUnknown("The answer was lost on its way.")
-        return answer
+    async def answer_is_lost(call: Any, asked: Any) -> Any:
+        claim = await call()
+        if claim.messages and not lost:
+            lost.append(len(claim.messages))
+            raise OutcomeUnknown("the answer did not come")
+        return claim
 
-    @queue.task("a")
-    async def handle(number: int) -> None:
-        handled.append(number)
-
-    faults.around["claim"] = swallow
-    await queue.send_many("a", [{"number": number} for number in range(5)])
-    async with working(queue, lease="200ms"):
-        while len(handled) < 5:
-            await (await queue._engine()).tend()
-            await asyncio.sleep(0.02)
-        await until(lambda: ended(queue))
-
-    assert lost == [5]
-    assert sorted(handled) == list(range(5))
-
-
-async def test_an_engine_that_comes_and_goes_loses_nothing(queue: AsyncQueue, working: Any, until: Any, faults: Faults) -> None:
-    handled = Counter[int]()
-    calls = Counter[str]()
-
-    def every_third(verb: str) -> None:
-        async def around(call: Any, asked: Any) -> Any:
-            calls[verb] += 1
-            if calls[verb] % 3 == 0:
-                raise OutcomeUnknown(f"{verb}: who knows.") if verb == "wait" else Unavailable(verb)
-            return await call()
-
-        faults.around[verb] = around
-
-    for verb in ("claim", "settle", "tend", "wait"):
-        every_third(verb)
-
-    @queue.task("a")
-    async def handle(number: int) -> None:
-        handled[number] += 1
-
-    async with working(queue, concurrency=10):
-        for first in range(0, 100, 10):
-            await queue.send_many("a", [{"number": first + number} for number in range(10)])
-        await until(lambda: ended(queue))
-
-    assert handled == dict.fromkeys(range(100), 1)
-
-
-async def test_an_engine_that_is_not_there_at_the_start_is_waited_for(
-    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
-) -> None:
-    handled: list[int] = []
-
-    @queue.task("a")
-    async def handle(number: int) -> None:
-        handled.append(number)
-
-    faults.fail("open", times=3)
-    await handle.send(1)
-    async with working(queue):
-        await until(lambda: handled == [1])
-
-    assert caplog.text.count("The worker can't reach the engine and goes on trying") == 1
-
-
-async def test_a_start_that_is_cancelled_leaves_no_worker_behind(queue: AsyncQueue, until: Any, faults: Faults) -> None:
-    @queue.task("a")
-    async def handle() -> None:
-        pass
-
-    before = asyncio.all_tasks()
-    failures = faults.fail("open")
-    worker = Worker(queue)
-    entering = asyncio.create_task(worker.__aenter__())
-    await until(lambda: failures)
-    entering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await entering
-
-    assert asyncio.all_tasks() <= before
-
-
-async def test_an_engine_of_another_release_ends_the_worker_with_its_error(
-    queue: AsyncQueue, faults: Faults, caplog: Any
-) -> None:
-    async def other(call: Any, asked: Any) -> Any:
-        raise SchemaMismatch("The tables belong to another release.")
-
-    @queue.task("a")
-    async def handle() -> None:
-        pass
-
-    faults.around["open"] = other
-    with pytest.raises(SchemaMismatch):
-        await Worker(queue).run(signals=False)
-    with pytest.raises(SchemaMismatch):
-        async with Worker(queue):
-            pytest.fail("The block was entered.")
-
-
-async def test_an_error_that_nobody_foresaw_ends_the_worker_and_gives_back_what_it_held(
-    queue: AsyncQueue, until: Any, soon: Any, faults: Faults
-) -> None:
-    began = asyncio.Event()
-
-    @queue.task("a")
-    async def handle() -> None:
-        began.set()
-        await asyncio.Event().wait()
-
-    async def broken(call: Any, asked: Any) -> Any:
-        raise RuntimeError("what nobody had thought of")
-
+    faults.around["claim"] = answer_is_lost
     await handle.send()
-    running = asyncio.create_task(Worker(queue, grace="50ms").run(signals=False))
-    await soon(began.wait())
-    faults.around["claim"] = broken
-    await handle.send()
-    with pytest.raises(RuntimeError, match="nobody had thought"):
-        await soon(running)
+    async with working(queue, lease="1h"):
+        await until(lambda: attempts == [1])
 
-    stats = await queue.stats("a")
-    assert (stats.ready, stats.leased) == (2, 0)
+    assert lost == [1]
 
 
-async def test_an_end_that_the_engine_breaks_down_over_does_not_hold_the_others_up(
-    queue: AsyncQueue, working: Any, until: Any, soon: Any, faults: Faults
-) -> None:
-    handled = Counter[int]()
-    all_here = asyncio.Barrier(5)
-    sizes: list[int] = []
-
-    async def broken(call: Any, asked: Any) -> Any:
-        sizes.append(len(asked[0]))
-        if any(end.error == "ValueError: poison" for end in asked[0]) and handled[3] < 2:
-            raise RuntimeError("what nobody had thought of")
-        return await call()
-
-    @queue.task("a", max_attempts=2, backoff=steps("0ms"))
-    async def handle(number: int) -> None:
-        handled[number] += 1
-        if handled.total() <= 5:
-            await all_here.wait()
-        if number == 3:
-            raise ValueError("poison")
-
-    faults.around["settle"] = broken
-    await queue.send_many("a", [{"number": number} for number in range(5)])
-    async with working(queue, lease="200ms", concurrency=5) as worker:
-        await until(lambda: worker.health().running == 0 and handled.total() >= 5)
-
-        async def ended_in_time() -> bool:
-            await (await queue._engine()).tend()  # or a lease that ended is only seen with the next sweep
-            return bool(await ended(queue))
-
-        await until(ended_in_time)
-        await until(lambda: worker.health().running == 0)
-
-    assert handled == {0: 1, 1: 1, 2: 1, 3: 2, 4: 1}
-    assert max(sizes) > 1
-    assert (await queue.stats("a")).dead == 1
-
-
-async def test_unreadable_bodies_and_a_failing_engine_together_hold_nothing_up(
+async def test_what_a_claim_without_an_answer_holds_is_given_back_at_the_stop(
     queue: AsyncQueue, working: Any, until: Any, faults: Faults
 ) -> None:
-    from bide.engines.base import NewMessage
+    @queue.task("a", max_attempts=1)
+    async def handle() -> None: ...
 
-    handled: list[int] = []
+    claimed = asyncio.Event()
 
-    @queue.task("a")
-    async def handle(number: int) -> None:
-        handled.append(number)
+    async def never_answers(call: Any, asked: Any) -> Any:
+        claim = await call()
+        if claim.messages and not claimed.is_set():
+            claimed.set()
+            await asyncio.Event().wait()
+        return claim
 
-    engine = await queue._engine()
-    await handle.send(1)
-    await engine.put([NewMessage("a", b"\xff{")])
-    await handle.send(2)
-    faults.fail("settle", times=1)
-    async with working(queue, lease="1h"):
-        await until(lambda: sorted(handled) == [1, 2])
-
-    [left] = await queue.messages("a")
-    assert left.state == "leased"  # it comes back when its lease ends
-
-
-async def test_what_fails_is_not_told_of_at_info_when_all_is_well_again(
-    memory: AsyncQueue, working: Any, until: Any, caplog: Any
-) -> None:
-    """The end of trouble is told as loudly as its beginning: whoever saw the one is to see the other."""
-    faults = await Faults.of(memory)
-    handled: list[int] = []
-
-    @memory.task("a")
-    async def handle() -> None:
-        handled.append(1)
-
-    faults.fail("claim", times=1)
+    faults.around["claim"] = never_answers
     await handle.send()
-    with caplog.at_level(logging.WARNING):
-        async with working(memory):
-            await until(lambda: handled)
-            await until(lambda: "again, after 1 failures" in caplog.text)
+    async with working(queue, lease="1h", grace="0s"):
+        await claimed.wait()
+
+    counts = await queue.stats("a")
+    assert (counts.ready, counts.leased, counts.dead) == (1, 0, 0)
+    [message] = await queue.messages("a")
+    assert message.attempt == 0

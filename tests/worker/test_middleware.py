@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Bury, steps
+from bide import AsyncQueue, Bury, current, steps
 from tests.worker.test_running import ended
 
 
@@ -172,11 +172,12 @@ async def test_it_is_cancelled_with_its_handler_when_the_worker_stops(memory: As
     assert (await memory.stats("a")).ready == 1
 
 
-async def test_one_that_gives_up_on_a_thread_does_not_raise_the_number_of_threads(
+async def test_one_that_gives_up_on_a_thread_has_to_wait_until_the_thread_is_free(
     memory: AsyncQueue, working: Any, until: Any
 ) -> None:
     let_go = threading.Event()
     running, most = 0, 0
+    held: list[Any] = []
     lock = threading.Lock()
 
     async def impatient(delivery: Any, handle: Any) -> None:
@@ -188,15 +189,18 @@ async def test_one_that_gives_up_on_a_thread_does_not_raise_the_number_of_thread
         with lock:
             running += 1
             most = max(most, running)
+            held.append(current())
         let_go.wait(10)
         with lock:
             running -= 1
 
     await memory.send_many("s", [{}] * 8)
     async with working(memory, middleware=[impatient], threads=2):
-        await until(lambda: ended(memory))
+        await until(lambda: len(held) == 2 and all(each.expired for each in held))
+        counts = await memory.stats("s")
+        assert (counts.ready, counts.leased) == (6, 2)
         let_go.set()
-        await until(lambda: running == 0)
+        await until(lambda: ended(memory))
 
     assert most == 2
-    assert (await memory.stats("s")).dead == 8
+    assert (await memory.stats("s")).dead == 2

@@ -66,6 +66,8 @@ async def test_an_error_goes_to_whoever_waits(three: Threads, soon: Any) -> None
     stopped = await run(StopIteration("over"))
     assert isinstance(stopped, RuntimeError)
     assert "over" in str(stopped)
+    for stop in (KeyboardInterrupt(), GeneratorExit()):  # they would end the event loop
+        assert isinstance(await run(stop), RuntimeError)
 
 
 async def test_work_runs_in_a_copy_of_the_callers_context(three: Threads) -> None:
@@ -102,13 +104,15 @@ async def test_many_that_end_together_are_all_heard(soon: Any) -> None:
 
 
 async def test_whoever_no_longer_waits_is_not_told(three: Threads, until: Any) -> None:
-    go_on, ended_ = threading.Event(), threading.Event()
+    begun, go_on, ended_ = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
+        begun.set()
         go_on.wait(10)
         ended_.set()
 
     waiting = three.run(work)
+    await until(begun.is_set)
     waiting.cancel()
     go_on.set()
     await until(ended_.is_set)

@@ -34,10 +34,12 @@ async def test_an_async_handler_is_cancelled_and_retried(queue: AsyncQueue, work
     assert "has reached its timeout of 0.05 s" in caplog.text
 
 
-async def test_a_handler_that_swallows_its_timeout_and_returns_is_acked(queue: AsyncQueue, working: Any, until: Any) -> None:
+async def test_a_handler_that_swallows_its_timeout_and_returns_has_failed_all_the_same(
+    queue: AsyncQueue, working: Any, until: Any
+) -> None:
     expired: list[bool] = []
 
-    @queue.task("a", timeout=SHORT)
+    @queue.task("a", timeout=SHORT, max_attempts=1)
     async def handle() -> None:
         try:
             await asyncio.Event().wait()
@@ -45,12 +47,12 @@ async def test_a_handler_that_swallows_its_timeout_and_returns_is_acked(queue: A
             expired.append(current().expired)
 
     await handle.send()
-    async with working(queue) as worker:
+    async with working(queue):
         await until(lambda: ended(queue))
-        await until(lambda: worker.health().done == 1)
 
     assert expired == [True]
-    assert (await queue.stats("a")).dead == 0
+    [dead] = await queue.messages("a", state="dead")
+    assert dead.last_error == "TimeoutError: took longer than its timeout of 0.05 s"
 
 
 async def test_what_a_handler_raises_in_place_of_its_timeout_is_kept(queue: AsyncQueue, working: Any, until: Any) -> None:
@@ -69,23 +71,39 @@ async def test_what_a_handler_raises_in_place_of_its_timeout_is_kept(queue: Asyn
     assert dead.last_error == "ValueError: while tidying up"
 
 
-async def test_a_sync_handler_can_see_that_its_time_is_up_and_is_acked_when_it_ends_well(
+async def test_a_sync_handler_can_see_that_its_time_is_up_and_has_failed_although_it_returns(
     queue: AsyncQueue, working: Any, until: Any
 ) -> None:
     attempts: list[int] = []
 
-    @queue.task("s", timeout=SHORT)
+    @queue.task("s", timeout=SHORT, max_attempts=2, backoff=NOW)
     def handle() -> None:
         attempts.append(current().attempt)
         while not current().expired:
             time.sleep(0.005)
 
     await handle.send()
+    async with working(queue):
+        await until(lambda: ended(queue))
+
+    assert attempts == [1, 2]
+    [dead] = await queue.messages("s", state="dead")
+    assert "took longer than its timeout" in str(dead.last_error)
+
+
+async def test_a_handler_that_is_late_and_has_done_its_work_can_say_so(queue: AsyncQueue, working: Any, until: Any) -> None:
+    @queue.task("s", timeout=SHORT, max_attempts=1)
+    def handle() -> None:
+        while not current().expired:
+            time.sleep(0.005)
+        current().ack()
+
+    await handle.send()
     async with working(queue) as worker:
         await until(lambda: ended(queue))
         await until(lambda: worker.health().done == 1)
 
-    assert attempts == [1]
+    assert (await queue.stats("s")).dead == 0
 
 
 async def test_a_sync_handler_that_has_not_asked_yet_sees_that_its_time_is_up(
@@ -94,7 +112,7 @@ async def test_a_sync_handler_that_has_not_asked_yet_sees_that_its_time_is_up(
     seen: list[bool] = []
     told = threading.Event()
 
-    @memory.task("s", timeout=SHORT)
+    @memory.task("s", timeout=SHORT, max_attempts=1)
     def handle() -> None:
         told.wait(5)
         seen.append(current().expired)
@@ -137,7 +155,7 @@ async def test_a_handler_that_does_not_heed_its_timeout_is_told_of_in_the_log_an
 
     if colour == "async":
 
-        @memory.task("a", timeout=SHORT)
+        @memory.task("a", timeout=SHORT, max_attempts=1)
         async def stubborn() -> None:
             attempts.append(current().attempt)
             while not let_go.is_set():
@@ -148,7 +166,7 @@ async def test_a_handler_that_does_not_heed_its_timeout_is_told_of_in_the_log_an
 
     else:
 
-        @memory.task("a", timeout=SHORT)
+        @memory.task("a", timeout=SHORT, max_attempts=1)
         def deaf() -> None:
             attempts.append(current().attempt)
             let_go.wait(10)

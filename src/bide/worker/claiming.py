@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Claim
+from bide.engines.base import MAX_BATCH, Claim, Hold
 from bide.errors import EngineError
 from bide.queue import AsyncDelivery
 from bide.queue.intake.aio import SWEEP, AsyncIntake, until_due
+from bide.worker.ledger import Names
 from bide.worker.patience import Patience
 from bide.worker.places import Places
 from bide.worker.plan import Plan
@@ -29,7 +30,8 @@ class Claiming:
         self._intake = intake
         self._places = places
         self._settling = settling
-        self._ledger = plan.ledger
+        self._names = plan.ledger or Names()
+        self._unsure: list[tuple[int, str]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._begin = begin
         self._stopping = stopping
@@ -51,6 +53,10 @@ class Claiming:
         if self._short and self._sleep is not None:
             self._sleep.cancel()
 
+    def let_go(self, slot: int) -> None:
+        """A delivery of the claim that is written down there is over and done with."""
+        self._names.let_go(slot)
+
     async def run(self) -> None:
         while not self._stopping.is_set():
             try:
@@ -62,6 +68,7 @@ class Claiming:
 
     async def _round(self) -> None:
         """Ask for all that there is room for; sleep if that was all there was."""
+        await self.recover()
         lines = self._places.in_turn()
         drained: set[str] = set()
         timeout, more = SWEEP, False
@@ -87,17 +94,27 @@ class Claiming:
         await self._rest(sorted(drained), timeout)
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
-        slot, request = (0, None) if self._ledger is None else self._ledger.begin()
-        found: list[AsyncDelivery] = []
-        try:
-            claim = await self._intake.claim(topics, limit, self._lease_ms, request)
-            found = await self._intake.open(claim)
-        finally:
-            if self._ledger is not None:
-                self._ledger.hold(slot, len(found))
+        slot, request = self._names.begin()
+        self._unsure.append((slot, request))
+        claim = await self._intake.claim(topics, limit, self._lease_ms, request)
+        await self._answered(claim, slot)
+        return claim
+
+    async def recover(self) -> None:
+        """Ask again for claims whose answer did not come: the engine gives what they hold, and nothing new."""
+        while self._unsure:
+            slot, request = self._unsure[-1]
+            claim = await self._engine.claim([], 1, self._lease_ms, request=request)
+            if claim.messages:  # it may have been a while
+                await self._engine.extend([Hold(each.topic, each.id, each.token) for each in claim.messages], self._lease_ms)
+            await self._answered(claim, slot)
+
+    async def _answered(self, claim: Claim, slot: int) -> None:
+        found = await self._intake.open(claim)
+        self._unsure.pop()
+        self._names.hold(slot, len(found))
         if found:
             self._begin(found, slot)
-        return claim
 
     async def _rest(self, topics: list[str], timeout: float) -> None:
         """Sleep until something may be due, or a place is free again for what there was no room for."""

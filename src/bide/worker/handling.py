@@ -54,11 +54,14 @@ class Handling:
         """Tell the handler to stop: an async one is cancelled, a sync one can see it in current().expired."""
         if self.why is None:
             self.why = why
+        self.expire()
+        if self.runner is not None and (self.task.is_async or why == "stop"):
+            self.runner.cancel()
+
+    def expire(self) -> None:
         self.delivery.expired = True
         if self._sync_delivery is not None:
             self._sync_delivery.expired = True
-        if self.runner is not None and (self.task.is_async or why == "stop"):
-            self.runner.cancel()
 
     def present(self) -> Any:
         """The delivery in the colour of the handler."""
@@ -66,7 +69,8 @@ class Handling:
             return self.delivery
         if self._sync_delivery is None:
             self._sync_delivery = self._sync(self.delivery)
-            self._sync_delivery.expired = self.delivery.expired
+            if self.delivery.expired:
+                self._sync_delivery.expired = True
         return self._sync_delivery
 
 
@@ -111,8 +115,8 @@ class Handlers:
             elif task.is_async:
                 await task.function(**arguments)
             else:
-                await self._threads.run(partial(task.call, arguments))
-            became = None if handling.why == "lost" else DONE
+                await self._in_thread(handling, arguments)
+            became = DONE if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())
         except (KeyboardInterrupt, GeneratorExit):  # the loop is ending, and the message is given back with the rest
             raise
         except BaseException as error:  # CancelledError, SystemExit and groups too: they end an attempt, not the worker
@@ -133,15 +137,34 @@ class Handlers:
             if task.is_async:
                 await task.function(**arguments)
             else:
-                await self._threads.run(partial(task.call, arguments))
+                await self._in_thread(handling, arguments)
 
         inner: Callable[[], Awaitable[None]] = handle
         for each in self._middleware:
             inner = partial(each, handling.delivery, inner)
         await inner()
 
+    async def _in_thread(self, handling: Handling, arguments: dict[str, Any]) -> None:
+        """Its place is taken until the thread is free again, also when somebody around it does not want to wait."""
+        answer = self._threads.run(partial(handling.task.call, arguments))
+        try:
+            await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            answer.add_done_callback(_look_at)
+            if handling.why == "stop" or self._ending():
+                answer.cancel()
+            elif not answer.done():
+                handling.expire()
+                await asyncio.wait({answer})
+            raise
+
     def _time_out(self, handling: Handling) -> None:
-        _log.warning("%s has reached its timeout of %g s: its handler is told to stop", _name(handling), handling.task.timeout)
+        _log.warning(
+            "%s has reached its timeout of %g s: its handler is told to stop",
+            _name(handling),
+            handling.task.timeout,
+            extra=about(handling),
+        )
         handling.stop("timeout")
         self._loop.call_later(HEED, self._look_again, handling)
 
@@ -149,6 +172,11 @@ class Handlers:
         if handling.runner is not None and not handling.runner.done():
             handling.stuck = True
             self._unheeded(handling)
+
+
+def given_up(handling: Handling) -> Outcome | None:
+    """What becomes of a message whose handler does not end, and can't be waited for any more."""
+    return RELEASED if handling.why == "stop" else _failed(handling, asyncio.CancelledError())
 
 
 def _failed(handling: Handling, error: BaseException) -> Outcome | None:
@@ -168,6 +196,12 @@ def _failed(handling: Handling, error: BaseException) -> Outcome | None:
         attempt = f"{delivery.attempt} of {delivery.max_attempts}"
         _log.error("%s failed in attempt %s", _name(handling), attempt, exc_info=error, extra=about(handling))
     return became
+
+
+def _look_at(answer: "asyncio.Future[None]") -> None:
+    """Or Python complains that nobody has."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _name(handling: Handling) -> str:

@@ -4,16 +4,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Ended, Hold
+from bide.engines.base import End, Ended, Hold
 from bide.errors import ConfigError, Unavailable
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.heartbeat import Beat
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
-from bide.worker.handling import Handlers, Handling, about
+from bide.worker.handling import Handlers, Handling, about, given_up
 from bide.worker.ledger import Health
 from bide.worker.patience import Patience
 from bide.worker.places import Places
@@ -55,6 +56,10 @@ class Service:
         self._stopping.set()
         if self.begun.is_set():
             self._claiming.stop()
+
+    def runs(self, task: "asyncio.Task[Any] | None") -> bool:
+        """Whether this is one of the handlers, which would wait for itself."""
+        return any(each.runner is task for each in self._under_way.values())
 
     def _ending(self) -> bool:
         """Whether it was told to stop, or is being cancelled."""
@@ -139,18 +144,19 @@ class Service:
         self._places.give_back(delivery.topic)
         self._claiming.freed()
         if outcome is None or handling.ended:
+            self._done += handling.ended
             self._forget(handling)
-            return
-        if outcome.verdict == "done":
-            self._done += 1
-        elif outcome.verdict != "release":
-            self._failed += 1
-        self._settling.add(handling, delivery.end(*outcome))
+        else:
+            self._settling.add(handling, delivery.end(*outcome))
 
-    def _settled(self, handling: Handling, answer: Ended) -> None:
+    def _settled(self, handling: Handling, end: End, answer: Ended) -> None:
         """The engine has answered the end of a delivery."""
-        if answer == "lost" and handling.why != "lost":
-            self._say_lost(handling)
+        if answer == "lost":
+            if handling.why != "lost":
+                self._say_lost(handling, "its handler had ended by then")
+        elif end.verdict != "release":
+            self._done += end.verdict == "done"
+            self._failed += end.verdict != "done"
         self._forget(handling)
         self._claiming.freed()
 
@@ -159,8 +165,7 @@ class Service:
         self._under_way.pop(handling.hold, None)
         self._heartbeat.remove(handling.beat, handling.hold)
         handling.delivery.ended = True
-        if self._plan.ledger is not None:
-            self._plan.ledger.let_go(handling.slot)
+        self._claiming.let_go(handling.slot)
 
     def _lost_soon(self, hold: Hold) -> None:
         """Called by the heartbeat's thread."""
@@ -169,17 +174,18 @@ class Service:
     def _lost(self, hold: Hold) -> None:
         handling = self._under_way.get(hold)
         if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
-            self._say_lost(handling)
+            self._say_lost(handling, "its handler is told to stop")
             handling.stop("lost")
 
     @staticmethod
-    def _say_lost(handling: Handling) -> None:
+    def _say_lost(handling: Handling, and_now: str) -> None:
         delivery = handling.delivery
         _log.warning(
-            "The lease of message %s of %s was lost in attempt %d: its handler is told to stop, and what it says is not heard",
+            "The lease of message %s of %s was lost in attempt %d: %s, and what it says is not heard",
             delivery.id,
             delivery.topic,
             delivery.attempt,
+            and_now,
             extra=about(handling),
         )
 
@@ -191,6 +197,7 @@ class Service:
             handling.delivery.id,
             handling.delivery.topic,
             "this process ends and is replaced" if replaced else "it keeps its place until it ends",
+            extra=about(handling),
         )
         if replaced:
             self.stuck = True
@@ -220,21 +227,31 @@ class Service:
         try:
             await self._wait([each for each in self._under_way.values() if not each.stuck], self._until - self._loop.time())
         finally:
+            await self._recover()
             left = [each for each in self._under_way.values() if not each.told]
             for each in left:
                 each.stop("stop")
             await self._wait(left, LAST_WORDS)
             for each in left:
-                self._ended(each, RELEASED)
-            unheard = await self._settling.drain(LAST_WORDS)
+                self._ended(each, given_up(each))
+            unheard = await self._settling.drain(max(LAST_WORDS, self._until - self._loop.time()))
             if unheard:
                 _log.error("The engine did not take the ends of %d messages: they come back when their leases end.", unheard)
             self._settling.drop()
             self._threads.close()
-            self._heartbeat.close(LAST_WORDS / 2)
+            await asyncio.to_thread(self._heartbeat.close, LAST_WORDS / 2)
             closing = self._loop.create_task(self._close())
             if not (await asyncio.wait({closing}, timeout=LAST_WORDS))[0]:
                 _log.warning("The engine does not let go: the worker ends without waiting for it.")
+
+    async def _recover(self) -> None:
+        """Give back what came with a claim whose answer was not waited for."""
+        recovering = self._loop.create_task(self._claiming.recover())
+        done, _ = await asyncio.wait({recovering}, timeout=LAST_WORDS)
+        if not done:
+            recovering.cancel()
+        elif (error := recovering.exception()) is not None:
+            _log.warning("A claim was not answered: what it may hold comes back when its lease ends. %s", error)
 
     async def _close(self) -> None:
         await self._queue.close()

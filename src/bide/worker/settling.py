@@ -16,7 +16,7 @@ _log = logging.getLogger("bide.worker")
 class Settling:
     """An end that the engine could not take is brought again until it does; its lease is renewed meanwhile."""
 
-    def __init__(self, engine: AsyncEngine, settled: Callable[[Handling, Ended], None]) -> None:
+    def __init__(self, engine: AsyncEngine, settled: Callable[[Handling, End, Ended], None]) -> None:
         self._engine = engine
         self._settled = settled
         self._waiting: list[tuple[Handling, End]] = []
@@ -64,8 +64,8 @@ class Settling:
                     answers = self._apart(batch)
                 patience.regain()
                 self._under_way = 0
-                for (handling, _), answer in zip(batch, answers, strict=True):
-                    self._settled(handling, answer)
+                for (handling, end), answer in zip(batch, answers, strict=True):
+                    self._settled(handling, end, answer)
         finally:
             self._caller = None
 

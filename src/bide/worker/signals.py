@@ -46,4 +46,4 @@ def stopped_by_signals(
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: somebody's who is not Python's

@@ -44,7 +44,8 @@ class Threads:
             context, work, answer = job
             error: BaseException | None = None
             try:
-                context.run(work)
+                if not answer.cancelled():
+                    context.run(work)
             except BaseException as raised:  # SystemExit too: it ends an attempt, not the thread
                 error = raised
             self._tell(answer, error)
@@ -73,4 +74,13 @@ class Threads:
             if error is None:
                 answer.set_result(None)
             else:
-                answer.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
+                answer.set_exception(_bearable(error))
+
+
+def _bearable(error: BaseException) -> BaseException:
+    """What a coroutine can't raise, or what would end the event loop, as an error that says so."""
+    if not isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
+        return error
+    said = RuntimeError(f"{type(error).__name__}: {error}")
+    said.__cause__ = error
+    return said

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from bide.engines.aio import AsyncEngine
-from bide.errors import EngineError
+from bide.errors import BideError
 from bide.queue.tasks.definition import Tasks
 
 _log = logging.getLogger("bide.worker")
@@ -22,7 +22,7 @@ class Unhandled:
         while True:
             try:
                 await self.look()
-            except EngineError as error:
+            except BideError as error:
                 _log.debug("Could not look for messages without a handler: %s", error)
             await asyncio.sleep(EVERY)
 

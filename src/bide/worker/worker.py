@@ -102,10 +102,14 @@ class Worker:
             self._service, self.stuck = None, service.stuck
 
     async def stop(self) -> None:
-        """Take nothing more, give back what has not begun, wait `grace` for the rest, give that back too."""
+        """Take nothing more, give back what has not begun, wait `grace` for the rest, give that back too.
+
+        Before `run` has begun there is nothing to stop. A handler may call it as well; it is not waited for there.
+        """
         if self._service is not None:
             self._service.stop()
-            await self._service.ended.wait()
+            if not self._service.runs(asyncio.current_task()):
+                await self._service.ended.wait()
 
     def health(self) -> Health:
         """How it is doing."""

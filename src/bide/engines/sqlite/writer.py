@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from bide.engines.sqlite import file
@@ -27,6 +27,17 @@ class Job:
         self.work = work
         self.lasting = lasting  # whether it must have reached the disk before it is answered
         self.answer: Future[Any] = Future()
+        self._begun = False
+
+    def begin(self) -> bool:
+        """From here on, nobody can cancel it. False: somebody has, and it is not done."""
+        if not self._begun and not self.answer.cancelled():
+            self._begun = self.answer.set_running_or_notify_cancel()
+        return self._begun
+
+    def fail(self, error: BaseException) -> None:
+        with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
+            self.answer.set_exception(error)
 
 
 class _NoTurn(Exception):
@@ -152,7 +163,7 @@ class Writer:
         jobs: list[Job] = []
         while self._waiting and len(jobs) < MOST_JOBS:
             job = self._waiting.popleft()
-            if job.answer.set_running_or_notify_cancel():  # from here on, nobody can cancel it
+            if not job.answer.cancelled():
                 jobs.append(job)
         if not jobs:
             return
@@ -161,7 +172,7 @@ class Writer:
         except BaseException:  # Ctrl-C reaches the thread that works for all: nobody may wait for ever
             for job in jobs:
                 if not job.answer.done():
-                    job.answer.set_exception(OutcomeUnknown("The process was interrupted meanwhile: it may have happened."))
+                    job.fail(OutcomeUnknown("The process was interrupted meanwhile: it may have happened."))
             raise
 
     def _together(self, jobs: list[Job]) -> None:
@@ -169,16 +180,18 @@ class Writer:
             self._attempt(jobs)
         except _NoTurn as locked:
             for job in jobs:
-                job.answer.set_exception(locked.error)
+                job.fail(locked.error)
         except Exception as error:
             if len(jobs) == 1:
-                jobs[0].answer.set_exception(translated(error, self.path) if isinstance(error, sqlite3.Error) else error)
+                jobs[0].fail(translated(error, self.path) if isinstance(error, sqlite3.Error) else error)
                 return
             for job in jobs:
                 self._together([job])
 
     def _attempt(self, jobs: list[Job]) -> None:
+        """What is cancelled while the lock is waited for is not done."""
         connection = self._begin(any(job.lasting for job in jobs))
+        jobs = [job for job in jobs if job.begin()]
         try:
             self._notice(connection)  # here, since a process that writes all the time finds no time for it in between
             before = connection.total_changes

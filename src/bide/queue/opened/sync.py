@@ -83,7 +83,7 @@ class Opened:
         return f"<{type(self).__name__} {self._setup.source.shown}>"
 
     def _engine(self) -> Engine:
-        """The engine, opened on first use, and again in a forked child."""
+        """The engine, opened on first use; a Queue opens it again in a forked child."""
         if self._home.moved():
             self._lock = threading.Lock()
             self._ready = None
