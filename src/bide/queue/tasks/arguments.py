@@ -29,12 +29,14 @@ class Arguments:
         except ValueError as error:
             raise ConfigError(f"{name}() does not tell its parameters: put a def around it.") from error
         self.named: tuple[str, ...] = ()
+        self._defaults = False
         self._shape: type[msgspec.Struct] | None = None
         self._rest: str | None = None
         self._more: Any = None
         for parameter in self._signature.parameters.values():
             if parameter.kind in _BY_NAME:
                 self.named += (parameter.name,)
+                self._defaults |= parameter.default is not Parameter.empty
             elif parameter.kind is Parameter.VAR_KEYWORD:
                 self._rest = parameter.name
             else:
@@ -63,7 +65,9 @@ class Arguments:
         given: Any = {} if body is None else body
         try:
             known = msgspec.convert(given, shape, str_keys=True, dec_hook=_model)
-            found = {name: value for name in self.named if (value := getattr(known, name)) is not msgspec.UNSET}
+            found = msgspec.structs.asdict(known)
+            if self._defaults:
+                found = {name: value for name, value in found.items() if value is not msgspec.UNSET}
             if self._rest is not None:
                 rest = {name: value for name, value in given.items() if name not in self.named}
                 found.update(msgspec.convert(rest, self._more, str_keys=True, dec_hook=_model))
