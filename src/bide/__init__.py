@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from bide.clock import Clock, ManualClock
-from bide.core.backoff import exponential, steps
+from bide.core.backoff import Backoff, exponential, steps
 from bide.core.codec import Codec
 from bide.engines.base import Capabilities, Finding
 from bide.errors import (
@@ -64,13 +64,14 @@ if TYPE_CHECKING:
         current,
     )
     from bide.timers import Timer, TimerWheel
-    from bide.worker import Middleware, Worker
+    from bide.worker import Health, Middleware, Worker
 
 __version__ = "0.1.0"
 
 _ROOMS = {
     "AsyncDelayQueue": "bide.delays",
     "DelayQueue": "bide.delays",
+    "Health": "bide.worker",
     "Middleware": "bide.worker",
     "Timer": "bide.timers",
     "TimerWheel": "bide.timers",
@@ -91,6 +92,7 @@ __all__ = [
     "AsyncDelivery",
     "AsyncQueue",
     "AsyncTask",
+    "Backoff",
     "BadBody",
     "BadMessage",
     "BadOption",
@@ -113,6 +115,7 @@ __all__ = [
     "Exists",
     "Finding",
     "Handled",
+    "Health",
     "Hook",
     "IfExists",
     "Info",

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,8 +10,6 @@ import pytest
 from bide import BadTime, Bury, Retry, Snooze, exponential, steps
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
-
-HUNDRED_YEARS = 36_525 * 86_400_000
 
 
 def task(backoff: Any = steps("1s", "5s")) -> Definition:  # noqa: B008
@@ -105,12 +104,33 @@ def test_snooze_can_not_go_without_a_delay() -> None:
         Snooze(None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("given", "wait"), [(1.2, 2), (-5, 0), (10**20, HUNDRED_YEARS)])
-def test_what_a_backoff_gives_is_made_a_wait_that_can_be(given: float, wait: int) -> None:
+@pytest.mark.parametrize(
+    ("given", "wait"), [(30, 30_000), (1.2, 1_200), (0, 0), ("1m", 60_000), (timedelta(hours=1), 3_600_000)]
+)
+def test_what_a_backoff_gives_is_a_duration_numbers_are_seconds(given: Any, wait: int) -> None:
     assert became(ValueError(), of=task(lambda attempt: given)).delay == wait
+    assert became(Retry(), of=task(lambda attempt: given)).delay == wait
 
 
-@pytest.mark.parametrize("bad", [lambda attempt: 1 // 0, lambda attempt: None, lambda: 5, lambda attempt: "1s"])
+def test_waits_are_spread_unless_they_are_to_be_foreseen() -> None:
+    spread = task(exponential("1s", chance=lambda: 1.0))
+    assert outcome(ValueError(), spread, 2, 0).delay == 2_400
+    assert outcome(ValueError(), spread, 2, 0, by_chance=False).delay == 2_000
+    assert outcome(Retry(), spread, 3, 0, by_chance=False).delay == 4_000
+    assert outcome(ValueError(), task(lambda attempt: "soon"), 1, 0, by_chance=False).delay == 1_000
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda attempt: 1 // 0,
+        lambda attempt: None,
+        lambda: 5,
+        lambda attempt: "soon",
+        lambda attempt: -5,
+        lambda attempt: 10**20,
+    ],
+)
 def test_a_backoff_that_fails_does_not_keep_a_message_from_its_next_attempt(bad: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         ended = became(ValueError("no tape"), of=task(bad))

@@ -1,12 +1,14 @@
 """What `@queue.task(…)` takes, what it refuses, and what a queue knows of its tasks."""
 
 import functools
+import importlib
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -45,7 +47,10 @@ def test_calling_a_task_of_an_async_function_gives_its_coroutine(queue: Any, do:
 
 def test_a_task_looks_like_its_function(queue: Any) -> None:
     task = queue.task("order.cancel")(cancel_unpaid)
-    assert (task.__name__, task.__doc__, task.__wrapped__) == ("cancel_unpaid", "Cancel an order.", cancel_unpaid)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
+        assert getattr(task, name) == getattr(cancel_unpaid, name), name
+    assert task.__wrapped__ is cancel_unpaid
+    assert task.after("1s").__qualname__ == "cancel_unpaid"
     assert re.fullmatch(r"<(Async)?Task .*test_registry\.cancel_unpaid for order\.cancel>", repr(task))
 
 
@@ -214,6 +219,90 @@ def test_the_same_function_defined_again_replaces_the_one_before(queue: Any, do:
     assert do(queue.get(sent)).max_attempts == 2
     do(queue.testing.advance(0))
     assert called == [2]
+
+
+def test_what_a_function_has_as_attributes_does_not_become_the_tasks(queue: Any, do: Do) -> None:
+    def cancel(order: int) -> None: ...
+
+    cancel.definition = cancel._queue = "another"  # type: ignore[attr-defined]
+    assert do(queue.task("t")(cancel).send(1)).topic == "t"
+
+
+def test_a_partial_has_a_name_as_well(queue: Any) -> None:
+    assert queue.task("t")(functools.partial(cancel_unpaid, 1)).__name__.endswith("partial")
+
+
+def test_two_lambdas_on_one_topic_are_refused(queue: Any) -> None:
+    queue.task("t")(lambda: 1)
+    with pytest.raises(ConfigError, match="already"):
+        queue.task("t")(lambda: 2)
+
+
+def test_two_defs_of_one_name_on_one_topic_are_refused(queue: Any) -> None:
+    @queue.task("t")
+    def cancel() -> None: ...
+
+    with pytest.raises(ConfigError, match="already"):
+
+        @queue.task("t")
+        def cancel() -> None: ...
+
+
+def test_partials_of_two_functions_on_one_topic_are_refused(queue: Any) -> None:
+    def remind(order: int) -> None: ...
+
+    queue.task("t")(functools.partial(cancel_unpaid, 1))
+    with pytest.raises(ConfigError, match=r"cancel_unpaid\(\) already, and .*remind\(\)"):
+        queue.task("t")(functools.partial(remind, 1))
+
+
+CELL = """
+@queue.task("t")
+def handle():
+    seen.append({version})
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [("<ipython-input-1-a>", "<ipython-input-1-a>"), ("<ipython-input-1-a>", "<ipython-input-2-b>"), ("<stdin>", "<stdin>")],
+    ids=["the same cell", "an edited cell", "a prompt"],
+)
+def test_a_cell_may_be_run_again(queue: Any, do: Do, first: str, again: str) -> None:
+    seen: list[int] = []
+    names = {"__name__": "__main__", "__spec__": None, "queue": queue, "seen": seen}
+    moved = "" if first == again else "# edited"
+    exec(compile(CELL.format(version=1), first, "exec"), names)
+    exec(compile(moved + CELL.format(version=2), again, "exec"), names)
+    exec(compile("\n" * 7 + CELL.format(version=3), "<ipython-input-3-c>", "exec"), names)
+    do(queue.send("t"))
+    do(queue.testing.advance(0))
+    assert seen == [3]
+
+
+def test_a_module_may_be_loaded_again_also_when_it_was_edited(
+    queue: Any, do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "shop_hall", ModuleType("shop_hall"))
+    sys.modules["shop_hall"].queue = queue  # type: ignore[attr-defined]
+    seen: list[int] = []
+    sys.modules["shop_hall"].seen = seen  # type: ignore[attr-defined]
+    shop = tmp_path / "shop_reloaded.py"
+    begin = "from shop_hall import queue, seen\n"
+    shop.write_text(begin + CELL.format(version=1), encoding="utf-8")
+    module = importlib.import_module("shop_reloaded")
+    monkeypatch.setitem(sys.modules, "shop_reloaded", module)
+    importlib.reload(module)
+    shop.write_text(begin + "# edited\n\n" + CELL.format(version=2), encoding="utf-8")
+    importlib.reload(module)
+    do(queue.send("t"))
+    do(queue.testing.advance(0))
+    assert seen == [2]
+
+    shop.write_text(begin + CELL.format(version=3) + CELL.format(version=4), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"shop_reloaded\.handle\(\) already"):
+        importlib.reload(module)
 
 
 def test_a_queue_and_its_twin_share_their_tasks(queue: Any, do: Do) -> None:

@@ -16,6 +16,7 @@ from bide import (
     CancelResult,
     Exists,
     ManualClock,
+    Outgoing,
     RescheduleResult,
     Task,
     TooLarge,
@@ -212,13 +213,21 @@ def test_many_are_sent_with_the_options_of_the_task(queue: Any, task: Any, do: D
     }
 
 
-def test_many_that_share_a_key_are_one_message(queue: Any, task: Any, do: Do) -> None:
-    sent = do(task.options(key="k", delay="1h").send_many([{"order": 1}, {"order": 2}]))
-    assert [each.outcome for each in sent] == ["created", "kept"]
-    assert do(task.get(key="k")).body == {"order": 1}
-    sent = do(task.options(key="k", if_exists="replace").send_many([{"order": 3}, {"order": 4}]))
-    assert [each.outcome for each in sent] == ["replaced", "replaced"]
-    assert do(task.get(key="k")).body == {"order": 4}
+@pytest.mark.parametrize("if_exists", ["keep", "replace"])
+def test_many_can_not_share_a_key(queue: Any, task: Any, do: Do, if_exists: Any) -> None:
+    chosen = task.options(key="k", if_exists=if_exists, delay="1h")
+    with pytest.raises(BadOption, match=r"A key belongs to one message at a time, and these are 3\."):
+        do(chosen.send_many({"order": order} for order in (1, 2, 3)))
+    assert do(queue.stats()).pending == 0
+    assert do(chosen.send_many([])) == []
+    [only] = do(chosen.send_many([{"order": 1}]))
+    assert do(task.get(key="k")).id == only.id
+    assert len(do(chosen.options(key=None).send_many([{"order": 1}, {"order": 2}]))) == 2
+
+
+def test_many_with_keys_of_their_own_go_through_the_queue(queue: Any, task: Any, do: Do) -> None:
+    do(queue.send_many(task.topic, [Outgoing({"order": order}, key=f"order:{order}", delay="1h") for order in (1, 2)]))
+    assert [do(task.get(key=f"order:{order}")).body for order in (1, 2)] == [{"order": 1}, {"order": 2}]
 
 
 def test_many_may_be_none(task: Any, do: Do) -> None:

@@ -70,6 +70,65 @@ def test_handlers_run_in_due_order(queue: Any, do: Do, diary: Diary, coloured: A
     assert diary.clock.now_ms == diary.start + 900_000
 
 
+def test_what_is_due_at_once_runs_in_the_order_in_which_it_was_sent(queue: Any, do: Do, diary: Diary, coloured: Any) -> None:
+    tasks = [queue.task(topic)(coloured(diary.note)) for topic in "edcbafgh"]
+    order = [3, 1, 7, 0, 5, 2, 6, 4, 1, 3]
+    sent = [do(tasks[number].send(place)) for place, number in enumerate(order)]
+    assert [each.id for each in do(queue.testing.advance(0))] == [each.id for each in sent]
+    assert [what for _, what in diary.lines] == list(range(len(order)))
+
+
+def test_of_several_topics_what_was_due_first_goes_first(queue: Any, do: Do, diary: Diary, clock: ManualClock) -> None:
+    for topic in "cba":
+        queue.task(topic)(diary.note)
+    for topic, delay in [("a", "3s"), ("b", "1s"), ("c", "2s"), ("a", "4s"), ("c", "1s")]:
+        do(queue.send(topic, {"what": topic + delay}, delay=delay))
+    clock.advance(10)
+    do(queue.testing.advance(0))
+    assert [what for _, what in diary.lines] == ["b1s", "c1s", "c2s", "a3s", "a4s"]
+
+
+def test_what_a_handler_sends_comes_after_what_was_due(queue: Any, do: Do, diary: Diary) -> None:
+    def first(order: int) -> None:
+        diary.note(order)
+        if order < 4:
+            again.send(order + 2)
+
+    again = queue.task("b")(first).on(sync_of(queue))
+    second = queue.task("a")(diary.note)
+    do(queue.send("b", {"order": 1}))
+    do(second.send(2))
+    do(queue.testing.advance(0))
+    assert [what for _, what in diary.lines] == [1, 2, 3, 5]
+
+
+def test_messages_without_a_task_are_told_in_the_order_of_sending(queue: Any, do: Do) -> None:
+    sent = [do(queue.send(topic, delay="1m")) for topic in "cabacb"]
+    assert [each.id for each in do(queue.testing.advance("1m"))] == [each.id for each in sent]
+
+
+def test_in_time_travel_the_default_waits_are_not_spread(queue: Any, do: Do, diary: Diary, coloured: Any) -> None:
+    def handle() -> None:
+        diary.note(current().attempt)
+        raise ValueError("no tape")
+
+    task = queue.task("t", max_attempts=5)(coloured(handle))
+    do(task.send())
+    for seconds in (0, 1, 2, 4, 8):
+        assert len(do(queue.testing.advance(seconds))) == 1
+    assert diary.lines == [(0, 1), (1, 2), (3, 3), (7, 4), (15, 5)]
+
+
+def test_a_function_as_backoff_says_seconds(queue: Any, do: Do, diary: Diary) -> None:
+    def handle() -> None:
+        diary.note(current().attempt)
+        raise ValueError("no tape")
+
+    do(queue.task("t", backoff=lambda attempt: 30 * attempt)(handle).send())
+    do(queue.testing.advance("1h"))
+    assert diary.lines == [(0, 1), (30, 2), (90, 3)]
+
+
 def test_advance_by_nothing_handles_what_is_due(queue: Any, do: Do, diary: Diary, coloured: Any) -> None:
     task = queue.task("t")(coloured(diary.note))
     do(task.send("now"))

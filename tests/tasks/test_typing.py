@@ -9,7 +9,7 @@ import pytest
 
 CODE = """
 from typing import assert_type
-from bide import AsyncQueue, AsyncTask, Queue, Sent, Task
+from bide import AsyncQueue, AsyncTask, Backoff, Health, Queue, Sent, Task, Worker, exponential
 
 queue = AsyncQueue("memory://")
 plain = Queue("memory://")
@@ -17,7 +17,11 @@ plain = Queue("memory://")
 @queue.task("order.cancel", aliases=["order.drop"], timeout="1m")
 async def cancel_unpaid(order: int, *, reason: str = "unpaid") -> None: ...
 
-@plain.task()
+usual: Backoff = exponential("1s")
+quarters: Backoff = lambda attempt: f"{15 * attempt}m"
+assert_type(Worker(queue).health(), Health)
+
+@plain.task(backoff=quarters)
 def remind(order: int) -> str:
     return "reminded"
 
@@ -48,6 +52,7 @@ async def wrong() -> None:
     await remind.send(1)  # error: awaited, but sync
     remind("x")  # error: the plain function is checked too
     cancel_unpaid.on("sync")  # error: no queue
+    plain.task(backoff=lambda attempt: None)  # error: no wait
 """
 WRONG = {number for number, line in enumerate(CODE.splitlines(), 1) if "# error" in line}
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide import BadOption, BadTime, exponential, steps
+from bide import BadOption, BadTime, Duration, exponential, steps
 from bide.clock import ManualClock, epoch_ms, moment
 from bide.core import lifecycle
+from bide.core.backoff import DEFAULT, wait_ms
 from bide.core.steady import Steady
 from bide.core.when import MAX_DELAY_MS, duration_ms, instant_ms
 
@@ -53,20 +54,39 @@ def test_instants_are_the_same_in_every_zone() -> None:
 
 def test_exponential_doubles_up_to_its_cap() -> None:
     wait = exponential("1s", cap="10s", jitter=0)
-    assert [wait(attempt) for attempt in range(1, 7)] == [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]
-    assert wait(10_000) == 10_000
+    assert [wait(attempt) for attempt in range(1, 7)] == [1, 2, 4, 8, 10, 10]
+    assert wait(10_000) == 10
 
 
 @given(st.integers(1, 10_000), st.integers())
 def test_jitter_stays_within_its_share(attempt: int, seed: int) -> None:
-    wait = exponential("1s", cap="10m", jitter=0.2, chance=random.Random(seed).random)(attempt)
+    backoff = exponential("1s", cap="10m", jitter=0.2, chance=random.Random(seed).random)
     plain = min(600_000, 1_000 * 2 ** min(attempt - 1, 60))
-    assert 0.8 * plain - 1 <= wait <= 1.2 * plain + 1
+    assert 0.8 * plain - 1 <= wait_ms(backoff, attempt) <= 1.2 * plain + 1
+    assert wait_ms(backoff, attempt, by_chance=False) == plain
+
+
+@given(st.integers(1, MAX_DELAY_MS))
+def test_a_backoff_gives_seconds_that_are_exact_to_the_millisecond(ms: int) -> None:
+    first = timedelta(milliseconds=ms)
+    for backoff in (steps(first), exponential(first, cap=first, jitter=0), exponential(first, cap=first, chance=lambda: 0.5)):
+        assert wait_ms(backoff, 1) == ms
+        assert backoff(1) == ms / 1000
+
+
+@pytest.mark.parametrize(("wait", "ms"), [(30, 30_000), (0.25, 250), (timedelta(minutes=1), 60_000), ("1h30m", 5_400_000)])
+def test_a_function_as_backoff_gives_a_duration_like_any_other(wait: Duration, ms: int) -> None:
+    assert wait_ms(lambda attempt: wait, 1) == ms
+
+
+def test_the_usual_wait_is_about_a_second_and_doubles() -> None:
+    assert 800 <= DEFAULT(1) <= 1_200
+    assert 3_200 <= DEFAULT(3) <= 4_800
 
 
 def test_steps_repeat_the_last() -> None:
     wait = steps("1s", "30s")
-    assert [wait(attempt) for attempt in (1, 2, 3, 99)] == [1_000, 30_000, 30_000, 30_000]
+    assert [wait(attempt) for attempt in (1, 2, 3, 99)] == [1, 30, 30, 30]
 
 
 def test_bad_backoffs_are_refused() -> None:

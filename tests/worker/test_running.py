@@ -181,9 +181,9 @@ async def test_a_failed_attempt_is_followed_by_another_after_the_tasks_backoff(
     waits: list[int] = []
     attempts: list[int] = []
 
-    def backoff(attempt: int) -> int:
+    def backoff(attempt: int) -> str:
         waits.append(attempt)
-        return 30
+        return "30ms"
 
     @queue.task("a", backoff=backoff, max_attempts=3)
     @coloured

@@ -1,5 +1,6 @@
 """How long to wait before the next attempt."""
 
+import functools
 import random
 from collections.abc import Callable
 from typing import TypeAlias
@@ -8,8 +9,25 @@ from bide.core.when import MAX_DELAY_MS, duration_ms
 from bide.errors import BadOption
 from bide.types import Duration
 
-Backoff: TypeAlias = Callable[[int], int]
-"""From the number of the attempt that failed (1, 2, 3 …) to milliseconds."""
+Backoff: TypeAlias = Callable[[int], Duration]
+"""From the number of the attempt that failed (1, 2, 3 …) to the wait before the next: seconds, a timedelta or text."""
+
+
+class Spread:
+    """Waits that are spread by chance, so that failures don't come back in step."""
+
+    def __init__(self, plain: Callable[[int], int], jitter: float, chance: Callable[[], float]) -> None:
+        self._plain = plain
+        self._jitter = jitter
+        self._chance = chance
+
+    def __call__(self, attempt: int) -> float:
+        spread = 1 + self._jitter * (2 * self._chance() - 1)
+        return min(MAX_DELAY_MS, round(self._plain(attempt) * spread)) / 1000
+
+    def plain(self, attempt: int) -> float:
+        """What is spread: the same each time."""
+        return self._plain(attempt) / 1000
 
 
 def exponential(
@@ -19,20 +37,25 @@ def exponential(
     first_ms, cap_ms = duration_ms(first, "first"), duration_ms(cap, "cap")
     if not 0 <= jitter <= 1:
         raise BadOption(f"jitter is {jitter}. Give a share of the wait, from 0 to 1.")
-
-    def wait(attempt: int) -> int:
-        plain = min(cap_ms, first_ms << min(attempt - 1, 60))
-        return min(MAX_DELAY_MS, round(plain * (1 + jitter * (2 * chance() - 1))))
-
-    return wait
+    return Spread(lambda attempt: min(cap_ms, first_ms << min(attempt - 1, 60)), jitter, chance)
 
 
 def steps(*waits: Duration) -> Backoff:
     """Wait as listed, the last one for ever: `steps("1s", "30s", "10m")`. One step is a fixed wait."""
     if not waits:
         raise BadOption('steps() needs at least one wait, e.g. steps("30s").')
-    listed = [duration_ms(each, "wait") for each in waits]
+    listed = [duration_ms(each, "wait") / 1000 for each in waits]
     return lambda attempt: listed[min(attempt, len(listed)) - 1]
 
 
-DEFAULT: Backoff = exponential()
+def wait_ms(backoff: Backoff, attempt: int, *, by_chance: bool = True) -> int:
+    """The wait after an attempt, in milliseconds; without chance it is the same each time, as far as bide knows."""
+    wait = backoff.plain if isinstance(backoff, Spread) and not by_chance else backoff
+    return duration_ms(wait(attempt), "the backoff's wait")
+
+
+USUAL: Backoff = exponential()
+"""Of a task that says nothing else."""
+
+DEFAULT: Callable[[int], int] = functools.partial(wait_ms, USUAL)
+"""The usual wait after an attempt, in milliseconds."""

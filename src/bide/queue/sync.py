@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from bide.core import options
-from bide.core.backoff import DEFAULT, Backoff
+from bide.core.backoff import USUAL, Backoff
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH
 from bide.errors import BadMessage, ConfigError, EngineError, Exists, PartlySent
@@ -158,14 +158,15 @@ class Verbs(Topics):
         *,
         aliases: Sequence[str] = (),
         max_attempts: int = options.MAX_ATTEMPTS,
-        backoff: Backoff = DEFAULT,
+        backoff: Backoff = USUAL,
         timeout: Duration | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make the function below the handler of a topic: `@queue.task("order.cancel")`.
 
         A worker calls it, async or not, with the arguments that were sent. Without a topic it is "module.function".
         aliases: further topics that it handles, such as a name it had before. backoff: how long to wait between
-        attempts, as in exponential("1s", cap="10m"). timeout: how long an attempt may take; none unless given.
+        attempts, as in exponential("1s", cap="10m"), or a function from the number of the attempt that failed to a wait.
+        timeout: how long an attempt may take; none unless given.
 
         Raises ConfigError for a function that can't be a task, and when the topic has another function already.
         """

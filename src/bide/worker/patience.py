@@ -5,7 +5,7 @@ import contextlib
 import logging
 import time
 
-from bide.core.backoff import Backoff, exponential
+from bide.core.backoff import Backoff, exponential, wait_ms
 
 _log = logging.getLogger("bide.worker")
 _WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)
@@ -27,7 +27,7 @@ class Patience:
             self.failing_since = time.monotonic()
             _log.warning("The worker can't %s and goes on trying: %s", self._what, error)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_WAIT(self._failures) / 1000):
+            async with asyncio.timeout(wait_ms(_WAIT, self._failures) / 1000):
                 await self._stopping.wait()
 
     def regain(self) -> None:

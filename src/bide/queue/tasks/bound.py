@@ -1,5 +1,6 @@
 """A task as its users hold it: the function, tied to a queue, with the options for the next send."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
@@ -48,9 +49,10 @@ class Bound(Generic[P, R]):
         self.definition: Definition = definition
         self._queue = queue
         self._options: SendOptions = {"max_attempts": definition.max_attempts, **(options or {})}
-        self.__name__: str = getattr(definition.function, "__name__", definition.name)
-        self.__doc__ = definition.function.__doc__
+        self.__name__: str = definition.name
+        self.__qualname__: str = definition.name
         self.__wrapped__: Callable[P, R] = definition.function
+        functools.update_wrapper(self, definition.function, updated=())  # not its attributes: a task has its own
 
     @property
     def topic(self) -> str:
@@ -112,6 +114,11 @@ class Bound(Generic[P, R]):
                 items.append(self._outgoing(each))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
+        if len(items) > 1 and self._options.get("key") is not None:
+            raise BadOption(
+                f"A key belongs to one message at a time, and these are {len(items)}. Send each with a key of its own: "
+                "task.options(key=…).send(…), or queue.send_many(task.topic, [Outgoing({…}, key=…), …])."
+            )
         return items
 
     def _outgoing(self, arguments: Mapping[str, Any]) -> Outgoing:

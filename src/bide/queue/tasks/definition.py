@@ -1,5 +1,6 @@
 """What a queue knows of a task, whatever the colour: the function, its topics, and how it is to be run."""
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,12 @@ class Definition:
             getattr(function, "__call__", None)  # noqa: B004  (an object whose __call__ is async)
         )
         self.arguments: Arguments = Arguments(function, _name(function))
+        written = _written(function)
+        code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
+        self.place: tuple[str, str] = written.__module__, getattr(written, "__qualname__", self.name)
+        self._line = (code.co_filename, code.co_firstlineno) if code is not None else None
+        self._spec = names.get("__spec__")  # a reload makes a new one; kept, so that no other gets its id
+        self._run = (code.co_filename if code is not None else None, id(names), id(self._spec))
         if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place[1].rpartition("<locals>.")[2]:
             raise ConfigError(f"{self.place[1]}() is a method, and a message has no object to call it on: use a function.")
 
@@ -62,10 +69,11 @@ class Definition:
                 "If a decorator is around an async function, have it return an async one."
             )
 
-    @property
-    def place(self) -> tuple[str, str]:
-        """Where the function is written: a cell or module that is run again defines the same one anew."""
-        return self.function.__module__, getattr(self.function, "__qualname__", self.name)
+    def is_anew(self, other: "Definition") -> bool:
+        """Whether this is the other one, defined anew by a cell, a module or a function that is run again."""
+        # One line of a file is one function, however often it runs. Another line is the same function only where the
+        # name is and the file has been run anew since, perhaps edited: as another cell, or loaded again.
+        return self.place == other.place and (self._line == other._line or self._run != other._run)
 
 
 class Tasks:
@@ -78,7 +86,7 @@ class Tasks:
     def add(self, task: Definition) -> Definition:
         for topic in task.topics:
             other = self._by_topic.get(topic)
-            if other is not None and other.place != task.place:
+            if other is not None and not task.is_anew(other):
                 raise ConfigError(
                     f"The topic {topic} is for {'.'.join(other.place)}() already, and {'.'.join(task.place)}() asks for it "
                     "too. Give each task a topic of its own."
@@ -93,6 +101,13 @@ class Tasks:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_topic)
+
+
+def _written(function: Any) -> Any:
+    """The function as it was written, under its decorators and in its partials."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    return function
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -114,7 +129,7 @@ def _module(function: Callable[..., Any]) -> str:
 
 def _backoff(value: object) -> Backoff:
     if not callable(value):
-        raise BadOption("backoff must be exponential(…), steps(…), or a function from attempt number to milliseconds.")
+        raise BadOption("backoff must be exponential(…), steps(…), or a function from attempt number to seconds.")
     return value
 
 

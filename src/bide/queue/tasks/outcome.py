@@ -1,11 +1,10 @@
 """What becomes of a message when its handler has ended: what handlers raise to say so, and the rules."""
 
 import logging
-import math
 from typing import NamedTuple
 
-from bide.core.backoff import DEFAULT
-from bide.core.when import MAX_DELAY_MS, duration_ms
+from bide.core.backoff import USUAL, wait_ms
+from bide.core.when import duration_ms
 from bide.engines.base import Verdict
 from bide.queue.deliveries import error_text
 from bide.queue.tasks.definition import Definition
@@ -58,8 +57,8 @@ DONE = Outcome("done")
 RELEASED = Outcome("release")
 
 
-def outcome(error: BaseException | None, task: Definition, attempt: int, waited_ms: int) -> Outcome:
-    """`waited_ms`: since the message first fell due."""
+def outcome(error: BaseException | None, task: Definition, attempt: int, waited_ms: int, *, by_chance: bool = True) -> Outcome:
+    """`waited_ms`: since the message first fell due. Not `by_chance`: waits aren't spread, so that they can be foreseen."""
     if error is None:
         return DONE
     if isinstance(error, Snooze):
@@ -69,15 +68,15 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, waited_
     if isinstance(error, Bury):
         return Outcome("dead", 0, error_text(str(error)))
     if isinstance(error, Retry):
-        wait = _backoff(task, attempt) if error.delay_ms is None else error.delay_ms
+        wait = _backoff(task, attempt, by_chance) if error.delay_ms is None else error.delay_ms
         return Outcome("retry", wait, error_text(error.__cause__ or str(error)))
-    return Outcome("retry", _backoff(task, attempt), error_text(error))
+    return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
 
 
-def _backoff(task: Definition, attempt: int) -> int:
+def _backoff(task: Definition, attempt: int, by_chance: bool) -> int:
     """The task's wait. A backoff that fails must not keep a message from its next attempt."""
     try:
-        return min(MAX_DELAY_MS, max(0, math.ceil(task.backoff(attempt))))
+        return wait_ms(task.backoff, attempt, by_chance=by_chance)
     except Exception:
         _log.exception("The backoff of %s failed for attempt %d, so the default one is used", task.name, attempt)
-        return DEFAULT(attempt)
+        return wait_ms(USUAL, attempt, by_chance=by_chance)

@@ -23,7 +23,10 @@ class Task(Bound[P, R]):
         return self._queue.send(self.topic, self._body(args, kwargs), **self._options)
 
     def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
-        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`."""
+        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`.
+
+        Raises BadOption for several with a key in the options: a key belongs to one message at a time.
+        """
         if self._options.get("connection") is not None:
             raise BadOption("send_many does not join a transaction: use send() for each, with connection=.")
         items = self._all_outgoing(arguments)

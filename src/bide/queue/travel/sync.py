@@ -40,7 +40,8 @@ class Travel(Movable):
     def advance(self, by: Duration) -> list[Handled]:
         """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
 
-        Messages that have a task are handled, one after the other, with its retries and their waits; what is due
+        Messages that have a task are handled, one after the other, with its retries and their waits, which are not
+        spread here: 1 s, 2 s, 4 s. What falls due together is handled in the order in which it was sent, and what is due
         already comes first, so `advance(0)` handles just that. While a handler runs the clock stands still, so timeouts
         never come. Receivers that sleep are woken at each stop. Leases that end on the way come back, and what expires
         expires.
@@ -70,22 +71,30 @@ class Travel(Movable):
 
     def _handle_ready(self, engine: Engine) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
-        tasks = self._queue._setup.tasks
         handled = self._fell_due(engine)
-        if not list(tasks):
-            return handled
         intake = self._queue._taking()
-        while (claim := intake.claim(list(tasks), 1, _DAY)).messages:
-            for delivery in intake.open(claim):
-                task = tasks.get(delivery.topic)
-                assert task is not None
-                handled.append(self._handle(engine, task, delivery))
-            if len(handled) >= MOST_AT_ONCE:
-                raise ConfigError(
-                    f"{len(handled):,} messages were handled without time passing, so this may never end. "
-                    f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
-                )
+        found = True
+        while found:
+            found = False
+            for topic, task in self._turns(engine):
+                claim = intake.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                found = found or bool(claim.messages) or claim.more
+                handled += [self._handle(engine, task, delivery) for delivery in intake.open(claim)]
+                if len(handled) >= MOST_AT_ONCE:
+                    raise ConfigError(
+                        f"{len(handled):,} messages were handled without time passing, so this may never end. "
+                        f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
+                    )
         return handled + self._fell_due(engine)
+
+    def _turns(self, engine: Engine) -> list[tuple[str, Definition]]:
+        """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""
+        tasks, found = self._queue._setup.tasks, []
+        for topic, counts in engine.stats().topics.items():
+            task = tasks.get(topic)
+            if task is not None and counts.ready and not counts.paused:
+                found += [(each.due, each.id, topic, task) for each in _all_in(engine, topic, "ready")]
+        return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
     def _handle(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
         try:
@@ -99,7 +108,7 @@ class Travel(Movable):
             delivery.release()
             raise
         error = self._calling.call(task, arguments, delivery)
-        became = outcome(error, task, delivery.attempt, delivery.waited_ms)
+        became = outcome(error, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=error)
         return _end(engine, delivery, became, error)
@@ -114,7 +123,7 @@ class Travel(Movable):
         tasks = self._queue._setup.tasks
         topics = [topic for topic in engine.stats().topics if tasks.get(topic) is None]
         found = [each for topic in topics for each in _all_in(engine, topic, "ready")]
-        return {each.id: each.topic for each in sorted(found, key=lambda each: each.due)}
+        return {each.id: each.topic for each in sorted(found, key=lambda each: (each.due, each.id))}
 
 
 def _next_stop(engine: Engine) -> int | None:
