@@ -72,11 +72,12 @@ def test_a_reader_that_was_never_there_is_no_trouble_either(folder: Path, queue:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_said(folder: Path, queue: Queue) -> None:
+@pytest.mark.parametrize("arguments", [("list", "t"), ("--help",), ("list", "--help")], ids=" ".join)
+def test_a_full_disk_is_said(folder: Path, queue: Queue, arguments: tuple[str, ...]) -> None:
     queue.send("t")
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(
-            [*BIDE, "list", "t"], stdout=full, stderr=subprocess.PIPE, check=False, cwd=folder, env=plain_environment()
+            [*BIDE, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, cwd=folder, env=plain_environment()
         )
     assert (ended.returncode, ended.stderr) == (1, b"bide: No space left on device.\n")
 

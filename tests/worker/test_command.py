@@ -115,6 +115,18 @@ def test_topics_are_served_and_no_others(shop: Shop) -> None:
     assert shop.counts("mail").ready == 1
 
 
+def test_topics_may_be_given_together(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    first = said_at_first(shop, "--topics", "pack,mail")
+    assert "  mail  →" in first
+    assert "  pack  →" in first
+
+
+def test_a_number_alone_is_seconds(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    assert "lease 2 s, grace 0.5 s" in said_at_first(shop, "--lease", "2", "--grace", "0.5", "--processes", "1")
+
+
 def test_import_brings_the_tasks_of_other_modules(shop: Shop) -> None:
     shop.write("")
     shop.write("from shop import queue, say\n@queue.task('letters')\ndef letters(): say('letters')\n", "letters", head=False)
@@ -167,7 +179,11 @@ def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         ("shop:queue", ("--topics", "nope"), 1, "bide: There is no task for nope. There is one for: mail, pack."),
         ("shop:queue", ("--import", "nowhere"), 1, "bide: There is no module nowhere here ("),
         ("shop:queue", ("--slots", "mail"), 2, "'mail' is not TOPIC=NUMBER"),
-        ("shop:queue", ("--grace", "soon"), 1, "grace is 'soon'."),
+        ("shop:queue", ("--grace", "soon"), 2, "'soon' is no duration."),
+        ("shop:queue", ("--topics", "mail,nope"), 1, "bide: There is no task for nope."),
+        ("shop:queue", ("--topics", "mail,"), 1, "The topic is ''."),
+        ("shop:queue", ("--health", "8080"), 2, "For a port write :8080, for a file ./8080."),
+        ("shop:queue", ("--health", ":65536"), 2, "There is no port 65536"),
         ("shop:queue", ("--lease", "0s"), 1, "lease is 0 ms."),
         ("shop:queue", ("--concurrency", "0"), 1, "concurrency"),
         ("shop:queue", ("--processes", "0"), 2, "--processes"),
@@ -198,10 +214,12 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
 )
 def test_so_is_what_does_not_fit_the_tasks_or_the_machine(shop: Shop, arguments: tuple[str, ...], code: int, said: str) -> None:
     shop.write(HANDLERS)
-    ended, err = shop.ended(*arguments)
-    assert said in err
-    assert ended == code
-    assert "Traceback" not in err
+    for more in ((), ("--processes", "1")):
+        ended, err = shop.ended(*arguments, *more)
+        assert said in err
+        assert ended == code
+        assert "Traceback" not in err
+        assert "→" not in err  # the banner
 
 
 @pytest.mark.parametrize("target", ["broken:queue", "shop:queue"])
@@ -213,6 +231,15 @@ def test_a_module_that_fails_to_import_is_shown_with_its_traceback(shop: Shop, t
     assert "Traceback" in err
     assert "broken.py" in err
     assert "not_installed_anywhere" in err
+
+
+def test_so_is_one_that_can_not_open_a_file(shop: Shop) -> None:
+    shop.write(HANDLERS + "open('/no/such/file')\n")
+    code, err = shop.ended()
+    assert code == 1
+    assert "Traceback" in err
+    assert "open('/no/such/file')" in err
+    assert "bide: " not in err
 
 
 def test_a_file_that_is_no_queue_ends_it_with_1_and_is_left_alone(shop: Shop) -> None:

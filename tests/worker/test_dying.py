@@ -5,11 +5,13 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from bide import Outgoing
+from bide.worker.giving_back import APART, delays
 from tests.worker.processes import Running, Shop, open_shop, until
 
 slow = pytest.mark.slow
@@ -36,6 +38,17 @@ def eats():
     say("memory", current().attempt)
     resource.setrlimit(resource.RLIMIT_AS, (2 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
     bytearray(8 << 30)
+
+@queue.task("calm")
+async def calm(n: int):
+    await asyncio.sleep(1)
+    say("calm", n, current().attempt)
+
+@queue.task("poison", backoff=SOON)
+async def poison():
+    say("poison", current().attempt)
+    await asyncio.sleep(0.1)
+    os.kill(os.getpid(), 9)
 
 @queue.task("stays", timeout="100ms", backoff=SOON)
 def stays():
@@ -112,7 +125,7 @@ def test_it_is_buried_without_a_supervisor_too(shop: Shop, how: str) -> None:
 
 
 def test_what_runs_beside_it_is_done_in_the_end(shop: Shop) -> None:
-    worker = shop.start("--processes", "2", "--concurrency", "10", "--grace", "2s")
+    worker = shop.start("--processes", "2", "--concurrency", "4", "--grace", "2s")
     shop.queue.send_many("beside", [Outgoing({"n": number}, max_attempts=10) for number in range(100)])
     shop.queue.send("exit", max_attempts=2)
     shop.queue.send_many("beside", [Outgoing({"n": number}, max_attempts=10) for number in range(100, 200)])
@@ -121,6 +134,39 @@ def test_what_runs_beside_it_is_done_in_the_end(shop: Shop) -> None:
     assert {line.words[1] for line in shop.lines("beside")} == set(range(200))
     assert shop.counts("beside").dead == 0
     assert worker.stop()[0] == 0
+
+
+@slow
+def test_calm_neighbours_of_a_message_that_kills_its_process_are_never_buried(shop: Shop) -> None:
+    shop.queue.send_many("calm", [{"n": number} for number in range(4)])
+    shop.queue.send("poison")
+    shop.queue.send_many("calm", [{"n": number} for number in range(4, 8)])
+    worker = shop.start("--processes", "1", "--lease", "100s", "--grace", "2s")
+    [dead] = shop.dead("poison")
+    assert dead.attempt == 3
+    assert "was killed by signal 9 (SIGKILL)" in (dead.last_error or "")
+    assert [line.words[1] for line in shop.lines("poison")] == [1, 2, 3]
+    shop.said("calm", count=8)
+    shop.empty()
+    assert Counter(line.words for line in shop.lines("calm")) == Counter(("calm", number, 3) for number in range(8))
+    assert shop.counts("calm").dead == 0
+    assert worker.stop()[0] == 0
+
+
+def test_what_was_lost_with_its_process_twice_comes_back_one_by_one() -> None:
+    given = sorted(delays([2] * 20))
+    assert 1_600 <= given[0] <= 2_400
+    assert all(later - earlier >= APART for earlier, later in pairwise(given))
+    assert given[-1] <= 2_400 + 19 * APART
+    assert len({tuple(delays([2] * 5)) for _ in range(50)}) > 1  # each time in another order
+
+
+def test_the_first_time_it_is_back_at_once_and_no_backoff_is_cut_short() -> None:
+    given = delays([1, 2, 1, 6])
+    assert (given[0], given[2]) == (0, 0)
+    assert 1_600 <= given[1] <= 2_400
+    assert 25_600 <= given[3] <= 38_400
+    assert delays([]) == []
 
 
 def test_memory_that_cannot_be_had_is_a_plain_failure(shop: Shop) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bide.cli.worker import health
 from bide.cli.worker.health import FAILING, STALE, report
 from bide.worker.ledger import Health
 from tests.worker.processes import Shop, free_port, open_shop, until
@@ -119,10 +120,35 @@ def test_a_port_that_is_taken_ends_it_with_a_sentence(shop: Shop) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        code, err = shop.ended("--health", f"127.0.0.1:{taken.getsockname()[1]}")
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, err = shop.ended("--health", where)
     assert code == 1
     assert "Traceback" not in err
+    assert f"bide: --health can't listen at {where}: " in err
     assert "in use" in err
+
+
+def test_so_does_a_host_that_is_none(shop: Shop) -> None:
+    code, err = shop.ended("--health", "no.such.host.invalid:8080")
+    assert code == 1
+    assert "Traceback" not in err
+    assert "bide: --health can't listen at no.such.host.invalid:8080: " in err
+
+
+@pytest.mark.parametrize(
+    ("where", "meant"),
+    [
+        (":8080", health.Port(None, 8080)),
+        ("127.0.0.1:8080", health.Port("127.0.0.1", 8080)),
+        ("[::1]:8080", health.Port("::1", 8080)),
+        ("[::]:80", health.Port("::", 80)),
+        ("/tmp/health:8080", Path("/tmp/health:8080")),
+        ("./8080", Path("8080").absolute()),
+        (None, None),
+    ],
+)
+def test_a_place_is_a_port_or_a_file(where: str | None, meant: health.Place) -> None:
+    assert health.place(where) == meant
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])

@@ -152,8 +152,7 @@ async def test_a_worker_writes_down_what_it_holds(queue: AsyncQueue, until: Any,
         await until(lambda: not ledger.requests())
 
 
-@pytest.mark.parametrize("crashed", [False, True])
-async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue, until: Any, path: Path, crashed: bool) -> None:
+async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue, path: Path) -> None:
     ledger = Ledger.new(path, 10)
     engine = await queue._engine()
     await queue.send_many("a", [{}] * 5)
@@ -162,7 +161,7 @@ async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue,
     assert len(claim.messages) == 5
     ledger.hold(slot, 5)
 
-    given = await giving_back.give_back(engine, ledger, "worker process 7 was killed", crashed=crashed)
+    given = await giving_back.give_back(engine, ledger, "worker process 7 was killed")
 
     assert given == 5
     left = await queue.messages("a")
@@ -177,7 +176,7 @@ async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: 
     await engine.claim(["a"], 5, 3_600_000, request=request)
     ledger.hold(slot, 1)
 
-    await giving_back.give_back(engine, ledger, "worker process 7 was killed", crashed=True)
+    await giving_back.give_back(engine, ledger, "worker process 7 was killed")
 
     [dead] = await queue.messages("a", state="dead")
     assert dead.last_error == "worker process 7 was killed"
@@ -195,7 +194,7 @@ async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: As
     failing = faults.aio()
     await failing.open()
 
-    given = await giving_back.give_back(failing, ledger, "it died", crashed=False)
+    given = await giving_back.give_back(failing, ledger, "it died")
     await failing.close()
 
     assert len(failures) == 2

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -158,6 +159,94 @@ def test_processes_that_cannot_begin_end_it_all_with_a_clear_line(shop: Shop) ->
     assert worker.wait() == 1
     assert "RuntimeError: no licence" in worker.err
     assert "ended with exit code 1 before it began to work: giving up" in worker.err
+
+
+def test_they_end_it_with_1_whatever_they_end_with(shop: Shop) -> None:
+    shop.write(HANDLERS + "\nif '--lifeline' in sys.orig_argv: os._exit(7)\n")
+    assert shop.start("--processes", "1").wait() == 1
+
+
+def test_one_that_cannot_begin_ends_nothing_when_others_have_begun(shop: Shop) -> None:
+    shop.write(HANDLERS + "\nif gone('broken') and '--lifeline' in sys.orig_argv: raise RuntimeError('half a deploy')\n")
+    worker = shop.start("--processes", "2", "--topics", "wait", "--concurrency", "2", "--grace", "5s")
+    shop.queue.send_many("wait", [None] * 4)
+    [victim, other] = {line.pid for line in shop.said("wait", 1, count=4)}
+    shop.touch("broken")
+    os.kill(victim, signal.SIGKILL)
+    worker.until("ended with exit code 1")
+    worker.until("is replaced in 0.4 s")  # it is tried again, and more slowly
+    assert other in worker.children()
+    assert "giving up" not in worker.err
+    (shop.folder / "broken").unlink()
+    shop.said("wait", 2, count=2)
+    shop.touch("go")
+    shop.said("done", count=4)
+    assert worker.stop()[0] == 0
+
+
+# The supervisor imports the module too: there, what it needs for a second process fails twice.
+SHORT_OF = """
+if "--lifeline" not in sys.orig_argv:
+    import errno
+    from bide.worker.ledger import Ledger
+    left = [None, OSError(errno.{error}, os.strerror(errno.{error})), OSError(errno.{error}, os.strerror(errno.{error})), None]
+    whole = {what}
+
+    def fails(*arguments, **options):
+        if sys._getframe(1).f_globals["__name__"] != "bide.worker.supervisor":
+            return whole(*arguments, **options)
+        open_files.append(len(os.listdir("/proc/self/fd")))
+        if error := left.pop(0):
+            {before}
+            raise error
+        say("open", open_files)
+        return whole(*arguments, **options)
+
+    open_files = []
+    {what} = fails
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "before"),
+    [
+        ("asyncio.create_subprocess_exec", "EAGAIN", "pass"),
+        ("os.pipe", "EMFILE", "pass"),
+        ("Ledger.new", "ENOSPC", "arguments[0].write_bytes(b'half')"),
+    ],
+)
+def test_a_process_that_cannot_be_started_for_want_of_something_is_tried_again(
+    shop: Shop, what: str, error: str, before: str
+) -> None:
+    shop.write(HANDLERS + SHORT_OF.format(what=what, error=error, before=before))
+    worker = shop.start("--processes", "1", "--topics", "wait", "--lease", "100s", "--grace", "5s")
+    shop.queue.send("wait")
+    [line] = shop.said("wait", 1)
+    os.kill(line.pid, signal.SIGKILL)
+    shop.said("wait", 2)
+    assert worker.err.count("A worker process can't be started, which is tried again in") == 2
+    [_, first, second, third] = shop.said("open", count=2)[1].words[1]
+    assert first == second == third  # open files, each time before it failed
+    shop.touch("go")
+    shop.said("done")
+    assert worker.stop()[0] == 0
+
+
+def test_a_stop_is_not_held_up_by_what_cannot_be_given_back(shop: Shop) -> None:
+    worker = shop.start("--processes", "1", "--topics", "wait", "--lease", "100s", "--grace", "1s")
+    shop.queue.send("wait")
+    [line] = shop.said("wait", 1)
+    until(lambda: worker.children() == [line.pid])
+    writer = sqlite3.connect(shop.folder / "shop.db", isolation_level=None)
+    writer.execute("begin immediate")  # the file is somebody else's, for longer than anybody waits
+    os.kill(line.pid, signal.SIGKILL)
+    until(lambda: not worker.children())
+    code, took = worker.stop()
+    writer.close()
+    print(f"stopped while nothing could be given back: {took:.2f} s")
+    assert code == 0, worker.err
+    assert took < 1 + MARGIN
+    assert "did not take back in time what a process held" in worker.err
 
 
 def test_a_crash_loop_is_slowed_down(shop: Shop) -> None:

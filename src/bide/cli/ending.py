@@ -1,5 +1,9 @@
-"""However a command ends, it ends with an exit code and at most one sentence on standard error."""
+"""However a command ends, it ends with an exit code and at most one sentence on standard error.
 
+Errors that are not ours, such as those of a user's module, keep their traceback.
+"""
+
+import errno
 import sys
 from collections.abc import Sequence
 from typing import cast
@@ -8,13 +12,15 @@ import typer
 
 from bide.cli.app import app
 from bide.cli.exits import Exit
-from bide.cli.output.out import flush, give_up, prepare, tell
+from bide.cli.output.out import Unwritable, flush, give_up, prepare, tell
 from bide.errors import BideError, OutcomeUnknown
 
 _command = typer.main.get_command(app)
 
 # What typer raises for a command line that it can't take. Some releases bring a click of their own: so no import of click.
 _Refused = cast(type[Exception], typer.BadParameter.__bases__[0].__bases__[0])
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +31,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         flush()
     except typer.Exit as done:
         return int(done.exit_code)
-    except OSError as error:  # of standard output: a full disk
+    except Unwritable as error:
         give_up()
         tell(f"bide: {error.strerror or error}.")
         return Exit.FAILED
@@ -47,6 +53,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _refused(error, sys.argv[1:] if arguments is None else arguments)
     except typer.Abort:
         return Exit.STOPPED
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:  # a write, as that of typer's help
+            raise Unwritable(error.errno, error.strerror) from None
+        raise
 
 
 def _refused(error: Exception, arguments: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
-"""What a dead worker process held is given back at once, by whoever has its ledger."""
+"""What a dead worker process held is given back by whoever has its ledger: at once, and one by one from the second time on."""
 
 import logging
+from collections.abc import Sequence
 
 from bide.core.backoff import DEFAULT
 from bide.engines.aio import AsyncEngine
@@ -11,34 +12,46 @@ from bide.worker.patience import Patience
 
 _log = logging.getLogger("bide.supervisor")
 TRIES = 5
+APART = 1_500  # milliseconds: a neighbour that takes a second is done before the next one comes
 
 
-async def give_back(engine: AsyncEngine, ledger: Ledger, reason: str, *, crashed: bool, counts: bool = True) -> int:
+async def give_back(engine: AsyncEngine, ledger: Ledger, reason: str, *, counts: bool = True) -> int:
     """End the deliveries of all claims in the ledger. Each was an attempt: after its last a message is buried, with the reason.
     Unless it `counts` none was one: they are released.
 
-    A claim is asked for again under its name, which gives what it still holds and takes nothing new. What was in a
-    process that `crashed` for the second time comes back at different times: one of these messages is the cause, and the
-    others had better not be beside it again.
+    A claim is asked for again under its name, which gives what it still holds and takes nothing new.
     """
     patience = Patience("give back what a dead process held")
     for _ in range(TRIES):
         try:
-            return sum([await _give_back(engine, request, reason, crashed, counts) for request in ledger.requests()])
+            return await _give_back(engine, ledger.requests(), reason, counts)
         except EngineError as error:
             await patience.lose(error)
     _log.error("What a dead process held could not be given back: it comes back when its leases end.")
     return 0
 
 
-async def _give_back(engine: AsyncEngine, request: str, reason: str, crashed: bool, counts: bool) -> int:
-    claim = await engine.claim([], 1, 1_000, request=request)
+def delays(attempts: Sequence[int]) -> list[int]:
+    """When each comes back, in milliseconds, by the number of the attempt that was lost.
+
+    The first is back at once. From the second on one of them may well be the cause of it, and nobody knows which: so
+    they come back after their backoff, each by itself, in the order that its jitter makes.
+    """
+    waits = [DEFAULT(attempt) if attempt > 1 else 0 for attempt in attempts]
+    free = 0
+    for index in sorted((index for index, wait in enumerate(waits) if wait), key=waits.__getitem__):
+        waits[index] = max(waits[index], free)
+        free = waits[index] + APART
+    return waits
+
+
+async def _give_back(engine: AsyncEngine, requests: Sequence[str], reason: str, counts: bool) -> int:
+    claims = [await engine.claim([], 1, 1_000, request=request) for request in requests]
+    held = [each for claim in claims for each in claim.messages]
     verdict: Verdict = "retry" if counts else "release"
-    apart = crashed and counts
-    ends = [
-        End(each.topic, each.id, each.token, verdict, DEFAULT(each.attempt) if apart and each.attempt > 1 else 0, reason)
-        for each in claim.messages
-    ]
+    # the last attempt is no more than a name here: what is buried does not come back, and takes nobody's turn
+    waits = delays([each.attempt if counts and each.attempt < each.max_attempts else 1 for each in held])
+    ends = [End(each.topic, each.id, each.token, verdict, wait, reason) for each, wait in zip(held, waits, strict=True)]
     answers = [
         answer for first in range(0, len(ends), MAX_BATCH) for answer in await engine.settle(ends[first : first + MAX_BATCH])
     ]

@@ -1,4 +1,4 @@
-"""Keeps worker processes alive: starts them, replaces the dead, and gives back at once what they held."""
+"""Keeps worker processes alive: starts them, replaces the dead, and gives back what they held."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,9 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from bide.engines.aio import AsyncEngine
 from bide.errors import Unavailable
@@ -23,6 +24,7 @@ _log = logging.getLogger("bide.supervisor")
 SHORT = 5.0  # seconds: a process that lives no longer has something wrong with it
 LONGEST_WAIT = 10.0
 OVERTIME = 0.9  # seconds after the grace, then a process is killed
+LAST_WORDS = 0.5  # seconds: what the engine gets at least, for what killed processes held and to be let go of
 STUCK = 5  # the exit code of a process that asks to be replaced: a handler does not heed its timeout
 
 
@@ -64,10 +66,12 @@ class Supervisor:
         self._grace = grace
         self._stopping = asyncio.Event()
         self._children: dict[int, Child] = {}
-        self._failed: int | None = None
+        self._until = 0.0  # by the loop's time: when the last process is killed
+        self._begun = False  # a process has begun to work, at any time
+        self._failed = False
 
     async def run(self) -> int:
-        """Until it is stopped by a signal: 0. Processes that can't even begin end it too, with their exit code."""
+        """Until it is stopped by a signal: 0. When its first processes can't even begin it ends too: 1."""
         loop = asyncio.get_running_loop()
         with (
             tempfile.TemporaryDirectory(prefix="bide-worker-") as folder,
@@ -78,8 +82,8 @@ class Supervisor:
                 if engine is not None:
                     await self._keep_all(Path(folder), engine)
             finally:
-                await self._queue.close()
-        return self._failed or 0
+                await self._close()
+        return int(self._failed)
 
     async def _open(self) -> AsyncEngine | None:
         """The engine; None when it was not to be reached before the supervisor was stopped."""
@@ -91,8 +95,17 @@ class Supervisor:
                 await patience.lose(error)
         return None
 
+    async def _close(self) -> None:
+        closing = asyncio.create_task(self._queue.close())
+        if (await asyncio.wait({closing}, timeout=LAST_WORDS))[0]:
+            closing.result()
+        else:
+            _log.warning("The engine does not let go: the supervisor ends without waiting for it.")
+
     def stop(self) -> None:
         """Have all processes stop as a worker does; those that take too long are killed."""
+        if not self._stopping.is_set():
+            self._until = asyncio.get_running_loop().time() + self._grace + OVERTIME
         self._stopping.set()
         for child in self._children.values():
             child.stop()
@@ -125,46 +138,92 @@ class Supervisor:
         """See to it that there is a process number so-and-so."""
         failures = 0
         while not self._stopping.is_set():
-            child = await self._start(folder / f"{number}")
-            self._children[number] = child
-            if self._stopping.is_set():
-                child.stop()
-            code = await child.process.wait()
+            try:
+                child = await self._start(folder / f"{number}")
+            except (OSError, RuntimeError) as error:  # out of processes, files, threads or room: that may pass
+                failures += 1
+                wait = _wait(failures)
+                _log.error("A worker process can't be started, which is tried again in %.1f s: %s", wait, error)
+                await self._pause(wait)
+                continue
+            code = await self._see_through(number, child)
             lived = time.monotonic() - child.born
             said = f"worker process {child.process.pid} {_ending(code)}"
-            cut_short = self._stopping.is_set() and code == -signal.SIGKILL  # by us: as at the end of a grace, no attempt
-            crashed = code != -signal.SIGKILL
-            given = await give_back(engine, child.ledger, said, crashed=crashed, counts=not cut_short)
-            begun = child.ledger.health().seen > 0
-            child.stop()
-            child.ledger.close()
-            del self._children[number]
-            if given:
-                _log.warning("%d messages are given back, since their %s.", given, said)
+            begun = await self._bury(number, child, engine, said, code)
             if self._stopping.is_set():
                 return
-            if not begun and code > 0 and not failures:
+            if not begun and code > 0 and not self._ever_begun():
                 _log.error("A %s before it began to work: giving up.", said)
-                self._failed = code
+                self._failed = True
                 self.stop()
                 return
-            failures = failures + 1 if lived < SHORT and code != STUCK else 0
-            wait = min(LONGEST_WAIT, 0.1 * 2**failures) if failures > 1 else 0.0
+            failures = failures + 1 if (lived < SHORT or not begun) and code != STUCK else 0
+            wait = _wait(failures) if failures > 1 else 0.0
             _log.warning("The %s after %.1f s and is replaced%s.", said, lived, f" in {wait:.1f} s" if wait else "")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._stopping.wait()
+            await self._pause(wait)
+
+    async def _see_through(self, number: int, child: Child) -> int:
+        """Wait for its end."""
+        self._children[number] = child
+        if self._stopping.is_set():
+            child.stop()
+        return await child.process.wait()
+
+    async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> bool:
+        """Nothing of it stays, and what it held is given back; whether it had begun to work."""
+        cut_short = self._stopping.is_set() and code == -signal.SIGKILL  # by us: as at the end of a grace, no attempt
+        given = await self._in_time(give_back(engine, child.ledger, said, counts=not cut_short))
+        begun = child.ledger.health().seen > 0
+        self._begun |= begun
+        child.stop()
+        child.ledger.close()
+        del self._children[number]
+        if given:
+            _log.warning("%d messages are given back, since their %s.", given, said)
+        return begun
+
+    async def _in_time(self, giving: Coroutine[Any, Any, int]) -> int:
+        """While all goes on, giving back may take its time; a stop is not held up by it."""
+        task = asyncio.create_task(giving)
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        left = self._until - asyncio.get_running_loop().time()
+        if (await asyncio.wait({task}, timeout=max(LAST_WORDS, left)))[0]:
+            return task.result()
+        task.cancel()
+        _log.error("The engine did not take back in time what a process held: it comes back when its leases end.")
+        return 0
+
+    def _ever_begun(self) -> bool:
+        return self._begun or any(child.ledger.health().seen > 0 for child in self._children.values())
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def _start(self, path: Path) -> Child:
-        ledger = Ledger.new(path, self._concurrency)
-        theirs, ours = os.pipe()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command(path, theirs), stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs], process_group=0
-            )
-        finally:
-            os.close(theirs)
+        """What was opened for a process that could not be started is closed again."""
+        with contextlib.ExitStack() as undo:
+            undo.callback(path.unlink, missing_ok=True)
+            ledger = Ledger.new(path, self._concurrency)
+            undo.callback(ledger.close)
+            theirs, ours = os.pipe()
+            undo.callback(os.close, ours)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command(path, theirs), stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs], process_group=0
+                )
+            finally:
+                os.close(theirs)
+            undo.pop_all()
         return Child(process, ledger, ours)
+
+
+def _wait(failures: int) -> float:
+    """How long to wait after so many in a row."""
+    return float(min(LONGEST_WAIT, 0.1 * 2 ** min(failures, 30)))
 
 
 def _ending(code: int) -> str:

@@ -48,7 +48,7 @@ def worker(
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topics", metavar="TOPIC", help="Serve this topic only. May be repeated.", rich_help_panel=_LIMITS),
+        typer.Option("--topics", metavar="TOPIC", help="Serve these only: a,b. May be repeated.", rich_help_panel=_LIMITS),
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option(metavar="N", help="Handlers at once, in each process: 100.", rich_help_panel=_LIMITS)
@@ -90,18 +90,19 @@ def worker(
     ledger: Annotated[Path | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
+    from bide.cli.output.times import delay_of
     from bide.cli.worker.running import run
     from bide.cli.worker.wanted import Wanted
 
     wanted = Wanted(
         target=target,
         imports=tuple(imports or ()),
-        topics=tuple(topics or ()),
+        topics=tuple(topic.strip() for each in topics or () for topic in each.split(",")),
         concurrency=concurrency,
         threads=threads,
         slots=tuple(slots or ()),
-        lease=lease,
-        grace=grace,
+        lease=delay_of(lease, "--lease"),
+        grace=delay_of(grace, "--grace"),
         processes=processes,
         health=health,
         reload=reload,

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+class Unwritable(OSError):
+    """Standard output takes no more, as on a full disk."""
+
+
 def prepare() -> None:
     """A stream that is closed is as good as none; what an encoding has no letter for is written as an escape."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -86,9 +90,11 @@ def _write(text: str) -> None:
 
 @contextlib.contextmanager
 def _open_pipe() -> Iterator[None]:
-    """When the reader has gone, so does the command, without a word."""
+    """When the reader has gone, so does the command, without a word. Raises Unwritable for other trouble."""
     try:
         yield
     except BrokenPipeError:
         give_up()
         raise typer.Exit(Exit.CLOSED) from None
+    except OSError as error:
+        raise Unwritable(error.errno, error.strerror) from error

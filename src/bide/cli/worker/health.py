@@ -5,13 +5,14 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import typer
 
+from bide.errors import ConfigError
 from bide.worker.ledger import Health
 
 STALE = 15.0  # seconds that a loop may be busy with something else
@@ -41,30 +42,57 @@ def report(processes: Mapping[int, Health], expected: int) -> dict[str, Any]:
     return {"ok": len(told) == expected and all(each["ok"] for each in told), "processes": told}
 
 
+class Port(NamedTuple):
+    host: str | None
+    number: int
+
+
+Place: TypeAlias = Port | Path | None
+
+
+def place(where: str | None) -> Place:
+    """What --health says: `:8080`, `127.0.0.1:8080` or `[::1]:8080`; or a file, in a folder that is there."""
+    if where is None:
+        return None
+    if where.isdecimal():
+        raise typer.BadParameter(f"For a port write :{where}, for a file ./{where}.", param_hint="--health")
+    host, mark, port = where.rpartition(":")
+    if not mark or not port.isdecimal() or "/" in host:
+        return _file(where)
+    if int(port) > 65_535:
+        raise typer.BadParameter(f"There is no port {port}: the last is 65535.", param_hint="--health")
+    return Port(host.removeprefix("[").removesuffix("]") or None, int(port))
+
+
 @contextlib.asynccontextmanager
-async def told(where: str | None, look: Look, expected: int) -> AsyncIterator[None]:
-    """As long as this lasts: `:8080` or `127.0.0.1:8080` answers 200 or 503 over HTTP; a file is written while all is well."""
+async def told(where: Place, look: Look, expected: int) -> AsyncIterator[None]:
+    """As long as this lasts: a port answers 200 or 503 over HTTP; a file is written while all is well."""
     if where is None:
         yield
-        return
-    host, mark, port = where.rpartition(":")
-    if mark and port.isdecimal() and int(port) < 65_536:
-        server = await asyncio.start_server(
-            lambda reader, writer: _answer(reader, writer, look, expected), host or None, int(port)
-        )
+    elif isinstance(where, Port):
+        server = await _listening(where, lambda reader, writer: _answer(reader, writer, look, expected))
         try:
             yield
         finally:
             server.close()  # whoever is still connected is not waited for
-        return
-    path = _file(where)
-    writing = asyncio.get_running_loop().create_task(_keep_writing(path, look, expected))
+    else:
+        writing = asyncio.get_running_loop().create_task(_keep_writing(where, look, expected))
+        try:
+            yield
+        finally:
+            writing.cancel()
+            with contextlib.suppress(OSError):
+                where.unlink()
+
+
+async def _listening(
+    port: Port, answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+) -> asyncio.Server:
     try:
-        yield
-    finally:
-        writing.cancel()
-        with contextlib.suppress(OSError):
-            path.unlink()
+        return await asyncio.start_server(answer, port.host, port.number)
+    except (OSError, UnicodeError) as error:  # UnicodeError: of a name that can't be one
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--health can't listen at {port.host or ''}:{port.number}: {reason}.") from None
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Look, expected: int) -> None:

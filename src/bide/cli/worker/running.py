@@ -14,7 +14,7 @@ from types import FrameType
 from bide.cli.exits import Exit
 from bide.cli.worker import banner, health, logs
 from bide.cli.worker.reload import reloaded
-from bide.cli.worker.target import load, worker
+from bide.cli.worker.target import check_places, load, worker
 from bide.cli.worker.wanted import Wanted
 from bide.worker import Worker
 from bide.worker.signals import ASKING, end_by
@@ -34,19 +34,21 @@ def run(wanted: Wanted) -> int:
     found = worker(wanted, loaded)
     if wanted.ledger is not None and wanted.lifeline is not None:
         return _in_loop(_supervised(found, wanted.lifeline))
+    where = health.place(wanted.health)
+    check_places(found)
     banner.show(wanted, found)
     if wanted.processes is None:
-        return _in_loop(_alone(found, wanted))
-    return _in_loop(_supervise(found, wanted, wanted.processes), fast=False)
+        return _in_loop(_alone(found, where))
+    return _in_loop(_supervise(found, wanted, wanted.processes, where), fast=False)
 
 
-async def _alone(found: Worker, wanted: Wanted) -> int:
-    async with health.told(wanted.health, lambda: {os.getpid(): found.health()}, 1):
+async def _alone(found: Worker, where: health.Place) -> int:
+    async with health.told(where, lambda: {os.getpid(): found.health()}, 1):
         await found.run()
     return Exit.OK
 
 
-async def _supervise(found: Worker, wanted: Wanted, processes: int) -> int:
+async def _supervise(found: Worker, wanted: Wanted, processes: int, where: health.Place) -> int:
     supervisor = Supervisor(
         found.queue,
         lambda ledger, lifeline: wanted.again(processes=None, health=None, ledger=ledger, lifeline=lifeline),
@@ -54,7 +56,7 @@ async def _supervise(found: Worker, wanted: Wanted, processes: int) -> int:
         concurrency=found.plan.concurrency,
         grace=found.plan.grace,
     )
-    async with health.told(wanted.health, supervisor.health, processes):
+    async with health.told(where, supervisor.health, processes):
         return await supervisor.run()
 
 

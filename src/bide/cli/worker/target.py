@@ -10,6 +10,7 @@ from bide.errors import ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
 from bide.worker.ledger import Ledger
+from bide.worker.places import Places
 
 
 def load(wanted: Wanted) -> AsyncQueue | Queue | Worker:
@@ -49,6 +50,13 @@ def worker(wanted: Wanted, found: AsyncQueue | Queue | Worker) -> Worker:
         grace=wanted.grace,
         ledger=None if wanted.ledger is None else Ledger(wanted.ledger),
     )
+
+
+def check_places(made: Worker) -> None:
+    """Raises BadOption when --slots don't fit the tasks, before anything is begun."""
+    served, plan = made.tasks(), made.plan
+    in_threads = [topic for topic, task in served.items() if not task.is_async]
+    Places(served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
 
 
 def _import(name: str) -> Any:

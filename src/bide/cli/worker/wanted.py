@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import typer
 
-from bide.core.when import duration_ms
-
 
 class Wanted(NamedTuple):
     target: str
@@ -37,9 +35,6 @@ class Wanted(NamedTuple):
                 raise typer.BadParameter(f"{each!a} is not TOPIC=NUMBER, as in order.cancel=10.", param_hint="--slots")
             kept[topic] = int(number)
         return kept
-
-    def grace_seconds(self, default: float) -> float:
-        return default if self.grace is None else duration_ms(self.grace, "--grace") / 1000
 
     def again(self, **changed: Any) -> list[str]:
         """The command line that asks for the same, but for what is changed."""
