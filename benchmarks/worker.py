@@ -45,7 +45,7 @@ def run() -> list[Figure]:
         count = itertools.count()
 
         def fresh(engine: str) -> str:
-            return f"memory://{next(count)}" if engine == MEMORY else f"sqlite:///{folder}/{next(count)}.db"
+            return "memory://" if engine == MEMORY else f"sqlite:///{folder}/{next(count)}.db"
 
         return [
             *_drains(fresh),

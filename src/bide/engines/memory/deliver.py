@@ -107,8 +107,10 @@ def let_go(store: Store, message: Message) -> None:
     unit = message.unit
     assert unit is not None
     unit.live -= 1
-    if not unit.live and unit.request is not None:
-        store.units.pop(unit.request, None)
+    if not unit.live:
+        unit.ids.clear()  # its deadline is still to come, and would keep them until then
+        if unit.request is not None:
+            store.units.pop(unit.request, None)
     message.unit = None
     message.lease_until = None
     del store.topics[message.content.topic].leased[message.id]
