@@ -1,7 +1,6 @@
 """One test, both colours: `do` sees a call through, whether it has to be awaited or not."""
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -53,20 +52,3 @@ def make_queue(request: pytest.FixtureRequest, do: Callable[[Any], Any]) -> Iter
 @pytest.fixture
 def queue(make_queue: Callable[..., Any], clock: ManualClock) -> Any:
     return make_queue(clock=clock)
-
-
-@pytest.fixture(params=["async handler", "sync handler"])
-def coloured(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a handler of one colour out of a plain function."""
-
-    def colour(function: Callable[..., Any]) -> Callable[..., Any]:
-        if request.param == "sync handler":
-            return function
-
-        @functools.wraps(function)
-        async def handler(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        return handler
-
-    return colour

@@ -1,7 +1,6 @@
 """Workers on memory and on SQLite; and a way to wait for what is to happen, and for no longer."""
 
 import asyncio
-import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -96,20 +95,3 @@ async def done(result: Any) -> Any:
 async def faults(queue: AsyncQueue) -> Faults:
     """What a worker on `queue` meets; the queue's own calls go on as they are."""
     return await Faults.of(queue)
-
-
-@pytest.fixture(params=["async", "sync"])
-def coloured(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a handler of one colour out of a plain function."""
-
-    def colour(function: Callable[..., Any]) -> Callable[..., Any]:
-        if request.param == "sync":
-            return function
-
-        @functools.wraps(function)
-        async def handler(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        return handler
-
-    return colour

@@ -110,12 +110,7 @@ class Handlers:
             present.set(handling.present)
             if task.timeout is not None:
                 alarm = self._loop.call_later(task.timeout, self._time_out, handling)
-            if self._middleware:
-                await self._inside(handling, arguments)
-            elif task.is_async:
-                await task.function(**arguments)
-            else:
-                await self._in_thread(handling, arguments)
+            await (self._inside if self._middleware else self._call)(handling, arguments)
             became = DONE if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())
         except (KeyboardInterrupt, GeneratorExit):  # the loop is ending, and the message is given back with the rest
             raise
@@ -131,18 +126,16 @@ class Handlers:
 
     async def _inside(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Through the middleware, the first of them outermost."""
-        task = handling.task
-
-        async def handle() -> None:
-            if task.is_async:
-                await task.function(**arguments)
-            else:
-                await self._in_thread(handling, arguments)
-
-        inner: Callable[[], Awaitable[None]] = handle
+        inner: Callable[[], Awaitable[None]] = partial(self._call, handling, arguments)
         for each in self._middleware:
             inner = partial(each, handling.delivery, inner)
         await inner()
+
+    async def _call(self, handling: Handling, arguments: dict[str, Any]) -> None:
+        if handling.task.is_async:
+            await handling.task.function(**arguments)
+        else:
+            await self._in_thread(handling, arguments)
 
     async def _in_thread(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Its place is taken until the thread is free again, also when somebody around it does not want to wait."""

@@ -6,6 +6,9 @@ import logging
 import time
 
 from bide.core.backoff import Backoff, exponential, wait_ms
+from bide.engines.aio import AsyncEngine
+from bide.errors import Unavailable
+from bide.queue import AsyncQueue
 
 _log = logging.getLogger("bide.worker")
 _WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)
@@ -36,3 +39,14 @@ class Patience:
             _log.warning("The worker can %s again, after %d failures.", self._what, self._failures)
             self._failures = 0
             self.failing_since = 0.0
+
+
+async def reached(queue: AsyncQueue, stopping: asyncio.Event) -> AsyncEngine | None:
+    """The queue's engine, as soon as it can be reached; None when it is time to stop before that."""
+    patience = Patience("reach the engine", stopping)
+    while not stopping.is_set():
+        try:
+            return await queue._engine()
+        except Unavailable as error:
+            await patience.lose(error)
+    return None

@@ -8,7 +8,7 @@ from typing import Any
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Hold
-from bide.errors import ConfigError, Unavailable
+from bide.errors import ConfigError
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.heartbeat import Beat
 from bide.queue.tasks.definition import Definition
@@ -16,7 +16,7 @@ from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
 from bide.worker.handling import Handlers, Handling, about, given_up
 from bide.worker.ledger import Health
-from bide.worker.patience import Patience
+from bide.worker.patience import reached
 from bide.worker.places import Places
 from bide.worker.plan import Plan
 from bide.worker.settling import Settling
@@ -68,21 +68,11 @@ class Service:
     async def run(self) -> None:
         self._task = asyncio.current_task()
         try:
-            engine = await self._open()
+            engine = await reached(self._queue, self._stopping)
             if engine is not None:
                 await self._work(engine)
         finally:
             self.ended.set()
-
-    async def _open(self) -> AsyncEngine | None:
-        """The engine; None when it was not to be reached before the worker was stopped."""
-        patience = Patience("reach the engine", self._stopping)
-        while not self._stopping.is_set():
-            try:
-                return await self._queue._engine()
-            except Unavailable as error:
-                await patience.lose(error)
-        return None
 
     async def _work(self, engine: AsyncEngine) -> None:
         plan, intake = self._plan, self._queue._intake

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bide.engines.aio import AsyncEngine
-from bide.errors import Unavailable
 from bide.queue import AsyncQueue, Queue
 from bide.worker.giving_back import give_back
 from bide.worker.ledger import Health, Ledger
-from bide.worker.patience import Patience
+from bide.worker.patience import reached
 from bide.worker.signals import stopped_by_signals
 
 _log = logging.getLogger("bide.supervisor")
@@ -78,22 +77,12 @@ class Supervisor:
             stopped_by_signals(loop, self.stop, at_once=lambda: self._leave(folder)),
         ):
             try:
-                engine = await self._open()
+                engine = await reached(self._queue, self._stopping)
                 if engine is not None:
                     await self._keep_all(Path(folder), engine)
             finally:
                 await self._close()
         return int(self._failed)
-
-    async def _open(self) -> AsyncEngine | None:
-        """The engine; None when it was not to be reached before the supervisor was stopped."""
-        patience = Patience("reach the engine", self._stopping)
-        while not self._stopping.is_set():
-            try:
-                return await self._queue._engine()
-            except Unavailable as error:
-                await patience.lose(error)
-        return None
 
     async def _close(self) -> None:
         closing = asyncio.create_task(self._queue.close())
