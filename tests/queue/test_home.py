@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from bide import AsyncQueue, Queue, Unavailable, WrongLoop
+from bide.engines.memory.sync import Memory
 
 
 def test_a_second_event_loop_gets_an_error_that_says_so() -> None:
@@ -78,8 +79,11 @@ def test_threads_use_one_queue() -> None:
 def test_a_thread_that_sleeps_is_woken_by_the_event_loop() -> None:
     async def main() -> None:
         queue = AsyncQueue("memory://")
+        engine = queue.sync._engine()
+        assert isinstance(engine, Memory)
         receiving = asyncio.create_task(asyncio.to_thread(queue.sync.receive, "t", wait="30s"))
-        await asyncio.sleep(0.01)
+        while not engine._asleep:  # noqa: ASYNC110  (a thread that lies down tells nobody)
+            await asyncio.sleep(0.001)
         await queue.send("t", "hello")
         [delivery] = await receiving
         assert delivery.body == "hello"
