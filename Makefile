@@ -30,12 +30,12 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: check ## check, then all tests but the slow ones
+test: check servers ## check, then all tests but the slow ones
 	@echo "== pytest"
 	@$(BIN)/pytest tests
 
 .PHONY: test-all
-test-all: check $(VERSIONS:%=suite-%) ## all tests on every Python that is here, then the long matrices
+test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here, then the long matrices
 	@echo "== the long matrices"
 	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow"
 	@for version in $(VERSIONS); do \
@@ -62,6 +62,10 @@ check: .venv/.dev ## format, lint, types, floors, budgets, generated files, unit
 	$(call step,limits,$(BIN)/python tools/limits.py)
 	$(call step,docs,$(BIN)/python tools/docs.py --check)
 	$(call step,unit tests,$(BIN)/pytest tests/unit -q)
+
+.PHONY: servers
+servers: ## install the servers that the tests start, on Debian as root or by sudo; otherwise say what is missing
+	@sh tools/servers.sh
 
 .PHONY: bench
 bench: .venv/.dev ## measure, and print the numbers that the docs quote

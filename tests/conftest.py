@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["tests.servers.fixtures"]
+
 
 @pytest.fixture(params=["async", "sync"])
 def coloured(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

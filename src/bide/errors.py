@@ -94,12 +94,14 @@ class Unavailable(EngineError):
 class OutcomeUnknown(EngineError):
     """The answer did not come: it may or may not have happened.
 
-    `operation` is what to send again with: the engine then acts once at most.
+    `operation` is what to send again with: the engine then acts once at most. Of a batch, `operations` has one for each
+    message, in its order.
     """
 
-    def __init__(self, message: str, operation: str | None = None) -> None:
+    def __init__(self, message: str, operation: str | None = None, *, operations: "Sequence[str]" = ()) -> None:
         super().__init__(message)
-        self.operation: str | None = operation
+        self.operation: str | None = operation or (operations[0] if len(operations) == 1 else None)
+        self.operations: Sequence[str] = operations
 
 
 class ConfirmTimeout(EngineError):

@@ -11,3 +11,8 @@ def sequence() -> Callable[[], str]:
     salt = f"{int(time.time()):08x}{os.urandom(6).hex()}"
     count = itertools.count().__next__
     return lambda: f"{salt}{count():010x}"
+
+
+def lane() -> str:
+    """The name of a stream of operations that no other stream has."""
+    return os.urandom(8).hex()

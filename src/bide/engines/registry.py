@@ -28,7 +28,14 @@ class Source(Protocol):
         """What an operator should know of this place. Nothing is changed, and nothing is made."""
 
 
-_ENGINES = {"memory": ("bide.engines.memory", ""), "sqlite": ("bide.engines.sqlite", "")}
+_REDIS = ("bide.engines.redis", "redis")
+_ENGINES = {
+    "memory": ("bide.engines.memory", ""),
+    "sqlite": ("bide.engines.sqlite", ""),
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "unix": _REDIS,
+}
 """URL scheme: the engine's package, and the extra that brings its driver."""
 
 

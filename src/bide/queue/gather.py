@@ -68,6 +68,9 @@ class AsyncGather(Generic[T, R]):
             for _, future in batch:
                 _fail(future, OutcomeUnknown("The event loop was stopped while this was on its way: it may have happened."))
             raise
+        except OutcomeUnknown as error:  # each caller is told the operation of its own message
+            for i, (_, future) in enumerate(batch):
+                _fail(future, OutcomeUnknown(str(error), error.operations[i]) if error.operations else error)
         except Exception as error:
             for _, future in batch:
                 _fail(future, error)

@@ -1,0 +1,40 @@
+"""Messages in Redis: a calendar of small buckets on the server that you have.
+
+`redis://localhost:6379/0` names one; `rediss://` does with TLS, `unix:///path/to/redis.sock` a socket.
+"""
+
+from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.redis.address import Address, read
+from bide.engines.redis.aio import AsyncRedis
+from bide.engines.redis.space import Space
+from bide.engines.redis.sync import Redis
+from bide.errors import ConfigError
+
+CAPABILITIES = Capabilities(
+    accepted="in the server's memory, and as safe as its persistence makes it", ordered=False, max_body=2**28
+)
+
+
+class RedisSource:
+    capabilities = CAPABILITIES
+
+    def __init__(self, address: Address, space: Space) -> None:
+        self._address = address
+        self._space = space
+        self.shown: str = address.shown
+
+    def aio(self) -> AsyncRedis:
+        return AsyncRedis(self._space, CAPABILITIES)
+
+    def sync(self) -> Redis:
+        return Redis(self._space, CAPABILITIES)
+
+    def examine(self) -> list[Finding]:
+        return []
+
+
+def source(settings: Settings) -> RedisSource:
+    if settings.clock is not None:
+        raise ConfigError("The Redis server's own clock counts: leave clock= out.")
+    address = read(settings)
+    return RedisSource(address, Space(address, settings))

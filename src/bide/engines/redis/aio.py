@@ -1,0 +1,232 @@
+# unasync: sync.py
+"""The Redis engine: each verb is a script on the shard that its messages live in."""
+
+from collections.abc import Awaitable, Callable, Sequence, Sized
+from random import randrange
+from typing import Any, TypeVar
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import (
+    MAX_BATCH,
+    Capabilities,
+    Claim,
+    Claimed,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Scanned,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
+from bide.engines.redis import plan
+from bide.engines.redis.ears import AsyncEars
+from bide.engines.redis.shards.aio import AsyncShard
+from bide.engines.redis.space import Space
+from bide.errors import BadOption, Unavailable, Unsupported
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+T = TypeVar("T")
+R = TypeVar("R", bound=list[Any])
+
+
+class AsyncRedis(AsyncEngine):
+    def __init__(self, space: Space, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self._space = space
+        self._shards: list[AsyncShard] = []
+        self._ears: AsyncEars | None = None
+        self._closed = False
+        self._turn = randrange(2**16)
+
+    async def open(self) -> None:
+        self._check()
+        if not self._shards:
+            shards = AsyncShard.all_of(self._space)
+            await shards[0].greet()
+            self._shards = shards
+            self._ears = AsyncEars(self._space, shards)
+
+    async def close(self) -> None:
+        self._closed = True
+        ears, self._ears = self._ears, None
+        if ears is not None:
+            await ears.close()
+        shards, self._shards = self._shards, []
+        if shards:
+            await shards[0].close()
+
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+    ) -> list[Sent]:
+        self._check(messages)
+        if connection is not None:
+            raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
+        shards = self._opened()
+        any_shard = self._next(len(shards))
+        groups = plan.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
+        answers: dict[int, Sent] = {}
+        for shard, indexes in groups.items():
+            got = await shards[shard].put([messages[i] for i in indexes], now)
+            answers.update(zip(indexes, got, strict=True))
+        return [answers[i] for i in range(len(messages))]
+
+    async def claim(
+        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
+    ) -> Claim:
+        self._check(limit=limit)
+        shards = self._opened()
+        named = request if request is not None else self._space.new_request()
+        found: list[Claimed] = []
+        claims: list[Claim] = []
+        first = self._next(len(shards))
+        for turn in range(len(shards)):
+            shard = shards[(first + turn) % len(shards)]
+            room = limit - len(found)
+            # where there is no room, it is asked for what the request holds, and for the time to come back
+            claim = await shard.claim(topics, room, lease, named, now)
+            claims.append(claim)
+            found += claim.messages
+        if len(claims) == 1:
+            return claims[0]
+        dues = [each.next_due for each in claims if each.next_due is not None]
+        more = any(each.more for each in claims) and len(found) < limit
+        return Claim(found, max(each.now for each in claims), min(dues, default=None), more)
+
+    async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        self._check(ends)
+        if connection is not None:
+            raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
+        return await self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
+
+    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+        self._check(holds)
+        return await self._spread(holds, self._space.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
+
+    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+        self._check(refs)
+        return await self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.cancel(some, now))
+
+    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+        self._check(moves)
+        return await self._spread(
+            moves, lambda move: self._space.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
+        )
+
+    async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+        self._check(limit=budget)
+        shards = self._opened()
+        first = self._next(len(shards))
+        did = Tended()
+        for turn in range(len(shards)):
+            spare = budget - did.returned - did.expired - did.dropped
+            if spare <= 0:
+                return Tended(did.returned, did.buried, did.expired, did.dropped, True)
+            one = await shards[(first + turn) % len(shards)].tend(spare, now)
+            did = Tended(
+                did.returned + one.returned, did.buried + one.buried, did.expired + one.expired, did.dropped + one.dropped,
+                did.more or one.more,
+            )  # fmt: skip
+        return did
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        self._check()
+        self._opened()
+        assert self._ears is not None
+        await self._ears.wait(topics, timeout)
+
+    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+        self._check(refs)
+        return await self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.get(some, now))
+
+    async def scan(
+        self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
+    ) -> Scanned:
+        self._check(limit=limit)
+        shards = self._opened()
+        number = plan.page_mark(after)[0]
+        if number >= len(shards):
+            raise BadOption("after is the mark of a page of another queue: begin again with None.")
+        found: list[Stored] = []
+        mark = after
+        for shard in shards[number:]:
+            page = await shard.scan(topic, state, limit - len(found), mark, now)
+            found += page.messages
+            mark = None
+            if page.after is not None or (len(found) == limit and shard is not shards[-1]):
+                return Scanned(found, page.after or plan.first_mark(shard.number + 1))
+        return Scanned(found, None)
+
+    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
+        self._check()
+        parts = window.parts if window else 0
+        told: dict[str, list[Stats]] = {}
+        for shard in self._opened():
+            for name, one in (await shard.stats(topic, window, now)).items():
+                told.setdefault(name, []).append(one)
+        topics = {} if topic is not None else {name: plan.together(each, {}, 0) for name, each in told.items()}
+        return plan.together([one for each in told.values() for one in each], topics, parts)
+
+    async def requeue(
+        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        self._check(ids or (), limit=limit)
+        count, more = 0, False
+        for shard in self._opened():
+            if count == limit:
+                return Swept(count, True)
+            one = await shard.requeue(topic, ids, delay, limit - count, now)
+            count, more = count + one.count, more or one.more
+        return Swept(count, more)
+
+    async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
+        self._check(limit=limit)
+        if state == "leased":
+            raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
+        count, more = 0, False
+        for shard in self._opened():
+            if count == limit:
+                return Swept(count, True)
+            one = await shard.purge(topic, state, limit - count, now)
+            count, more = count + one.count, more or one.more
+        return Swept(count, more)
+
+    async def pause(self, topic: str, paused: bool) -> None:
+        self._check()
+        for shard in self._opened():
+            await shard.pause(topic, paused)
+
+    async def _spread(
+        self,
+        items: Sequence[T],
+        shard_of: Callable[[T], int],
+        call: Callable[[AsyncShard, Sequence[T]], Awaitable[R]],
+    ) -> list[Any]:
+        """Ask each shard about its part of a batch, and answer in the order of the batch."""
+        shards = self._opened()
+        if len(shards) == 1:
+            return await call(shards[0], items)
+        answers: dict[int, Any] = {}
+        for shard, indexes in plan.by_shard(items, shard_of).items():
+            got = await call(shards[shard], [items[i] for i in indexes])
+            answers.update(zip(indexes, got, strict=True))
+        return [answers[i] for i in range(len(items))]
+
+    def _next(self, count: int) -> int:
+        self._turn += 1
+        return self._turn % count
+
+    def _opened(self) -> list[AsyncShard]:
+        if not self._shards:
+            raise Unavailable("The Redis engine is not open: open() it first.")
+        return self._shards
+
+    def _check(self, batch: Sized = (), limit: int = 1) -> None:
+        if self._closed:
+            raise Unavailable("The Redis engine is closed: make a new queue.")
+        if max(len(batch), limit) > MAX_BATCH or limit < 1:
+            raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")

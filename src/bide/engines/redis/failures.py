@@ -1,0 +1,84 @@
+"""What the errors of a server and of its driver mean to a user, and which of them a command may be repeated after."""
+
+import re
+from collections.abc import Iterable
+
+import redis.exceptions as theirs
+
+from bide.engines.redis.redaction import redacted
+from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
+
+LOST = (theirs.ConnectionError, theirs.TimeoutError, OSError, EOFError)
+"""The answer did not come: the connection is of no more use, and what was sent may or may not have arrived."""
+
+_REFUSED = (theirs.AuthenticationError, theirs.AuthenticationWrongNumberOfArgsError, theirs.AuthorizationError)
+_PASSING = re.compile(
+    r"^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY |NOREPLICAS|UNBLOCKED)|LOADING|max number of clients"
+)
+_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+)|BADLAYOUT (\S+)|NORIGHT (\w+)|OVERTAKEN)")
+
+
+class TooOld(Exception):
+    """The server has not heard from us for so long that it can't tell whether this came before: nothing was done."""
+
+    def __init__(self, now: int) -> None:
+        super().__init__(now)
+        self.now: int = now
+
+
+class Unanswered(Exception):
+    """It may or may not have happened: the operation `number` of `lane`."""
+
+    def __init__(self, sentence: str, lane: str, number: int) -> None:
+        super().__init__(sentence)
+        self.lane: str = lane
+        self.number: int = number
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the server does not let us in, and never will."""
+    return isinstance(error, _REFUSED)
+
+
+def passing(error: theirs.ResponseError | theirs.ConnectionError) -> bool:
+    """Whether nothing was done, and trying again may help."""
+    return _PASSING.search(str(error)) is not None
+
+
+def missing_script(error: theirs.ResponseError) -> bool:
+    return isinstance(error, theirs.NoScriptError) or str(error).startswith("NOSCRIPT")
+
+
+def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld:
+    """One of our errors, with what to do. Nothing was changed."""
+    text = redacted(str(error), secrets)
+    if refused(error):
+        return ConfigError(
+            f"{shown} refused the user or the password ({text}). Mend the URL, or what the server knows of them."
+        )
+    found = _CODE.search(text)
+    code = found[0].split(" ")[0] if found else ""
+    if found and code == "TOOOLD":
+        return TooOld(int(found[2]))
+    if code == "TOOFAR":
+        return BadTime("A message can't be due more than a hundred years from now.")
+    if found and code == "BADLAYOUT":
+        return SchemaMismatch(
+            f"What is stored at {shown} has the layout {found[3]}, which another release of bide made. "
+            "Use that release, or another namespace."
+        )
+    if found and code == "NORIGHT":
+        return ConfigError(
+            f"The user at {shown} may not call {found[4]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
+        )
+    if "OOM" in text and "maxmemory" in text:
+        return QueueFull(
+            f"{shown} is at its maxmemory and took nothing. What it holds can be drained; give it more memory to take more."
+        )
+    if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text or "ACL" in text:
+        return ConfigError(
+            f"The user at {shown} lacks a right ({text}): nothing was changed. `bide doctor --acl` prints the rights it needs."
+        )
+    if code == "OVERTAKEN":
+        return Unavailable(f"{shown} has answered a later call of this connection: this one was not done.")
+    return EngineError(f"{shown} failed: {text.rstrip('.')}. Nothing was changed.")

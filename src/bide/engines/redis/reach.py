@@ -1,0 +1,128 @@
+"""What redis-py needs to reach one server in either colour: the class of a connection, and what it takes."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import redis
+import redis.asyncio as aioredis
+
+from bide.engines.redis.redaction import Secret
+from bide.errors import ConfigError
+
+Colour: TypeAlias = Literal["sync", "async"]
+
+_CLASSES: dict[str, dict[Colour, Any]] = {
+    "redis": {"sync": redis.Connection, "async": aioredis.Connection},
+    "rediss": {"sync": redis.SSLConnection, "async": aioredis.SSLConnection},
+    "unix": {"sync": redis.UnixDomainSocketConnection, "async": aioredis.UnixDomainSocketConnection},
+}
+
+_INSTEAD: dict[Colour, str] = {
+    "sync": "give a Queue a redis.Redis as client=, or name the server in the URL.",
+    "async": "give an AsyncQueue a redis.asyncio.Redis as client=, or name the server in the URL.",
+}
+
+_OURS = {
+    # The engine decides: answers are bytes in RESP2, nothing is sent twice, and no ping comes between two commands.
+    "cache", "cache_config", "decode_responses", "encoder_class", "encoding", "encoding_errors", "event_dispatcher",
+    "health_check_interval", "himport_registry", "legacy_responses", "max_connections", "parser_class", "protocol", "retry",
+    "retry_on_error", "retry_on_timeout",
+    # The address holds them.
+    "client_name", "password", "socket_connect_timeout", "socket_timeout", "username",
+    # redis-py adds them for servers that announce their maintenance, which needs RESP3.
+    "maint_notifications_config", "maint_notifications_pool_handler", "maintenance_notification_hash", "maintenance_state",
+    "orig_host_address", "orig_socket_connect_timeout", "orig_socket_timeout", "oss_cluster_maint_notifications_handler",
+}  # fmt: skip
+"""What is not taken over from a client."""
+
+
+class Reach:
+    """A server, and how its connections are made. Its repr tells nothing, as what it holds may be secret."""
+
+    def __init__(self, scheme: str, colour: Colour | None, connection: Any, options: Mapping[str, Any]) -> None:
+        self.scheme: str = scheme
+        self.colour: Colour | None = colour  # of the client that this was taken from; None: of no client
+        self._connection = connection
+        self._options = {name: value for name, value in options.items() if name not in _OURS}
+
+    @property
+    def secrets(self) -> list[str]:
+        """Of the key file; the address knows the other ones."""
+        found = self._options.get("ssl_password")
+        return [found] if isinstance(found, str) else []
+
+    def connection_class(self, colour: Colour) -> Any:
+        if colour == self.colour:
+            return self._connection
+        if self._connection not in _CLASSES[self.scheme].values():
+            raise ConfigError(
+                f"The client makes connections of its own class, {self._connection.__name__}, which has no {colour} twin: "
+                f"{_INSTEAD[colour]}"
+            )
+        return _CLASSES[self.scheme][colour]
+
+    def options(self, colour: Colour) -> dict[str, Any]:
+        """What a connection takes, but for what every connection of ours takes."""
+        if self.colour in (None, colour):
+            return dict(self._options)
+        known = _parameters(self.connection_class(colour)) - {"redis_connect_func"}  # it is of the client's colour
+        for name, value in self._options.items():
+            if value and name not in known:
+                raise ConfigError(f"The client has {name}, which {colour} connections can't take over: {_INSTEAD[colour]}")
+        return {name: value for name, value in self._options.items() if name in known}
+
+
+def of_url(scheme: str, options: Mapping[str, Any]) -> Reach:
+    return Reach(scheme, None, _CLASSES[scheme]["sync"], options)
+
+
+def of_client(client: object) -> tuple[Reach, Mapping[str, Any]]:
+    """Where a client goes, and all that its connections are made with."""
+    if isinstance(client, (redis.RedisCluster, aioredis.RedisCluster)):
+        raise ConfigError(
+            "The client is for Redis Cluster, which is not in this release: give client= a redis.Redis or "
+            "redis.asyncio.Redis of one server."
+        )
+    if not isinstance(client, (redis.Redis, aioredis.Redis)):
+        raise ConfigError(
+            f"client= is a {type(client).__name__}. Give a redis.Redis or a redis.asyncio.Redis, or leave it out and name the "
+            "server in the URL."
+        )
+    pool: Any = client.connection_pool
+    colour: Colour = "sync" if isinstance(client, redis.Redis) else "async"
+    return Reach(
+        _scheme_of(pool.connection_class), colour, pool.connection_class, pool.connection_kwargs
+    ), pool.connection_kwargs
+
+
+def where(client: Any) -> dict[str, Any]:
+    """Host or path, and db, of a client, to be shown. A pool of sentinels knows a service in place of a host."""
+    pool = client.connection_pool
+    taken = pool.connection_kwargs
+    found = {"db": taken.get("db") or 0}
+    if taken.get("path"):
+        return {**found, "path": taken["path"]}
+    host = taken.get("host") or getattr(pool, "service_name", None) or "localhost"
+    return {**found, "host": host, "port": taken.get("port") or 6379}
+
+
+def login(username: str | None, password: Secret | None) -> dict[str, Any]:
+    """As a provider, not as a plain password: what shows a pool, or a variable of a failed call, then shows an object."""
+    if not username and not password:
+        return {}
+    revealed = password.reveal() if password else None
+    return {"credential_provider": redis.UsernamePasswordCredentialProvider(username, revealed)}
+
+
+def _scheme_of(connection: Any) -> str:
+    """A class of the user's own counts as what it was made from."""
+    for scheme in ("unix", "rediss"):
+        if issubclass(connection, tuple(_CLASSES[scheme].values())):
+            return scheme
+    return "redis"
+
+
+def _parameters(connection: type) -> set[str]:
+    """All that a class of connections takes, its bases included; it differs between releases of redis-py."""
+    return {name for base in connection.__mro__[:-1] for name in inspect.signature(base).parameters}

@@ -1,0 +1,174 @@
+-- Hand out due messages under one lease. After what every script is told: request, lease in ms, limit, then topics.
+-- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
+-- full ids in one string, the values, of what has more beside its value: place, life, large body; of each topic: its
+-- number, name; and, when this request has claimed before, the places of what it still holds.
+
+-- include: begin topic keys message units open take
+
+local FAR = math.huge
+
+local function levels_of(topic)
+  local used = {}
+  for level = 0, 2 do
+    if topic.f['l' .. level] > 0 then used[#used + 1] = level end
+  end
+  return used
+end
+
+-- One place in eight goes to what has been due longest, whatever its level.
+local function take_in_turn(topic, levels, limit)
+  local count, due = 0, {}
+  for _, level in ipairs(levels) do
+    local _, first = take(topic, level, 0)
+    due[level] = first
+  end
+  while count < limit and not exhausted() do
+    local highest, oldest
+    for _, level in ipairs(levels) do
+      if due[level] <= now then
+        highest = highest or level
+        if not oldest or due[level] < due[oldest] then oldest = level end
+      end
+    end
+    if not highest then break end
+    local turn = topic.f.turn % 8
+    local level, room = highest, math.min(7 - turn, limit - count)
+    if turn == 7 then level, room = oldest, 1 end
+    local got, first = take(topic, level, room)
+    due[level] = first
+    set(topic, 'turn', turn + math.max(got, 1))
+    count = count + got
+  end
+  local earliest = FAR
+  for _, level in ipairs(levels) do earliest = math.min(earliest, due[level]) end
+  return count, earliest
+end
+
+local function take_from(topic, limit)
+  local levels = levels_of(topic)
+  if #levels == 0 then return 0, FAR end
+  if #levels == 1 then return take(topic, levels[1], limit) end
+  return take_in_turn(topic, levels, limit)
+end
+
+-- When something of a topic may be due: what is near, and the start of the next slot.
+local function next_start(topic)
+  local earliest = FAR
+  for level = 0, 2 do
+    if topic.f['l' .. level] > 0 then
+      for sort = COARSE, FINE do
+        local first = call('ZRANGE', topic.prefix .. 'o' .. kind_of(level, sort), 0, 0, 'WITHSCORES')[2]
+        if first then earliest = math.min(earliest, first * SLOT[sort]) end
+      end
+    end
+  end
+  return earliest
+end
+
+local function needs_care(value, id, life)
+  local flags = byte(value, 3 + WIDTH[sort_of(sub(id, 1, 1))])
+  return life or has(flags, EXPIRES) or has(flags, KEYED) or has(flags, LARGE)
+end
+
+local function life_text(life)
+  return life and pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) or ''
+end
+
+local function reply_with(number, fulls, entries, due, more)
+  local values, beside, named, seen = {}, {}, {}, {}
+  for i, entry in ipairs(entries) do
+    local topic, id, value, life = entry[1], entry[2], entry[3], entry[4]
+    values[i] = value
+    if not seen[topic] then
+      seen[topic] = true
+      named[#named + 1], named[#named + 2] = topic.digits, topic.name
+    end
+    local large = has(byte(value, 3 + WIDTH[sort_of(sub(id, 1, 1))]), LARGE)
+    if life or large then
+      beside[#beside + 1] = i
+      beside[#beside + 1] = life_text(life)
+      beside[#beside + 1] = large and call('GET', large_of(topic, id)) or ''
+    end
+  end
+  local when = due == FAR and '' or format('%.0f', due)
+  return {format('%.0f', now), when, more and 1 or 0, number, table.concat(fulls), values, beside, named}
+end
+
+local function hand_out_again(unit)
+  local fulls, entries, places = {}, {}, {}
+  for place = 1, #unit.states do
+    if unit.states[place] ~= ENDED then
+      local full = full_at(unit, place)
+      local digits, id = parts_of(full)
+      local topic = load(digits)
+      fulls[#fulls + 1] = full
+      entries[#entries + 1] = {topic, id, read(topic, id), life_of(topic, id)}
+      places[#places + 1] = place - 1
+    end
+  end
+  local reply = reply_with(unit.number, fulls, entries, FAR, false)
+  reply[9] = places
+  return reply
+end
+
+local function lease(request, number, fulls, until_)
+  local states = {}
+  for i, entry in ipairs(taken) do
+    fulls[i] = full_of(entry[1], entry[2])
+    states[i] = needs_care(entry[3], entry[2], entry[4]) and OTHER or SIMPLE
+  end
+  call('HSET', P .. 'held', request, number .. table.concat(fulls))
+  call('HSET', P .. 'open', request, string.char(unpack(states)))
+  call('ZADD', P .. 'lease', format('%.0f', until_), request)
+end
+
+local request, lease_ms, limit = take_text(), take_number(), take_number()
+if request == '' or limit > 1000 then error('BADARG request or limit', 0) end
+local awake = {}
+for i = NEXT + 1, #ARGV do
+  local topic = find_topic(ARGV[i])
+  if topic and topic.f.paused == 0 then awake[#awake + 1] = topic end
+end
+local unit = unit_of(request)
+if unit then
+  local reply = hand_out_again(unit)
+  local due = FAR
+  for _, topic in ipairs(awake) do
+    due = math.min(due, next_start(topic))
+    for level = 0, 2 do due = math.min(due, first_near(topic, level)) end
+  end
+  if due < FAR then reply[2] = format('%.0f', due) end
+  return reply
+end
+
+may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'UNLINK', 'ZADD', 'ZREM')
+call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
+local dues = {}
+local share = #awake > 0 and math.max(1, floor(limit / #awake)) or 0
+for _, most in ipairs({share, limit}) do
+  for i, topic in ipairs(awake) do
+    if dues[i] == nil or (dues[i] <= now and #taken < limit and not exhausted()) then
+      local _, due = take_from(topic, math.min(most, limit - #taken))
+      dues[i] = due
+    end
+  end
+end
+local due, left = FAR, false
+for i, topic in ipairs(awake) do
+  local first = math.min(dues[i], next_start(topic))
+  if first <= now then
+    wake(topic)
+    left = true
+  end
+  due = math.min(due, first)
+end
+local fulls = {}
+local number = ''
+if #taken > 0 then
+  local last = tonumber(call('HGET', META, 'claim') or 0)
+  number = format('%016.0f', math.max(last + 1, now))
+  call('HSET', META, 'claim', number, 'raw', format('%.0f', raw), 'mark', format('%.0f', us))
+  lease(request, number, fulls, now + lease_ms)
+end
+close_topics()
+return reply_with(number, fulls, taken, due, left and exhausted() and #taken < limit)

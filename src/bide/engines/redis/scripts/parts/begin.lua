@@ -1,0 +1,112 @@
+-- What every script begins with: its place, its time, and whether it has run before.
+--
+-- KEYS[1] is the hash `meta`; all other keys have its prefix. KEYS[2] never exists: while the slot of these keys moves
+-- to another node of a cluster, the server refuses a script that names it before its first line, not in the middle.
+-- Redis stops a script at an error and keeps what it has written, so: parse everything, ask for all rights, then write.
+
+local META, P = KEYS[1], string.sub(KEYS[1], 1, -5)
+local call = redis.call
+local floor, byte, sub, format = math.floor, string.byte, string.sub, string.format
+local pack, unpack_ = struct.pack, struct.unpack
+
+local function number(text)
+  local value = tonumber(text)
+  if not value or value ~= value or value < 0 or value > 9007199254740991 or value ~= floor(value) then
+    error('BADARG a script of bide was given an argument that is no number', 0)
+  end
+  return value
+end
+
+local NEXT = 5 -- the arguments from here on are the verb's own
+local function take_text()
+  NEXT = NEXT + 1
+  local value = ARGV[NEXT]
+  if not value then error('BADARG a script of bide was given too few arguments', 0) end
+  return value
+end
+local function take_number() return number(take_text()) end
+
+-- The clock: milliseconds, which never go back and never stand still. While the server's clock is behind the mark
+-- (somebody set it back), engine time goes on at half its speed until the two have met.
+local time = call('TIME')
+local raw = time[1] * 1000000 + time[2]
+local stored = call('HMGET', META, 'raw', 'mark', 'layout')
+local us, known = raw, number(ARGV[2])
+do
+  local mark = tonumber(stored[2] or 0)
+  if ARGV[1] ~= '' then
+    us = math.max(mark, number(ARGV[1]) * 1000)
+  elseif raw < mark then
+    us = mark + floor(math.max(0, raw - tonumber(stored[1])) / 2)
+  end
+  us = math.max(us, known * 1000)
+end
+local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
+
+if stored[3] and stored[3] ~= '1' then
+  return redis.error_reply('BADLAYOUT ' .. stored[3])
+end
+
+-- An operation is a lane (one connection's serial stream) and its number: run again, it gets its first answer.
+local LANE, NUMBER = ARGV[3], number(ARGV[4])
+local SALT = ARGV[5] or ''
+local AGE = 600000 -- ms that operations are remembered
+local LIFE = 2700000 -- ms: twice that long, at half speed, and some
+local epoch = floor(now / AGE)
+
+local function remembered(what, name)
+  for back = 0, 1 do
+    local found = call('HGET', P .. what .. ':' .. format('%d', epoch - back), name)
+    if found then return found end
+  end
+end
+
+local function remember(what, name, record)
+  local key = P .. what .. ':' .. format('%d', epoch)
+  if call('HSET', key, name, record) == 1 then call('PEXPIRE', key, LIFE) end
+end
+
+local function before()
+  if LANE == '' then return nil end
+  if known > 0 and now - known >= AGE then
+    return redis.error_reply('TOOOLD ' .. format('%d', now))
+  end
+  local record = remembered('lanes', LANE)
+  if not record then return nil end
+  local last, answer = unpack_('>I6', record), sub(record, 7)
+  if last > NUMBER then return redis.error_reply('OVERTAKEN') end
+  if last == NUMBER then return cmsgpack.unpack(answer) end
+end
+
+-- Rights are asked for before the first write: one that is missing would stop the script half-way.
+local SAMPLES = {
+  DEL = {META}, EXPIRE = {META, '1'}, HDEL = {META, '-'}, HGET = {META, '-'}, HINCRBY = {META, '-', '1'},
+  HSET = {META, '-', '-'}, HMGET = {META, '-'}, HGETALL = {META}, HLEN = {META}, HKEYS = {META}, LINDEX = {META, '0'},
+  LLEN = {META}, LPUSH = {META, '-'}, LRANGE = {META, '0', '1'}, LSET = {META, '0', '-'}, PEXPIRE = {META, '1'},
+  RPUSH = {META, '-'}, UNLINK = {META}, ZADD = {META, '1', '-'}, ZCARD = {META}, ZCOUNT = {META, '0', '1'},
+  ZRANGE = {META, '0', '1'}, ZRANGEBYSCORE = {META, '0', '1'}, ZREM = {META, '-'}, ZSCORE = {META, '-'},
+  GET = {META}, SET = {META, '-'}, SADD = {META, '-'}, SREM = {META, '-'},
+}
+local function may(...)
+  if not redis.acl_check_cmd then return end
+  for _, name in ipairs({...}) do
+    if not redis.acl_check_cmd(name, unpack(SAMPLES[name])) then
+      error('NORIGHT ' .. name, 0)
+    end
+  end
+end
+
+-- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.
+local function store_time()
+  call('HSET', META, 'raw', format('%.0f', raw), 'mark', format('%.0f', us), 'layout', '1')
+end
+local begin_growing = store_time
+local function begin_shrinking()
+  call('HDEL', META, '-')
+  store_time()
+end
+
+local function answer(reply)
+  if LANE ~= '' then remember('lanes', LANE, pack('>I6', NUMBER) .. cmsgpack.pack(reply)) end
+  return reply
+end

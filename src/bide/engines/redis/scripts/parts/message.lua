@@ -1,0 +1,177 @@
+-- A message: where it lives, what is written there, and what it can be.
+--
+-- Its home is a place in a list, a bucket of 64, from send to end: kind, slot and number tell which, in 9 bytes.
+-- What is written there: salt (2 bytes), due time (from the slot's start), flags, and what the client put together:
+-- [max_attempts][expires_in][key][headers] body. A body over 1 KiB has a key of its own.
+-- What has changed since it was sent (its time, its attempts, its level, its death) is in the hash `life`: due, since,
+-- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
+
+local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
+local KEYLESS = 1 -- a mark: a successor has taken its key over
+
+local function has(flags, flag) return flags % (2 * flag) >= flag end
+
+local function home(id)
+  local kind, slot, n = unpack_('>c1I4I4', id)
+  return kind, slot, n
+end
+local function home_id(kind, slot, n) return pack('>c1I4I4', kind, slot, n) end
+local function row_id(kind, n) return home_id(kind, floor(n / ROW), n % ROW) end
+
+local function bucket_of(topic, kind, slot, n)
+  return topic.prefix .. 'b' .. kind .. format('%08x%x', slot, floor(n / BUCKET))
+end
+local function large_of(topic, id)
+  local kind, slot, n = home(id)
+  return topic.prefix .. 'm' .. kind .. format('%08x%x', slot, n)
+end
+local function full_of(topic, id) return pack('>I5', tonumber(topic.digits, 16)) .. id end
+local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(full, 6) end
+
+local function read(topic, id)
+  local kind, slot, n = home(id)
+  local value = call('LINDEX', bucket_of(topic, kind, slot, n), n % BUCKET)
+  if value and value ~= '' then return value end
+end
+
+-- The fields that the client wrote: flags, max_attempts, expires_in, key.
+local function content(id, value)
+  local at = 3 + WIDTH[sort_of(sub(id, 1, 1))]
+  local flags = byte(value, at)
+  local found = {flags = flags, attempts = 3}
+  at = at + 1
+  if has(flags, ATTEMPTS) then found.attempts, at = unpack_('>I2', value, at) end
+  if has(flags, EXPIRES) then found.expires, at = unpack_('>I6', value, at) end
+  if has(flags, KEYED) then
+    local length
+    length, at = unpack_('>I2', value, at)
+    found.key = sub(value, at, at + length - 1)
+  end
+  return found
+end
+
+local function born_due(id, value)
+  local kind, slot = home(id)
+  local sort = sort_of(kind)
+  local due = unpack_('>I' .. WIDTH[sort], value, 3)
+  if sort <= FINE then due = due + slot * SLOT[sort] end
+  return due
+end
+
+local function life_of(topic, id)
+  if not has_life(topic) then return nil end
+  local text = call('HGET', topic.prefix .. 'life', id)
+  if not text then return nil end
+  local due, since, attempt, level, marks = unpack_('>I6I6I2BB', text)
+  return {due = due, since = since, attempt = attempt, level = level, marks = marks, error = sub(text, 17)}
+end
+
+local function new_life(id, value)
+  local due = born_due(id, value)
+  return {due = due, since = due, attempt = 0, level = level_of(sub(id, 1, 1)), marks = 0, error = ''}
+end
+
+local function save_life(topic, id, life)
+  local text = pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
+  call('HSET', topic.prefix .. 'life', id, text)
+  topic.lives = true
+end
+
+local function opened(topic, id)
+  local kind, slot, n = home(id)
+  local sort = sort_of(kind)
+  if sort == NEAR then return true end
+  if sort == READY then return slot * ROW + n < topic.f['p' .. kind] end
+  local cursor = topic.f['c' .. kind]
+  return slot < cursor or (slot == cursor and n < topic.f['p' .. kind])
+end
+
+-- What a message is: far (in its slot or row, not taken out), near (in a zset), dead, or leased.
+local function state_of(topic, id, life)
+  if not life and not opened(topic, id) then return 'far' end
+  local level = life and life.level or level_of(sub(id, 1, 1))
+  if call('ZSCORE', topic.prefix .. 'due' .. level, id) then return 'near' end
+  if life and call('ZSCORE', topic.prefix .. 'dead', id) then return 'dead' end
+  return 'leased'
+end
+
+local function leave_far(topic, id)
+  local kind, slot = home(id)
+  add(topic, 'far', -1)
+  if sort_of(kind) == READY then
+    add(topic, 'g' .. kind, 1)
+  else
+    call('HINCRBY', topic.prefix .. 'slots', 'g' .. kind .. format('%08x', slot), 1)
+  end
+end
+
+-- Take a pending message out of where its time is kept.
+local function unschedule(topic, id, state, life)
+  if state == 'far' then return leave_far(topic, id) end
+  local level = life and life.level or level_of(sub(id, 1, 1))
+  call('ZREM', topic.prefix .. 'due' .. level, id)
+end
+
+-- Some places of a bucket have ended: when all have, it goes.
+local function end_places(topic, bucket, count)
+  local ended = call('HINCRBY', topic.prefix .. 'ended', bucket, count)
+  if ended >= BUCKET then
+    call('UNLINK', bucket)
+    call('HDEL', topic.prefix .. 'ended', bucket)
+    return true
+  end
+end
+
+-- A message that is in no zset and under no lease ends.
+local function finish(topic, id, value, life)
+  local known = content(id, value)
+  if known.key and not (life and has(life.marks, KEYLESS)) then free_key(topic, known.key, id) end
+  if known.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
+  if has(known.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
+  if life then call('HDEL', topic.prefix .. 'life', id) end
+  local kind, slot, n = home(id)
+  local bucket = bucket_of(topic, kind, slot, n)
+  if not end_places(topic, bucket, 1) then call('LSET', bucket, n % BUCKET, '') end
+  add(topic, 'live', -1)
+end
+
+local function expiry_of(id, value, life)
+  local known = content(id, value)
+  if not known.expires then return nil end
+  return (life and life.since or born_due(id, value)) + known.expires
+end
+
+local function use_level(topic, level)
+  if topic.f['l' .. level] == 0 then set(topic, 'l' .. level, 1) end
+end
+
+-- Put a message's time into the zset of its level.
+local function schedule(topic, id, life)
+  local key = topic.prefix .. 'due' .. life.level
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  call('ZADD', key, life.due, id)
+  use_level(topic, life.level)
+  if life.due <= now or not first or life.due < tonumber(first) then wake(topic) end
+end
+
+-- The message of an id or key that has not ended: id, value, life, state. One that has expired ends now.
+local function living(topic, id, salt)
+  local value = read(topic, id)
+  if not value or (salt and sub(value, 1, 2) ~= salt) then return nil end
+  local life = life_of(topic, id)
+  local state = state_of(topic, id, life)
+  if state == 'far' or state == 'near' then
+    local expires = expiry_of(id, value, life)
+    if expires and expires <= now then
+      unschedule(topic, id, state, life)
+      finish(topic, id, value, life)
+      return nil
+    end
+  end
+  return id, value, life, state
+end
+
+local function pending_holder(topic, key)
+  local id = holder_of(topic, key)
+  if id then return living(topic, id) end
+end

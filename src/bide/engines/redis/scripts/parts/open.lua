@@ -1,0 +1,86 @@
+-- Taking messages out of slots and rows: into the zset while their slot is not over, straight to a claim when it is.
+
+local spent, bytes = 0, 0 -- of what one script may do: buckets looked into, bytes of bodies handed out
+local ENOUGH, FULL = 64, 1048576
+local function exhausted() return spent >= ENOUGH or bytes >= FULL end
+
+-- What is left of a bucket from a number on: {id, value} of those that are there and whose time is not elsewhere.
+local function look_into(topic, kind, slot, n)
+  local values = call('LRANGE', bucket_of(topic, kind, slot, n), n % BUCKET, -1)
+  local found, ids = {}, {}
+  for i = 1, #values do
+    if values[i] ~= '' then
+      ids[#ids + 1] = pack('>c1I4I4', kind, slot, n + i - 1)
+      found[#found + 1] = {ids[#ids], values[i]}
+    end
+  end
+  spent = spent + 1
+  if #ids > 0 and has_life(topic) then
+    local lives, kept = call('HMGET', topic.prefix .. 'life', unpack(ids)), {}
+    for i, entry in ipairs(found) do
+      if not lives[i] then kept[#kept + 1] = entry end
+    end
+    found = kept
+  end
+  return found, #values
+end
+
+-- The place of a calendar to go on from: its first slot that has begun, entered; nil when there is none.
+local function enter(topic, kind)
+  local name = call('ZRANGE', topic.prefix .. 'o' .. kind, 0, 0)[1]
+  if not name then return nil end
+  local slot = tonumber(sub(name, 2), 16)
+  local start = slot * SLOT[sort_of(kind)]
+  if start > now then return nil end
+  if topic.f['c' .. kind] ~= slot then
+    set(topic, 'c' .. kind, slot)
+    set(topic, 'p' .. kind, 0)
+  end
+  local counts = call('HMGET', topic.prefix .. 'slots', name, 'g' .. name)
+  return {kind = kind, slot = slot, name = name, start = start, over = start + SLOT[sort_of(kind)] <= now,
+          births = tonumber(counts[1]), gone = tonumber(counts[2] or 0)}
+end
+
+-- Go on after so many numbers of the slot, of which so many were pending.
+local function pass(topic, at, numbers, pending)
+  local kind = at.kind
+  set(topic, 'p' .. kind, topic.f['p' .. kind] + numbers)
+  add(topic, 'far', -pending)
+  at.gone = at.gone - (numbers - pending)
+  if topic.f['p' .. kind] < at.births then
+    if numbers > pending then call('HSET', topic.prefix .. 'slots', 'g' .. at.name, at.gone) end
+    return true
+  end
+  call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name)
+  call('ZREM', topic.prefix .. 'o' .. kind, at.name)
+  local short = at.births % BUCKET -- places that nobody will take count as ended
+  if short > 0 then
+    local bucket = bucket_of(topic, kind, at.slot, at.births - 1)
+    if call('LLEN', bucket) > 0 then end_places(topic, bucket, BUCKET - short) end
+  end
+  return false
+end
+
+-- The next bucket of a slot: what is pending there, and how many numbers it takes up from the cursor on.
+local function next_bucket(topic, at)
+  local n = topic.f['p' .. at.kind]
+  local found = look_into(topic, at.kind, at.slot, n)
+  return found, math.min(BUCKET - n % BUCKET, at.births - n)
+end
+
+local WAITING = 4096 -- entries that are due: while so many wait, no more are put beside them
+
+-- Put what a slot holds that is not over into the zset.
+local function open(topic, level, at)
+  local key = topic.prefix .. 'due' .. level
+  if call('ZCARD', key) >= WAITING and call('ZCOUNT', key, '-inf', now) >= WAITING then return end
+  repeat
+    if exhausted() then return end
+    local found, numbers = next_bucket(topic, at)
+    local scores = {}
+    for i, entry in ipairs(found) do
+      scores[2 * i - 1], scores[2 * i] = born_due(entry[1], entry[2]), entry[1]
+    end
+    if #scores > 0 then call('ZADD', key, unpack(scores)) end
+  until not pass(topic, at, numbers, #found)
+end

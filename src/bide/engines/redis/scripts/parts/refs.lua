@@ -1,0 +1,19 @@
+-- Messages as they are named from outside: ('id', topic's number, id, salt) or ('key', topic, key, '').
+
+local function take_ref()
+  local ref = {how = take_text(), topic = take_text(), id = take_text(), salt = take_text()}
+  if ref.how ~= 'key' and (ref.how ~= 'id' or #ref.id ~= 9 or not tonumber(sub(ref.id, 1, 1), 15)) then error('BADARG id', 0) end
+  return ref
+end
+
+-- Topic, id, value, life, state of a message that has not ended.
+local function find(ref)
+  local topic
+  if ref.how == 'id' then
+    topic = load(ref.topic)
+    if topic then return topic, living(topic, ref.id, ref.salt) end
+  else
+    topic = find_topic(ref.topic)
+    if topic then return topic, pending_holder(topic, ref.id) end
+  end
+end

@@ -1,0 +1,14 @@
+-- Stop handing out a topic's messages, or go on. After what every script is told: topic, 1 or 0. Gives: now.
+
+-- include: begin topic keys message
+
+local name, paused = take_text(), take_number()
+may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'UNLINK', 'ZREM')
+if paused == 1 then begin_growing() else begin_shrinking() end
+local topic = paused == 1 and make_topic(name) or find_topic(name)
+if topic then
+  set(topic, 'paused', paused)
+  if paused == 0 then wake(topic) end
+  close_topics()
+end
+return {format('%.0f', now)}

@@ -1,0 +1,51 @@
+-- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
+-- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more.
+
+-- include: begin topic keys message times
+
+local function revive(topic, id, value, due)
+  local life = life_of(topic, id)
+  call('ZREM', topic.prefix .. 'dead', id)
+  local known = content(id, value)
+  if known.key and not has(life.marks, KEYLESS) then
+    if pending_holder(topic, known.key) then life.marks = life.marks + KEYLESS else hold_key(topic, known.key, id) end
+  end
+  life.due, life.since, life.attempt, life.error = due, due, 0, ''
+  save_life(topic, id, life)
+  schedule(topic, id, life)
+  if known.expires then call('ZADD', P .. 'exp', due + known.expires, full_of(topic, id)) end
+end
+
+local function named_dead(topic, named)
+  local found, seen = {}, {}
+  for _, each in ipairs(named) do
+    local value = each.digits == topic.digits and not seen[each.id] and read(topic, each.id)
+    if value and sub(value, 1, 2) == each.salt and call('ZSCORE', topic.prefix .. 'dead', each.id) then
+      seen[each.id] = true
+      found[#found + 1] = each.id
+    end
+  end
+  return found
+end
+
+local again = before()
+if again then return again end
+local name, due, limit = take_text(), due_of(take_text(), take_number()), take_number()
+local by_name, named = take_number() == 1, {}
+if limit > 1000 then error('BADARG limit', 0) end
+while NEXT < #ARGV do
+  named[#named + 1] = {digits = take_text(), id = take_text(), salt = take_text()}
+  if #named[#named].id ~= 9 then error('BADARG id', 0) end
+end
+may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZADD', 'ZREM')
+local topic, ids, more = find_topic(name), {}, false
+if topic and by_name then
+  ids = named_dead(topic, named)
+elseif topic then
+  ids = call('ZRANGE', topic.prefix .. 'dead', 0, limit)
+end
+begin_growing()
+local count = math.min(#ids, limit)
+for i = 1, count do revive(topic, ids[i], read(topic, ids[i]), due) end
+if topic then close_topics() end
+return answer({format('%.0f', now), count, #ids > limit and 1 or 0})

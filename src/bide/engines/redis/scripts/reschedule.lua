@@ -1,0 +1,31 @@
+-- Give pending messages a new time. After what every script is told: the longest delay, how many, and of each: when (ms
+-- from now, or '@' and an instant) and what names it (four arguments). Gives: now, a string of m, r (running), g (gone).
+
+-- include: begin topic keys message times refs
+
+local function move(ref, due)
+  local topic, id, value, life, state = find(ref)
+  if not id or state == 'dead' then return 'g' end
+  if state == 'leased' then return 'r' end
+  unschedule(topic, id, state, life)
+  life = life or new_life(id, value)
+  life.due, life.since = due, due
+  save_life(topic, id, life)
+  schedule(topic, id, life)
+  local expires = expiry_of(id, value, life)
+  if expires then call('ZADD', P .. 'exp', expires, full_of(topic, id)) end
+  return 'm'
+end
+
+local again = before()
+if again then return again end
+local longest, moves, results = take_number(), {}, {}
+for i = 1, take_number() do
+  local due = due_of(take_text(), longest)
+  moves[i] = {due, take_ref()}
+end
+may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZADD', 'ZREM')
+begin_growing()
+for i, each in ipairs(moves) do results[i] = move(each[2], each[1]) end
+close_topics()
+return answer({format('%.0f', now), table.concat(results)})

@@ -1,0 +1,104 @@
+-- Counts. After what every script is told: start, end and parts of a window (parts 0 for none), then topics. Gives: now,
+-- then of each topic nothing, or: scheduled, ready, leased, dead, dropped, paused, the oldest that is ready and the next
+-- that is not ('' for none), and the window's counts.
+
+-- include: begin topic keys message units look
+
+local start, stop, parts = take_number(), take_number(), take_number()
+
+local function part_of(due)
+  if parts > 0 and due >= start and due < stop then return floor((due - start) * parts / (stop - start)) + 1 end
+end
+
+local function new_counts()
+  local counts = {scheduled = 0, ready = 0, oldest = math.huge, next = math.huge, line = {}}
+  for i = 1, parts do counts.line[i] = 0 end
+  return counts
+end
+
+local function count(counts, due, times)
+  if due <= now then
+    counts.ready = counts.ready + times
+    counts.oldest = math.min(counts.oldest, due)
+  else
+    counts.scheduled = counts.scheduled + times
+    counts.next = math.min(counts.next, due)
+  end
+  local part = part_of(due)
+  if part then counts.line[part] = counts.line[part] + times end
+end
+
+-- Whether a slot need not be read to be counted: all of it is on one side of every border that is asked about.
+local function plain(counts, at)
+  if at.start <= now and at.stop > now then return false end
+  if at.stop <= now and at.start < counts.oldest then return false end
+  if at.start > now and at.start < counts.next then return false end
+  local first, last = part_of(at.start), part_of(at.stop - 1)
+  if parts == 0 or first and first == last then return true end
+  return at.stop <= start or at.start >= stop
+end
+
+local function count_slots(topic, level, counts)
+  for _, at in ipairs(slots_of(topic, level)) do
+    if plain(counts, at) then
+      count(counts, at.stop <= now and at.stop - 1 or at.start, at.count)
+    elseif looked < LOOKS then
+      each_in(topic, at.kind, at.slot, at.first, at.births, function(id, value) count(counts, born_due(id, value), 1) end)
+    else
+      count(counts, at.start, at.count) -- too many to look at: counted where their slot begins
+    end
+  end
+end
+
+local function count_near(topic, level, counts)
+  local key = topic.prefix .. 'due' .. level
+  local ready = call('ZCOUNT', key, '-inf', now)
+  counts.ready = counts.ready + ready
+  counts.scheduled = counts.scheduled + call('ZCARD', key) - ready
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  if ready > 0 then counts.oldest = math.min(counts.oldest, tonumber(first)) end
+  local later = call('ZRANGEBYSCORE', key, '(' .. format('%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  if later then counts.next = math.min(counts.next, tonumber(later)) end
+  for i = 1, parts do
+    local low = math.ceil(start + (i - 1) * (stop - start) / parts)
+    local high = math.ceil(start + i * (stop - start) / parts)
+    counts.line[i] = counts.line[i] + call('ZCOUNT', key, format('%.0f', low), '(' .. format('%.0f', high))
+  end
+end
+
+local function count_ready(topic, level, counts)
+  local row = ready_of(topic, level)
+  if row.count == 0 then return end
+  if row.count <= LOOKS * BUCKET and parts > 0 then
+    each_ready(topic, row, function(id, value) count(counts, born_due(id, value), 1) end)
+  else
+    local first
+    each_in(topic, row.kind, floor(row.first / ROW), row.first % ROW, row.first % ROW + 1, function(id, value)
+      first = first or born_due(id, value)
+    end)
+    count(counts, first or now, row.count)
+  end
+end
+
+local function stats(name)
+  local topic = find_topic(name)
+  if not topic then return {} end
+  local counts, near = new_counts(), 0
+  for level = 0, 2 do
+    if topic.f['l' .. level] > 0 then
+      count_near(topic, level, counts)
+      count_ready(topic, level, counts)
+      count_slots(topic, level, counts)
+      near = near + call('ZCARD', topic.prefix .. 'due' .. level)
+    end
+  end
+  local dead = call('ZCARD', topic.prefix .. 'dead')
+  local leased = topic.f.live - topic.f.far - near - dead
+  return {counts.scheduled, counts.ready, leased, dead, topic.f.dropped, topic.f.paused,
+          counts.oldest < math.huge and format('%.0f', counts.oldest) or '',
+          counts.next < math.huge and format('%.0f', counts.next) or '', counts.line}
+end
+
+local reply = {format('%.0f', now)}
+while NEXT < #ARGV do reply[#reply + 1] = stats(take_text()) end
+return reply

@@ -1,0 +1,98 @@
+-- A bounded piece of upkeep. After what every script is told: the budget in messages, how many dead letters a topic
+-- keeps, and for how many ms. Gives: now, and how many came back, were buried of them, expired, were dropped; then
+-- whether there is more.
+
+-- include: begin topic keys message units back
+
+local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
+local most, dead_for, budget
+local returned, buried, expired, dropped = 0, 0, 0, 0
+local function spare() return budget - returned - expired - dropped end
+
+local function take_back(full)
+  local digits, id = parts_of(full)
+  local topic = load(digits)
+  local value = read(topic, id)
+  local life = give_attempt(id, value, life_of(topic, id))
+  returned = returned + 1
+  if life.attempt >= content(id, value).attempts then
+    bury(topic, id, value, life, format(REASON, life.attempt), most)
+    buried = buried + 1
+  else
+    come_back(topic, id, value, life, life.due)
+  end
+end
+
+-- What of a unit has run out; it goes on with the rest, or ends.
+local function end_unit(request)
+  local unit = unit_of(request)
+  if not unit then return call('ZREM', P .. 'lease', request) end
+  local deadlines, soonest = deadlines_of(unit), math.huge
+  for place = 1, #unit.states do
+    if unit.states[place] ~= ENDED then
+      local mine = deadlines and unpack_('>I6', deadlines, place * 6 - 5) or now
+      if mine > now then
+        soonest = math.min(soonest, mine)
+      elseif spare() > 0 then
+        end_place(unit, place)
+        take_back(full_at(unit, place))
+      else
+        soonest = now
+      end
+    end
+  end
+  if soonest < math.huge then call('ZADD', P .. 'lease', 'XX', format('%.0f', soonest), request) end
+end
+
+local function end_leases()
+  local requests = call('ZRANGEBYSCORE', P .. 'lease', '-inf', now, 'LIMIT', 0, math.min(budget, 100))
+  for _, request in ipairs(requests) do
+    if spare() > 0 then end_unit(request) end
+  end
+end
+
+local function expire()
+  if spare() <= 0 then return end
+  local fulls = call('ZRANGEBYSCORE', P .. 'exp', '-inf', now, 'LIMIT', 0, spare())
+  for _, full in ipairs(fulls) do
+    local digits, id = parts_of(full)
+    local topic = load(digits)
+    call('ZREM', P .. 'exp', full)
+    if topic then
+      local value = read(topic, id)
+      local found = value and living(topic, id) -- ends it, if it is pending
+      if value and not found then expired = expired + 1 end
+    end
+  end
+end
+
+local function drop_old()
+  local cutoff = format('%.0f', now - dead_for)
+  local graves = call('ZRANGEBYSCORE', P .. 'graves', '-inf', cutoff, 'LIMIT', 0, 10)
+  for _, digits in ipairs(graves) do
+    local topic = load(digits)
+    local old = topic and call('ZCOUNT', topic.prefix .. 'dead', '-inf', cutoff) or 0
+    local count = math.min(old, math.max(0, spare()))
+    if count > 0 then drop_oldest_dead(topic, count) end
+    dropped = dropped + count
+    local oldest = topic and call('ZRANGE', topic.prefix .. 'dead', 0, 0, 'WITHSCORES')[2]
+    if oldest then call('ZADD', P .. 'graves', oldest, digits) else call('ZREM', P .. 'graves', digits) end
+  end
+end
+
+budget, most, dead_for = take_number(), take_number(), take_number()
+if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
+local function waiting()
+  local cutoff = format('%.0f', now - dead_for)
+  return call('ZCOUNT', P .. 'lease', '-inf', now) + call('ZCOUNT', P .. 'exp', '-inf', now)
+    + call('ZCOUNT', P .. 'graves', '-inf', cutoff) > 0
+end
+if not waiting() then return {format('%.0f', now), 0, 0, 0, 0, 0} end
+may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'UNLINK', 'ZADD', 'ZREM')
+begin_shrinking()
+end_leases()
+expire()
+drop_old()
+close_units()
+close_topics()
+return {format('%.0f', now), returned, buried, expired, dropped, waiting() and 1 or 0}

@@ -1,0 +1,151 @@
+# unasync: sync.py
+"""One shard: runs its scripts, and reads their answers."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Scanned, Stored, Swept, Tended, Window
+from bide.engines.redis import plan
+from bide.engines.redis.failures import TooOld, Unanswered
+from bide.engines.redis.lines.aio import AsyncLine, AsyncLines
+from bide.engines.redis.script import scripts
+from bide.engines.redis.server import AsyncServer
+from bide.engines.redis.space import Space
+from bide.errors import OutcomeUnknown
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+TOPICS = 20  # that one script counts
+SAFE = "Sending again with this error's operation does it once."
+
+
+class AsyncShard:
+    def __init__(self, number: int, space: Space, lines: AsyncLines) -> None:
+        self.number: int = number
+        self.prefix: str = space.prefix(number)
+        self._keys = (f"{self.prefix}meta", f"{self.prefix}-")
+        self._space = space
+        self._lines = lines
+
+    @classmethod
+    def all_of(cls, space: Space) -> "list[AsyncShard]":
+        lines = AsyncLines(AsyncServer(space.address))
+        return [cls(number, space, lines) for number in range(space.shards)]
+
+    async def greet(self) -> None:
+        """See that the server is there, lets us in, and keeps what it is given."""
+        self._space.judge(await self.command("INFO", "memory"))
+
+    async def close(self) -> None:
+        await self._lines.close()
+
+    async def command(self, *args: Any) -> Any:
+        line = await self._lines.take()
+        try:
+            return await line.command(*args)
+        finally:
+            await self._lines.give(line)
+
+    async def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+        asked, salt = plan.put(messages), os.urandom(2)
+        line = await self._lines.take()
+        try:
+            reply = await self._once(line, "put", asked.args, now, salt)
+        except Unanswered as lost:
+            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(lost.lane, lost.number)) from None
+        finally:
+            await self._lines.give(line)
+        return plan.put_answer(asked, messages, self.number, salt, reply)
+
+    async def claim(self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
+        reply = await self._ask("claim", (request, lease, limit, *topics), now)
+        return plan.claim_answer(self.number, request, reply)
+
+    async def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
+        asked = plan.settle(ends, self._space.dead_max)
+        return plan.settle_answer(asked, len(ends), await self._do("settle", asked.args, now))
+
+    async def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+        groups, args = plan.extend(holds, lease)
+        return plan.extend_answer(groups, len(holds), await self._ask("extend", args, now))
+
+    async def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
+        return plan.cancel_answer(await self._do("cancel", [len(refs), *plan.refs(refs)], now))
+
+    async def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
+        return plan.reschedule_answer(await self._do("reschedule", plan.reschedule(moves), now))
+
+    async def tend(self, budget: int, now: int | None) -> Tended:
+        _, returned, buried, expired, dropped, more = await self._ask(
+            "tend", (budget, self._space.dead_max, self._space.dead_for), now
+        )
+        return Tended(returned, buried, expired, dropped, bool(more))
+
+    async def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+        return plan.get_answer(self.number, await self._ask("get", [len(refs), *plan.refs(refs)], now))
+
+    async def scan(self, topic: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
+        _, stage, order, local = plan.page_mark(after)
+        reply = await self._ask("scan", (topic, state or "", limit, stage, order, local), now)
+        return plan.scan_answer(self.number, topic, reply)
+
+    async def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
+        names = (
+            [topic] if topic is not None else [name.decode() for name in await self.command("HKEYS", self.prefix + "topics")]
+        )
+        found: dict[str, Stats] = {}
+        for i in range(0, len(names), TOPICS):
+            some = names[i : i + TOPICS]
+            found |= plan.stats_answer(some, await self._ask("stats", plan.stats_args(window, some), now))
+        return found
+
+    async def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
+        args = [topic, plan.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *plan.named_dead(ids or ())]
+        _, count, more = await self._do("requeue", args, now)
+        return Swept(count, bool(more))
+
+    async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
+        """A page is looked at, then dropped as far as it is still in that state."""
+        page = await self.scan(topic, state, limit, None, now)
+        _, count = await self._do("sweep", [topic, state, *plan.locals_of(page.messages)], now)
+        return Swept(count, page.after is not None)
+
+    async def pause(self, topic: str, paused: bool) -> None:
+        await self._ask("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here
+
+    async def _ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+        """Run a script that may be run again at will."""
+        line = await self._lines.take()
+        try:
+            return self._told(await line.run(scripts()[verb], self._keys, self._head(now, "", 0, b"", args)))
+        except Unanswered as lost:
+            raise OutcomeUnknown(str(lost)) from None
+        finally:
+            await self._lines.give(line)
+
+    async def _do(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+        """Run a script that must act once."""
+        line = await self._lines.take()
+        try:
+            return await self._once(line, verb, args, now, b"")
+        except Unanswered as lost:
+            raise OutcomeUnknown(str(lost)) from None
+        finally:
+            await self._lines.give(line)
+
+    async def _once(self, line: AsyncLine, verb: str, args: Sequence[Any], now: int | None, salt: bytes) -> Any:
+        try:
+            number = line.next_number()
+            return self._told(await line.run(scripts()[verb], self._keys, self._head(now, line.lane, number, salt, args)))
+        except TooOld as late:  # nothing was done, and now we know what time it is
+            self._space.hear(late.now)
+            number = line.next_number()
+            return self._told(await line.run(scripts()[verb], self._keys, self._head(now, line.lane, number, salt, args)))
+
+    def _head(self, now: int | None, lane: str, number: int, salt: bytes, args: Sequence[Any]) -> list[Any]:
+        return ["" if now is None else now, self._space.known, lane, number, salt, *args]
+
+    def _told(self, reply: Any) -> Any:
+        self._space.hear(int(reply[0]))
+        return reply

@@ -1,0 +1,149 @@
+# Generated from aio.py by tools/unasync.py; change that file instead.
+"""One shard: runs its scripts, and reads their answers."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Scanned, Stored, Swept, Tended, Window
+from bide.engines.redis import plan
+from bide.engines.redis.failures import TooOld, Unanswered
+from bide.engines.redis.lines.sync import Line, Lines
+from bide.engines.redis.script import scripts
+from bide.engines.redis.server import Server
+from bide.engines.redis.space import Space
+from bide.errors import OutcomeUnknown
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+TOPICS = 20  # that one script counts
+SAFE = "Sending again with this error's operation does it once."
+
+
+class Shard:
+    def __init__(self, number: int, space: Space, lines: Lines) -> None:
+        self.number: int = number
+        self.prefix: str = space.prefix(number)
+        self._keys = (f"{self.prefix}meta", f"{self.prefix}-")
+        self._space = space
+        self._lines = lines
+
+    @classmethod
+    def all_of(cls, space: Space) -> "list[Shard]":
+        lines = Lines(Server(space.address))
+        return [cls(number, space, lines) for number in range(space.shards)]
+
+    def greet(self) -> None:
+        """See that the server is there, lets us in, and keeps what it is given."""
+        self._space.judge(self.command("INFO", "memory"))
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def command(self, *args: Any) -> Any:
+        line = self._lines.take()
+        try:
+            return line.command(*args)
+        finally:
+            self._lines.give(line)
+
+    def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+        asked, salt = plan.put(messages), os.urandom(2)
+        line = self._lines.take()
+        try:
+            reply = self._once(line, "put", asked.args, now, salt)
+        except Unanswered as lost:
+            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(lost.lane, lost.number)) from None
+        finally:
+            self._lines.give(line)
+        return plan.put_answer(asked, messages, self.number, salt, reply)
+
+    def claim(self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
+        reply = self._ask("claim", (request, lease, limit, *topics), now)
+        return plan.claim_answer(self.number, request, reply)
+
+    def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
+        asked = plan.settle(ends, self._space.dead_max)
+        return plan.settle_answer(asked, len(ends), self._do("settle", asked.args, now))
+
+    def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+        groups, args = plan.extend(holds, lease)
+        return plan.extend_answer(groups, len(holds), self._ask("extend", args, now))
+
+    def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
+        return plan.cancel_answer(self._do("cancel", [len(refs), *plan.refs(refs)], now))
+
+    def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
+        return plan.reschedule_answer(self._do("reschedule", plan.reschedule(moves), now))
+
+    def tend(self, budget: int, now: int | None) -> Tended:
+        _, returned, buried, expired, dropped, more = self._ask(
+            "tend", (budget, self._space.dead_max, self._space.dead_for), now
+        )
+        return Tended(returned, buried, expired, dropped, bool(more))
+
+    def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+        return plan.get_answer(self.number, self._ask("get", [len(refs), *plan.refs(refs)], now))
+
+    def scan(self, topic: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
+        _, stage, order, local = plan.page_mark(after)
+        reply = self._ask("scan", (topic, state or "", limit, stage, order, local), now)
+        return plan.scan_answer(self.number, topic, reply)
+
+    def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
+        names = [topic] if topic is not None else [name.decode() for name in self.command("HKEYS", self.prefix + "topics")]
+        found: dict[str, Stats] = {}
+        for i in range(0, len(names), TOPICS):
+            some = names[i : i + TOPICS]
+            found |= plan.stats_answer(some, self._ask("stats", plan.stats_args(window, some), now))
+        return found
+
+    def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
+        args = [topic, plan.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *plan.named_dead(ids or ())]
+        _, count, more = self._do("requeue", args, now)
+        return Swept(count, bool(more))
+
+    def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
+        """A page is looked at, then dropped as far as it is still in that state."""
+        page = self.scan(topic, state, limit, None, now)
+        _, count = self._do("sweep", [topic, state, *plan.locals_of(page.messages)], now)
+        return Swept(count, page.after is not None)
+
+    def pause(self, topic: str, paused: bool) -> None:
+        self._ask("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here
+
+    def _ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+        """Run a script that may be run again at will."""
+        line = self._lines.take()
+        try:
+            return self._told(line.run(scripts()[verb], self._keys, self._head(now, "", 0, b"", args)))
+        except Unanswered as lost:
+            raise OutcomeUnknown(str(lost)) from None
+        finally:
+            self._lines.give(line)
+
+    def _do(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+        """Run a script that must act once."""
+        line = self._lines.take()
+        try:
+            return self._once(line, verb, args, now, b"")
+        except Unanswered as lost:
+            raise OutcomeUnknown(str(lost)) from None
+        finally:
+            self._lines.give(line)
+
+    def _once(self, line: Line, verb: str, args: Sequence[Any], now: int | None, salt: bytes) -> Any:
+        try:
+            number = line.next_number()
+            return self._told(line.run(scripts()[verb], self._keys, self._head(now, line.lane, number, salt, args)))
+        except TooOld as late:  # nothing was done, and now we know what time it is
+            self._space.hear(late.now)
+            number = line.next_number()
+            return self._told(line.run(scripts()[verb], self._keys, self._head(now, line.lane, number, salt, args)))
+
+    def _head(self, now: int | None, lane: str, number: int, salt: bytes, args: Sequence[Any]) -> list[Any]:
+        return ["" if now is None else now, self._space.known, lane, number, salt, *args]
+
+    def _told(self, reply: Any) -> Any:
+        self._space.hear(int(reply[0]))
+        return reply

@@ -1,0 +1,57 @@
+"""What is one for all engines of a source: the namespace, its shards, and the latest time that a server told."""
+
+import zlib
+from collections.abc import Callable
+
+from bide.engines.base import End, Hold, NewMessage, Ref, Settings
+from bide.engines.redis.address import Address
+from bide.engines.redis.wire import name_of
+from bide.errors import ConfigError
+from bide.ids import sequence
+
+
+class Space:
+    def __init__(self, address: Address, settings: Settings) -> None:
+        self.address: Address = address
+        self.shards: int = address.shards or 1
+        self.dead_for: int = settings.dead_for
+        self.dead_max: int = settings.dead_max
+        self.known: int = 0  # engine time never goes back behind what we have been told
+        self.new_request: Callable[[], str] = sequence()
+
+    def prefix(self, shard: int) -> str:
+        return f"{{{self.address.namespace}:{shard}}}:"
+
+    def hear(self, now: int) -> None:
+        self.known = max(self.known, now)
+
+    def shard_of(self, new: NewMessage, otherwise: int) -> int:
+        """By its key, so that there is one such message; by its operation, so that it is the same when sent again."""
+        if new.key is not None:
+            return self._by(new.topic, new.key)
+        return otherwise if new.operation is None else self._by(new.topic, new.operation)
+
+    def shard_of_ref(self, ref: Ref) -> int:
+        if ref.id is not None:
+            return self._known(ref.id)
+        return self._by(ref.topic or "", ref.key or "")
+
+    def shard_of_id(self, delivery: End | Hold) -> int:
+        return self._known(delivery.id)
+
+    def _known(self, id: str) -> int:
+        shard = name_of(id).shard
+        return shard if shard < self.shards else 0
+
+    def _by(self, topic: str, text: str) -> int:
+        return zlib.crc32(f"{topic} {text}".encode()) % self.shards
+
+    def judge(self, memory: bytes | str) -> None:
+        """Refuse a server that throws away what it was given when it runs out of memory."""
+        text = memory.decode() if isinstance(memory, bytes) else memory
+        policy = next((line[17:].strip() for line in text.splitlines() if line.startswith("maxmemory_policy:")), "")
+        if policy not in ("", "noeviction") and not self.address.allow_eviction:
+            raise ConfigError(
+                f"{self.address.shown} evicts keys when it is full (maxmemory-policy {policy}), and messages with them. "
+                "Set maxmemory-policy noeviction, or add allow_eviction=1 to the URL if losing messages is fine."
+            )

@@ -1,0 +1,206 @@
+"""How a message is written, and how it and its names are read again. The scripts' parts/message.lua is the other side."""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
+from bide.types import State
+
+ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
+KEYLESS = 1
+USUAL_ATTEMPTS = 3
+LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads it but a claim
+
+_WIDTH = (4, 3, 2, 6, 6)  # bytes of a due time in each sort of home
+_SLOT = (27, 22, 16)  # bits of a slot of each calendar
+_SHORT = Struct(">H")
+_LENGTH = Struct(">I")
+_LIFE = Struct(">6s6sHBB")
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_encode_headers = msgspec.json.Encoder().encode
+
+
+class Name(NamedTuple):
+    """What an id says: where a message is, and its salt."""
+
+    shard: int
+    topic: str  # its number, as the scripts write it
+    local: bytes
+    salt: bytes
+
+
+class Life(NamedTuple):
+    """What has changed since a message was sent."""
+
+    due: int
+    since: int
+    attempt: int
+    level: int
+    marks: int
+    error: str | None
+
+
+class Content(NamedTuple):
+    """What a client wrote about a message."""
+
+    flags: int
+    attempts: int
+    expires: int | None
+    key: str | None
+    headers: Mapping[str, str]
+    body: bytes
+
+
+NOWHERE = Name(0, "", b"", b"")
+
+
+def public_id(shard: int, full: bytes, salt: bytes) -> str:
+    """`full` is the number of the topic (5 bytes), the kind of home (1), slot (4) and number (4)."""
+    return (shard.to_bytes(1, "big") + full + salt).hex()
+
+
+def full_id(topic: str, local: bytes) -> bytes:
+    return int(topic, 16).to_bytes(5, "big") + local
+
+
+def name_of(text: str) -> Name:
+    """What an id names; NOWHERE when it is none of ours."""
+    if len(text) != 34:
+        return NOWHERE
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        return NOWHERE
+    if raw.hex() != text or raw[6:7] not in b"0123456789abcde":
+        return NOWHERE
+    return Name(raw[0], f"{int.from_bytes(raw[1:6], 'big'):x}", raw[6:15], raw[15:])
+
+
+def content(new: NewMessage) -> tuple[bytes, bytes]:
+    """What is written of a message, and the body that has a key of its own, if it is long."""
+    tail = new.body
+    flags = 0
+    head = b""
+    if new.max_attempts != USUAL_ATTEMPTS:
+        flags |= ATTEMPTS
+        head += _SHORT.pack(new.max_attempts)
+    if new.expires_in is not None:
+        flags |= EXPIRES
+        head += new.expires_in.to_bytes(6, "big")
+    if new.key is not None:
+        key = new.key.encode()
+        flags |= KEYED
+        head += _SHORT.pack(len(key)) + key
+    if new.headers:
+        flags |= HEADERS
+        headers = _encode_headers(dict(new.headers))
+        tail = _LENGTH.pack(len(headers)) + headers + tail
+    if len(tail) > LONG:
+        return bytes((flags | LARGE,)) + head, tail
+    return bytes((flags,)) + head + tail, b""
+
+
+def read_content(kind: int, value: bytes, large: bytes) -> Content:
+    at = 2 + _WIDTH[kind % 5]
+    flags = value[at]
+    at += 1
+    if not flags:
+        return Content(0, USUAL_ATTEMPTS, None, None, NO_HEADERS, value[at:])
+    attempts, expires, key, headers = USUAL_ATTEMPTS, None, None, NO_HEADERS
+    if flags & ATTEMPTS:
+        (attempts,) = _SHORT.unpack_from(value, at)
+        at += 2
+    if flags & EXPIRES:
+        expires = int.from_bytes(value[at : at + 6], "big")
+        at += 6
+    if flags & KEYED:
+        (length,) = _SHORT.unpack_from(value, at)
+        key = value[at + 2 : at + 2 + length].decode()
+        at += 2 + length
+    tail = large if flags & LARGE else value[at:]
+    if flags & HEADERS:
+        (length,) = _LENGTH.unpack_from(tail)
+        headers = _decode_headers(tail[4 : 4 + length])
+        tail = tail[4 + length :]
+    return Content(flags, attempts, expires, key, headers, tail)
+
+
+def read_life(text: bytes) -> Life | None:
+    if not text:
+        return None
+    due, since, attempt, level, marks = _LIFE.unpack_from(text)
+    error = text[17:].decode(errors="replace") if len(text) > 16 else None
+    return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
+
+
+def born_due(kind: int, slot: int, value: bytes) -> int:
+    sort = kind % 5
+    offset = int.from_bytes(value[2 : 2 + _WIDTH[sort]], "big")
+    return offset if sort > 2 else (slot << _SLOT[sort]) + offset
+
+
+def kind_of(full: bytes) -> int:
+    return int(full[5:6], 16)
+
+
+def slot_of(full: bytes) -> int:
+    return int.from_bytes(full[6:10], "big")
+
+
+def claimed(shard: int, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
+    """`beside`: what is there more than its value: its life, and its long body."""
+    kind = kind_of(full)
+    what = read_content(kind, value, beside[1])
+    life = read_life(beside[0])
+    id = public_id(shard, full, value[:2])
+    if life is None:
+        due = born_due(kind, slot_of(full), value)
+        return Claimed(id, topic, what.body, what.headers, what.key, due, due, 1, what.attempts, token)
+    key = None if life.marks & KEYLESS else what.key
+    return Claimed(
+        id, topic, what.body, what.headers, key, life.due, life.since, life.attempt + 1, what.attempts, token
+    )  # fmt: skip
+
+
+def stored(shard: int, topic: str, now: int, told: list[Any]) -> Stored:
+    """From what the scripts tell of a message: topic's number, id, value, state, life, long body, end of lease."""
+    number, local, value, state, life_text, large, until = told
+    full = full_id(number.decode(), local)
+    kind = kind_of(full)
+    what = read_content(kind, value, large)
+    life = read_life(life_text)
+    due = life.due if life else born_due(kind, slot_of(full), value)
+    since = life.since if life else due
+    counted = life.attempt if life else 0
+    return Stored(
+        id=public_id(shard, full, value[:2]),
+        topic=topic,
+        state=_state(state, due, now),
+        due=due,
+        attempt=counted + 1 if state == b"leased" else counted,
+        max_attempts=what.attempts,
+        key=None if life and life.marks & KEYLESS else what.key,
+        level=life.level if life else kind // 5,
+        body=what.body,
+        headers=what.headers,
+        last_error=life.error if life else None,
+        lease_until=int(until) if until else None,
+        expires=None if what.expires is None else since + what.expires,
+    )
+
+
+def _state(told: bytes, due: int, now: int) -> State:
+    if told == b"leased":
+        return "leased"
+    if told == b"dead":
+        return "dead"
+    return "ready" if due <= now else "scheduled"
+
+
+def error_text(error: str | None) -> bytes:
+    """An error as a life keeps it: nothing, or a mark and the text."""
+    return b"" if error is None else b"+" + error.encode()

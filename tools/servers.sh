@@ -1,0 +1,60 @@
+#!/bin/sh
+# Installs the servers that the tests start, if this machine lacks them and it takes no question to do so. Never fails.
+set -eu
+
+NAME=redis-server
+POLICY=/usr/sbin/policy-rc.d
+
+tell() {
+    echo "$NAME was not installed: $1. Install Redis 7 or newer (on Debian: apt install $NAME); without it its tests are skipped, or fail under CI."
+    exit 0
+}
+
+if command -v "$NAME" >/dev/null; then exit 0; fi
+if ! command -v apt-get >/dev/null; then tell "this is not Debian"; fi
+if dpkg-query --show --showformat '${Status}' "$NAME" 2>/dev/null | grep -q ' installed$'; then
+    tell "it is installed, but not on the PATH"
+fi
+
+if [ "$(id -u)" -ne 0 ]; then
+    if ! sudo -n true 2>/dev/null; then tell "that takes root, or sudo without a password"; fi
+    sudo -n sh "$0" || tell "sudo failed"
+    exit 0
+fi
+
+log=$(mktemp)
+ours=""
+clean_up() {
+    if [ -n "$ours" ]; then rm -f "$POLICY"; fi
+    rm -f "$log"
+}
+trap clean_up EXIT
+trap 'exit 1' HUP INT TERM
+
+# The package starts a service unless this file forbids it. The tests start servers of their own, so none is wanted.
+if [ -e "$POLICY" ]; then
+    answer=0
+    "$POLICY" "$NAME" start >/dev/null 2>&1 || answer=$?
+    if [ "$answer" -ne 101 ]; then tell "$POLICY would let it run as a service"; fi
+else
+    ours=yes
+    printf '#!/bin/sh\ncase "$1" in %s*) exit 101 ;; esac\n' "$NAME" >"$POLICY"
+    chmod 755 "$POLICY"
+fi
+
+install() {
+    DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get -o DPkg::Lock::Timeout=60 install -y --no-install-recommends "$NAME" >"$log" 2>&1 </dev/null
+}
+
+echo "== installing $NAME for the tests"
+# Old lists of packages, or none, are the usual reason for a failure.
+if ! install; then
+    apt-get -o DPkg::Lock::Timeout=60 update >/dev/null 2>&1 </dev/null || true
+    if ! install; then
+        tail -n 5 "$log" >&2
+        tell "apt-get failed"
+    fi
+fi
+# Nor at the next boot.
+update-rc.d "$NAME" disable >/dev/null 2>&1 || true
