@@ -115,10 +115,10 @@ class Model:
             self.requests[request] = list(answer.messages)
 
     def _fits(self, told: int | None, soonest: int | None) -> bool:
-        """Where the order is loose, so is the time to come back: it may be sooner, but not now."""
-        if self.can.ordered or soonest is None:
+        """Where the order is loose, so is the time to come back: it may be sooner, and in vain, but not now."""
+        if self.can.ordered or told == soonest:
             return told == soonest
-        return told is not None and self.now < told <= soonest
+        return told is not None and self.now < told and (soonest is None or told < soonest)
 
     def _hand_out(self, claimed: Claimed, left: dict[str, Message], lease: int) -> Message:
         """Check one delivery, and take it out of what may be handed out."""

@@ -136,12 +136,10 @@ Grouped = dict[tuple[str, str, str, str], list[int]]
 def _packed(grouped: Grouped, known: Sequence[Held | None]) -> list[Arg]:
     args: list[Arg] = [len(grouped)]
     for group, indexes in grouped.items():
-        parts = []
-        for i in indexes:
-            each = known[i]
-            assert each is not None
-            parts.append(each.place.to_bytes(2, "big") + each.name.local)
-        args += (*group, b"".join(parts))
+        here = [each for i in indexes if (each := known[i]) is not None]
+        head = int(group[3], 16).to_bytes(5, "big")
+        places = b"".join([each.place.to_bytes(2, "big") for each in here])
+        args += (*group, places, b"".join([head + each.name.local for each in here]))
     return args
 
 

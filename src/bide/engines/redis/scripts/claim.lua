@@ -65,61 +65,59 @@ local function next_start(topic)
   return earliest
 end
 
-local function needs_care(value, id, life)
-  local flags = byte(value, 3 + WIDTH[sort_of(sub(id, 1, 1))])
-  return life or has(flags, EXPIRES) or has(flags, KEYED) or has(flags, LARGE)
-end
-
 local function life_text(life)
   return life and pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) or ''
 end
 
-local function reply_with(number, fulls, entries, due, more)
-  local values, beside, named, seen = {}, {}, {}, {}
-  for i, entry in ipairs(entries) do
-    local topic, id, value, life = entry[1], entry[2], entry[3], entry[4]
-    values[i] = value
+local function reply_with(number, fulls, due, more)
+  local beside, named, seen = {}, {}, {}
+  for i = 1, T.count do
+    local topic, life, large = T.topics[i], T.lives[i], has(T.flags[i], LARGE)
     if not seen[topic] then
       seen[topic] = true
       named[#named + 1], named[#named + 2] = topic.digits, topic.name
     end
-    local large = has(byte(value, 3 + WIDTH[sort_of(sub(id, 1, 1))]), LARGE)
     if life or large then
       beside[#beside + 1] = i
       beside[#beside + 1] = life_text(life)
-      beside[#beside + 1] = large and call('GET', large_of(topic, id)) or ''
+      beside[#beside + 1] = large and call('GET', large_of(topic, T.ids[i])) or ''
     end
   end
   local when = due == FAR and '' or format('%.0f', due)
-  return {format('%.0f', now), when, more and 1 or 0, number, table.concat(fulls), values, beside, named}
+  return {format('%.0f', now), when, more and 1 or 0, number, fulls, T.values, beside, named}
 end
 
 local function hand_out_again(unit)
-  local fulls, entries, places = {}, {}, {}
+  local fulls, places = {}, {}
   for place = 1, #unit.states do
     if unit.states[place] ~= ENDED then
       local full = full_at(unit, place)
       local digits, id = parts_of(full)
       local topic = load(digits)
-      fulls[#fulls + 1] = full
-      entries[#entries + 1] = {topic, id, read(topic, id), life_of(topic, id)}
-      places[#places + 1] = place - 1
+      local value, at = read(topic, id), #fulls + 1
+      fulls[at], places[at] = full, place - 1
+      T.topics[at], T.ids[at], T.values[at], T.lives[at], T.flags[at] = topic, id, value, life_of(topic, id), flags_of(id, value)
+      T.count = at
     end
   end
-  local reply = reply_with(unit.number, fulls, entries, FAR, false)
+  local reply = reply_with(unit.number, table.concat(fulls), FAR, false)
   reply[9] = places
   return reply
 end
 
-local function lease(request, number, fulls, until_)
-  local states = {}
-  for i, entry in ipairs(taken) do
-    fulls[i] = full_of(entry[1], entry[2])
-    states[i] = needs_care(entry[3], entry[2], entry[4]) and OTHER or SIMPLE
+-- Lease what was taken; gives the full ids.
+local function lease(request, number, until_)
+  local states, fulls, ids, tops, lives, flags = {}, {}, T.ids, T.topics, T.lives, T.flags
+  for i = 1, T.count do
+    fulls[i] = tops[i].head .. ids[i]
+    local plain = flags[i] % 2 == flags[i] or flags[i] - flags[i] % 2 == HEADERS -- attempts and headers need no care
+    states[i] = (plain and not lives[i]) and SIMPLE or OTHER
   end
-  call('HSET', P .. 'held', request, number .. table.concat(fulls))
-  call('HSET', P .. 'open', request, string.char(unpack(states)))
+  local text = table.concat(fulls)
+  call('HSET', P .. 'held', request, number .. text)
+  call('HSET', P .. 'open', request, char(unpack(states)))
   call('ZADD', P .. 'lease', format('%.0f', until_), request)
+  return text
 end
 
 local request, lease_ms, limit = take_text(), take_number(), take_number()
@@ -147,8 +145,8 @@ local dues = {}
 local share = #awake > 0 and math.max(1, floor(limit / #awake)) or 0
 for _, most in ipairs({share, limit}) do
   for i, topic in ipairs(awake) do
-    if dues[i] == nil or (dues[i] <= now and #taken < limit and not exhausted()) then
-      local _, due = take_from(topic, math.min(most, limit - #taken))
+    if dues[i] == nil or (dues[i] <= now and T.count < limit and not exhausted()) then
+      local _, due = take_from(topic, math.min(most, limit - T.count))
       dues[i] = due
     end
   end
@@ -162,13 +160,12 @@ for i, topic in ipairs(awake) do
   end
   due = math.min(due, first)
 end
-local fulls = {}
-local number = ''
-if #taken > 0 then
+local number, fulls = '', ''
+if T.count > 0 then
   local last = tonumber(call('HGET', META, 'claim') or 0)
   number = format('%016.0f', math.max(last + 1, now))
   call('HSET', META, 'claim', number, 'raw', format('%.0f', raw), 'mark', format('%.0f', us))
-  lease(request, number, fulls, now + lease_ms)
+  fulls = lease(request, number, now + lease_ms)
 end
 close_topics()
-return reply_with(number, fulls, taken, due, left and exhausted() and #taken < limit)
+return reply_with(number, fulls, due, left and exhausted() and T.count < limit)

@@ -1,19 +1,19 @@
 -- Let leases end later. After what every script is told: lease in ms, how many groups, and each: request, claim, topic,
--- its number, the deliveries in one string (place 2 bytes, id 9). Gives: now, a string of 0 and 1 a group.
+-- its number, their places (2 bytes each), their full ids. Gives: now, a string of 0 and 1 a group.
 
 -- include: begin topic keys message units
 
 local function extend_group(group, asked)
   local unit, topic, results = unit_of(group.request), find_topic(group.topic), {}
-  for at = 1, #group.held, 11 do
-    local place, id = unpack_('>I2', group.held, at) + 1, sub(group.held, at + 2, at + 10)
-    local good = unit and unit.number == group.claim and topic and topic.digits == group.digits
-      and is_open(unit, place, full_of(topic, id))
+  local fits = unit and unit.number == group.claim and topic and topic.digits == group.digits
+  for i = 1, #group.places / 2 do
+    local place = unpack_('>I2', group.places, 2 * i - 1) + 1
+    local good = fits and is_open(unit, place, sub(group.fulls, 14 * i - 13, 14 * i))
     if good then
       asked[unit] = asked[unit] or {}
       asked[unit][place] = true
     end
-    results[#results + 1] = good and '1' or '0'
+    results[i] = good and '1' or '0'
   end
   return table.concat(results)
 end
@@ -41,8 +41,9 @@ end
 
 local lease, groups = take_number(), {}
 for g = 1, take_number() do
-  local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text(), held = take_text()}
-  if #group.held % 11 ~= 0 or #group.held > 11000 then error('BADARG held', 0) end
+  local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text()}
+  group.places, group.fulls = take_text(), take_text()
+  if #group.places > 2000 or #group.places * 7 ~= #group.fulls then error('BADARG held', 0) end
   groups[g] = group
 end
 may('HDEL', 'HSET', 'ZADD')

@@ -1,5 +1,5 @@
 -- End deliveries. After what every script is told: how many dead letters a topic keeps; how many groups of done ones,
--- and each: request, claim, topic, its number, the deliveries in one string (place 2 bytes, id 9);
+-- and each: request, claim, topic, its number, their places (2 bytes each), their full ids;
 -- then how many others, each: request, claim, topic, full id, place, verdict, delay in ms, error ('-' none, '+' and it).
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
@@ -10,42 +10,55 @@ local function held_unit(request, claim)
   return unit and unit.number == claim and unit or nil
 end
 
--- Plain ones end together, bucket by bucket.
+-- Plain ones end together, bucket by bucket. The first 8 bytes of an id and a quarter of the last name its bucket.
 local function end_simple(topic, ids)
-  local counts, places = {}, {}
-  for _, id in ipairs(ids) do
-    local kind, slot, n = home(id)
-    local bucket = bucket_of(topic, kind, slot, n)
-    if not places[bucket] then counts[#counts + 1], places[bucket] = bucket, {} end
-    table.insert(places[bucket], n % BUCKET)
+  local heads, groups = {}, {}
+  for i = 1, #ids do
+    local id = ids[i]
+    local low = byte(id, 9)
+    local head = sub(id, 1, 8) .. floor(low / BUCKET)
+    local group = groups[head]
+    if not group then
+      group = {id = id}
+      groups[head], heads[#heads + 1] = group, head
+    end
+    group[#group + 1] = low % BUCKET
   end
-  for _, bucket in ipairs(counts) do
-    local here = places[bucket]
-    if #here == BUCKET then
+  for _, head in ipairs(heads) do
+    local group = groups[head]
+    local bucket = bucket_of(topic, home(group.id))
+    if #group == BUCKET then
       call('UNLINK', bucket)
-    elseif not end_places(topic, bucket, #here) then
-      for _, n in ipairs(here) do call('LSET', bucket, n, '') end
+    elseif not end_places(topic, bucket, #group) then
+      for i = 1, #group do call('LSET', bucket, group[i], '') end
     end
   end
   add(topic, 'live', -#ids)
 end
 
 local function end_group(group)
-  local unit, topic, results, simple = held_unit(group.request, group.claim), find_topic(group.topic), {}, {}
-  for at = 1, #group.done, 11 do
-    local place, id = unpack_('>I2', group.done, at) + 1, sub(group.done, at + 2, at + 10)
-    local ended = false
-    if unit and topic and topic.digits == group.digits and is_open(unit, place, full_of(topic, id)) then
-      if unit.states[place] == SIMPLE and not (has_life(topic) and life_of(topic, id)) then
+  local unit, topic = held_unit(group.request, group.claim), find_topic(group.topic)
+  local count, simple = #group.places / 2, {}
+  if not unit or not topic or topic.digits ~= group.digits then return string.rep('0', count) end
+  local results, states, held, fulls = {}, unit.states, unit.held, group.fulls
+  for i = 1, count do
+    local high, low = byte(group.places, 2 * i - 1, 2 * i)
+    local place = high * 256 + low + 1
+    local state = states[place]
+    if state and state ~= ENDED and sub(held, 3 + 14 * place, 16 + 14 * place) == sub(fulls, 14 * i - 13, 14 * i) then
+      local id = sub(fulls, 14 * i - 8, 14 * i)
+      if state == SIMPLE then
         simple[#simple + 1] = id
       else
         finish(topic, id, read(topic, id), life_of(topic, id))
       end
-      end_place(unit, place)
-      ended = true
+      states[place] = ENDED
+      results[i] = '1'
+    else
+      results[i] = '0'
     end
-    results[#results + 1] = ended and '1' or '0'
   end
+  unit.touched = true
   if #simple > 0 then end_simple(topic, simple) end
   return table.concat(results)
 end
@@ -83,8 +96,9 @@ local again = before()
 if again then return again end
 local most, groups, others = take_number(), {}, {}
 for g = 1, take_number() do
-  local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text(), done = take_text()}
-  if #group.done % 11 ~= 0 or #group.done > 11000 then error('BADARG done', 0) end
+  local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text()}
+  group.places, group.fulls = take_text(), take_text()
+  if #group.places > 2000 or #group.places * 7 ~= #group.fulls then error('BADARG done', 0) end
   groups[g] = group
 end
 for o = 1, take_number() do

@@ -6,7 +6,7 @@
 
 local META, P = KEYS[1], string.sub(KEYS[1], 1, -5)
 local call = redis.call
-local floor, byte, sub, format = math.floor, string.byte, string.sub, string.format
+local floor, byte, char, sub, format = math.floor, string.byte, string.char, string.sub, string.format
 local pack, unpack_ = struct.pack, struct.unpack
 
 local function number(text)

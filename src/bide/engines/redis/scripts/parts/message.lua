@@ -11,6 +11,10 @@ local KEYLESS = 1 -- a mark: a successor has taken its key over
 
 local function has(flags, flag) return flags % (2 * flag) >= flag end
 
+local FORM, FLAGS_AT = {}, {} -- by letter of the kind: how a due time is packed, and where in a value the flags are
+for kind, sort in pairs(SORT_OF) do FORM[kind], FLAGS_AT[kind] = '>I' .. WIDTH[sort], 3 + WIDTH[sort] end
+local function flags_of(id, value) return byte(value, FLAGS_AT[sub(id, 1, 1)]) end
+
 local function home(id)
   local kind, slot, n = unpack_('>c1I4I4', id)
   return kind, slot, n
@@ -25,7 +29,7 @@ local function large_of(topic, id)
   local kind, slot, n = home(id)
   return topic.prefix .. 'm' .. kind .. format('%08x%x', slot, n)
 end
-local function full_of(topic, id) return pack('>I5', tonumber(topic.digits, 16)) .. id end
+local function full_of(topic, id) return topic.head .. id end
 local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(full, 6) end
 
 local function read(topic, id)
@@ -36,7 +40,7 @@ end
 
 -- The fields that the client wrote: flags, max_attempts, expires_in, key.
 local function content(id, value)
-  local at = 3 + WIDTH[sort_of(sub(id, 1, 1))]
+  local at = FLAGS_AT[sub(id, 1, 1)]
   local flags = byte(value, at)
   local found = {flags = flags, attempts = 3}
   at = at + 1
@@ -53,7 +57,7 @@ end
 local function born_due(id, value)
   local kind, slot = home(id)
   local sort = sort_of(kind)
-  local due = unpack_('>I' .. WIDTH[sort], value, 3)
+  local due = unpack_(FORM[kind], value, 3)
   if sort <= FINE then due = due + slot * SLOT[sort] end
   return due
 end
@@ -136,8 +140,8 @@ local function finish(topic, id, value, life)
 end
 
 local function expiry_of(id, value, life)
+  if not has(flags_of(id, value), EXPIRES) then return nil end
   local known = content(id, value)
-  if not known.expires then return nil end
   return (life and life.since or born_due(id, value)) + known.expires
 end
 

@@ -4,25 +4,24 @@ local spent, bytes = 0, 0 -- of what one script may do: buckets looked into, byt
 local ENOUGH, FULL = 64, 1048576
 local function exhausted() return spent >= ENOUGH or bytes >= FULL end
 
--- What is left of a bucket from a number on: {id, value} of those that are there and whose time is not elsewhere.
+-- What is left of a bucket from a number on: ids and values of those that are there and whose time is not elsewhere.
 local function look_into(topic, kind, slot, n)
-  local values = call('LRANGE', bucket_of(topic, kind, slot, n), n % BUCKET, -1)
-  local found, ids = {}, {}
-  for i = 1, #values do
-    if values[i] ~= '' then
-      ids[#ids + 1] = pack('>c1I4I4', kind, slot, n + i - 1)
-      found[#found + 1] = {ids[#ids], values[i]}
+  local all = call('LRANGE', bucket_of(topic, kind, slot, n), n % BUCKET, -1)
+  local head, low = sub(pack('>c1I4I4', kind, slot, n), 1, 8), n % 256 - 1
+  local ids, values, count = {}, {}, 0
+  for i = 1, #all do
+    if all[i] ~= '' then
+      count = count + 1
+      ids[count], values[count] = head .. char(low + i), all[i]
     end
   end
   spent = spent + 1
-  if #ids > 0 and has_life(topic) then
-    local lives, kept = call('HMGET', topic.prefix .. 'life', unpack(ids)), {}
-    for i, entry in ipairs(found) do
-      if not lives[i] then kept[#kept + 1] = entry end
-    end
-    found = kept
+  if count == 0 or not has_life(topic) then return ids, values end
+  local lives, kept_ids, kept = call('HMGET', topic.prefix .. 'life', unpack(ids)), {}, {}
+  for i = 1, count do
+    if not lives[i] then kept_ids[#kept_ids + 1], kept[#kept + 1] = ids[i], values[i] end
   end
-  return found, #values
+  return kept_ids, kept
 end
 
 -- The place of a calendar to go on from: its first slot that has begun, entered; nil when there is none.
@@ -64,8 +63,8 @@ end
 -- The next bucket of a slot: what is pending there, and how many numbers it takes up from the cursor on.
 local function next_bucket(topic, at)
   local n = topic.f['p' .. at.kind]
-  local found = look_into(topic, at.kind, at.slot, n)
-  return found, math.min(BUCKET - n % BUCKET, at.births - n)
+  local ids, values = look_into(topic, at.kind, at.slot, n)
+  return ids, values, math.min(BUCKET - n % BUCKET, at.births - n)
 end
 
 local WAITING = 4096 -- entries that are due: while so many wait, no more are put beside them
@@ -76,11 +75,11 @@ local function open(topic, level, at)
   if call('ZCARD', key) >= WAITING and call('ZCOUNT', key, '-inf', now) >= WAITING then return end
   repeat
     if exhausted() then return end
-    local found, numbers = next_bucket(topic, at)
-    local scores = {}
-    for i, entry in ipairs(found) do
-      scores[2 * i - 1], scores[2 * i] = born_due(entry[1], entry[2]), entry[1]
+    local ids, values, numbers = next_bucket(topic, at)
+    local scores, form = {}, FORM[at.kind]
+    for i = 1, #ids do
+      scores[2 * i - 1], scores[2 * i] = at.start + unpack_(form, values[i], 3), ids[i]
     end
     if #scores > 0 then call('ZADD', key, unpack(scores)) end
-  until not pass(topic, at, numbers, #found)
+  until not pass(topic, at, numbers, #ids)
 end

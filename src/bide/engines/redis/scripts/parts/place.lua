@@ -1,70 +1,102 @@
 -- New messages find their homes: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
--- The homes of messages that are not due, by slot: {kind, slot, first number, indexes}; and those that have none.
+-- The messages of `waiting` by the slots of one calendar; not those whose slot was entered.
+local function by_slot(topic, kind, dues, waiting)
+  local length, cursor = SLOT[SORT_OF[kind]], topic.f['c' .. kind]
+  local groups, names, mine = {}, {}, {}
+  for w = 1, #waiting do
+    local i = waiting[w]
+    local slot = floor(dues[i] / length)
+    local group = mine[slot]
+    if group then
+      group[#group + 1] = i
+    elseif slot > cursor then
+      local name = kind .. format('%08x', slot)
+      group = {i, kind = kind, slot = slot, name = name}
+      mine[slot], groups[#groups + 1], names[#names + 1] = group, group, name
+    end
+  end
+  for g = 1, #groups, 1000 do
+    local births = call('HMGET', topic.prefix .. 'slots', unpack(names, g, math.min(g + 999, #names)))
+    for b = 1, #births do groups[g + b - 1].first = tonumber(births[b] or 0) end
+  end
+  return groups
+end
+
+-- The homes of messages that are not due, by slot: {kind, slot, name, first number, indexes}; and those that have none.
 local function choose_slots(topic, level, dues, waiting)
-  local groups = {}
+  local chosen = {}
   for sort = COARSE, FINE do
     if #waiting == 0 then break end
-    local kind, length = kind_of(level, sort), SLOT[sort]
-    local cursor, names, at, births = topic.f['c' .. kind], {}, {}, {}
-    for _, i in ipairs(waiting) do
-      local slot = floor(dues[i] / length)
-      if slot > cursor and not at[slot] then
-        names[#names + 1] = kind .. format('%08x', slot)
-        at[slot] = #names
+    local placed, count = {}, 0
+    for _, group in ipairs(by_slot(topic, kind_of(level, sort), dues, waiting)) do
+      local most = sort == FINE and #group or math.min(#group, ROOM - group.first)
+      for k = #group, math.max(0, most) + 1, -1 do group[k] = nil end
+      if most > 0 then
+        chosen[#chosen + 1] = group
+        count = count + most
+        for k = 1, most do placed[group[k]] = true end
       end
     end
-    if #names > 0 then
-      births = call('HMGET', topic.prefix .. 'slots', unpack(names))
-      local rest, mine = {}, {}
-      for _, i in ipairs(waiting) do
-        local slot = floor(dues[i] / length)
-        local group = mine[slot]
-        if at[slot] and not group then
-          group = {kind = kind, slot = slot, name = names[at[slot]], first = tonumber(births[at[slot]] or 0)}
-          mine[slot] = group
-        end
-        if group and (sort == FINE or group.first + #group < ROOM) then
-          if #group == 0 then groups[#groups + 1] = group end
-          group[#group + 1] = i
-        else
-          rest[#rest + 1] = i
+    if count > 0 then
+      local rest = {}
+      if count < #waiting then
+        for w = 1, #waiting do
+          if not placed[waiting[w]] then rest[#rest + 1] = waiting[w] end
         end
       end
       waiting = rest
     end
   end
-  return groups, waiting
+  return chosen, waiting
 end
 
 -- Append values to the buckets of a slot or row, from the number `first` on.
-local function append(topic, kind, slot, first, values)
-  local done, count = 0, #values
+local function append(topic, name, first, values)
+  local done, count, key = 0, #values, topic.prefix .. 'b' .. name
   while done < count do
     local n = first + done
     local room = math.min(BUCKET - n % BUCKET, count - done)
-    call('RPUSH', bucket_of(topic, kind, slot, n), unpack(values, done + 1, done + room))
+    call('RPUSH', key .. format('%x', floor(n / BUCKET)), unpack(values, done + 1, done + room))
     done = done + room
   end
 end
 
-local function place_in_slot(topic, level, group, dues, blobs, ids)
-  local kind, slot, sort = group.kind, group.slot, sort_of(group.kind)
-  local start, form, values = slot * SLOT[sort], '>I' .. WIDTH[sort], {}
+local function place_in_slot(topic, group, dues, blobs, ids)
+  local kind, slot = group.kind, group.slot
+  local start, form, values, head = slot * SLOT[SORT_OF[kind]], FORM[kind], {}, pack('>c1I4', kind, slot)
   for k = 1, #group do
     local i = group[k]
     values[k] = SALT .. pack(form, dues[i] - start) .. blobs[i]
-    ids[i] = pack('>c1I4I4', kind, slot, group.first + k - 1)
+    ids[i] = head .. pack('>I4', group.first + k - 1)
   end
-  append(topic, kind, slot, group.first, values)
-  call('HINCRBY', topic.prefix .. 'slots', group.name, #group)
-  add(topic, 'far', #group)
-  if group.first == 0 then
-    call('ZADD', topic.prefix .. 'o' .. kind, slot, group.name)
-    if call('ZRANGE', topic.prefix .. 'o' .. kind, 0, 0)[1] == group.name then wake(topic) end
+  append(topic, group.name, group.first, values)
+end
+
+-- Note how many came into each slot, and which slots are new; wake somebody when one is the next, or nobody looked into it.
+local function note_slots(topic, groups)
+  local counts, begun, total = {}, {}, 0
+  for _, group in ipairs(groups) do
+    local kind = group.kind
+    counts[#counts + 1], counts[#counts + 2] = group.name, group.first + #group
+    total = total + #group
+    if group.first == 0 then
+      local new = begun[kind] or {next = math.huge}
+      begun[kind] = new
+      new[#new + 1], new[#new + 2] = group.slot, group.name
+      new.next = math.min(new.next, group.slot)
+    elseif group.slot * SLOT[SORT_OF[kind]] <= now then
+      wake(topic)
+    end
   end
-  if start <= now then wake(topic) end -- nobody has looked into it
+  for i = 1, #counts, 1000 do call('HSET', topic.prefix .. 'slots', unpack(counts, i, math.min(i + 999, #counts))) end
+  add(topic, 'far', total)
+  for kind, new in pairs(begun) do
+    local key = topic.prefix .. 'o' .. kind
+    for i = 1, #new, 1000 do call('ZADD', key, unpack(new, i, math.min(i + 999, #new))) end
+    if tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) == new.next then wake(topic) end
+  end
 end
 
 local function place_in_row(topic, kind, indexes, dues, blobs, ids)
@@ -77,7 +109,7 @@ local function place_in_row(topic, kind, indexes, dues, blobs, ids)
   while done < #values do -- up to where the numbers of a slot end
     local n = first + done
     local part = {unpack(values, done + 1, math.min(#values, done + ROW - n % ROW))}
-    append(topic, kind, floor(n / ROW), n % ROW, part)
+    append(topic, kind .. format('%08x', floor(n / ROW)), n % ROW, part)
     done = done + #part
   end
   set(topic, 'b' .. kind, first + #values)
@@ -96,7 +128,10 @@ local function place(topic, level, dues, blobs)
     wake(topic)
   end
   local groups, near = choose_slots(topic, level, dues, waiting)
-  for _, group in ipairs(groups) do place_in_slot(topic, level, group, dues, blobs, ids) end
+  if #groups > 0 then
+    for _, group in ipairs(groups) do place_in_slot(topic, group, dues, blobs, ids) end
+    note_slots(topic, groups)
+  end
   if #near > 0 then
     place_in_row(topic, kind_of(level, NEAR), near, dues, blobs, ids)
     local key, scores, earliest = topic.prefix .. 'due' .. level, {}, dues[near[1]]

@@ -1,14 +1,16 @@
 -- Taking what is due, the oldest first: from the zset, from the head of the ready row, from slots that are over.
 
-local taken = {} -- {topic, id, value, life}
+-- What is taken: topics, ids, values, lives, flags, each by place.
+local T = {topics = {}, ids = {}, values = {}, lives = {}, flags = {}, count = 0}
 
 local function hand_out(topic, id, value, life)
-  local expires = expiry_of(id, value, life)
-  if expires and expires <= now then
+  local flags = flags_of(id, value)
+  if has(flags, EXPIRES) and expiry_of(id, value, life) <= now then
     finish(topic, id, value, life)
     return 0
   end
-  taken[#taken + 1] = {topic, id, value, life}
+  local place = T.count + 1
+  T.count, T.topics[place], T.ids[place], T.values[place], T.lives[place], T.flags[place] = place, topic, id, value, life, flags
   bytes = bytes + #value
   return 1
 end
@@ -16,34 +18,34 @@ end
 local function take_near(topic, level, limit, bound)
   local key = topic.prefix .. 'due' .. level
   local ids = call('ZRANGEBYSCORE', key, '-inf', bound, 'LIMIT', 0, limit)
-  if #ids == 0 then return 0, 0 end
   local count, used = 0, 0
-  for _, id in ipairs(ids) do
+  for i = 1, #ids do
     if bytes >= FULL then break end
-    used = used + 1
-    local value = read(topic, id)
-    if value then count = count + hand_out(topic, id, value, life_of(topic, id)) end
+    used = i
+    local value = read(topic, ids[i])
+    if value then count = count + hand_out(topic, ids[i], value, life_of(topic, ids[i])) end
   end
   call('ZREM', key, unpack(ids, 1, used))
-  return count, used
+  return count
 end
 
--- Hand out from the front of what a bucket holds; gives how many were handed out, and how many numbers are passed.
-local function take_front(topic, first, found, numbers, limit, bound)
-  local count, passed, pending = 0, 0, 0
-  for _, entry in ipairs(found) do
-    local id, value = entry[1], entry[2]
-    if count >= limit or bytes >= FULL or (bound and born_due(id, value) > bound) then return count, passed, pending end
-    count = count + hand_out(topic, id, value, nil)
-    passed, pending = select(3, unpack_('>c1I4I4', id)) - first + 1, pending + 1
+-- Hand out from the front of what a bucket holds, from the number `first` on; gives how many were handed out, how many
+-- numbers were passed, and how many pending messages.
+local function take_front(topic, first, ids, values, numbers, limit, bound)
+  local count = 0
+  for i = 1, #ids do
+    if count >= limit or bytes >= FULL or (bound and born_due(ids[i], values[i]) > bound) then
+      return count, (byte(ids[i], 9) - first) % 256, i - 1
+    end
+    count = count + hand_out(topic, ids[i], values[i], nil)
   end
-  return count, numbers, pending
+  return count, numbers, #ids
 end
 
 local function take_over(topic, at, limit)
   local first = topic.f['p' .. at.kind]
-  local found, numbers = next_bucket(topic, at)
-  local count, passed, pending = take_front(topic, first, found, numbers, limit)
+  local ids, values, numbers = next_bucket(topic, at)
+  local count, passed, pending = take_front(topic, first, ids, values, numbers, limit)
   pass(topic, at, passed, pending)
   return count
 end
@@ -55,9 +57,9 @@ local function ready_head(topic, level)
     if exhausted() then return {due = now} end -- nobody takes from it
     local first, births = topic.f['p' .. kind], topic.f['b' .. kind]
     local numbers = math.min(BUCKET - first % BUCKET, births - first)
-    local found = look_into(topic, kind, floor(first / ROW), first % ROW)
-    if #found > 0 then
-      return {kind = kind, found = found, numbers = numbers, first = first, due = born_due(found[1][1], found[1][2])}
+    local ids, values = look_into(topic, kind, floor(first / ROW), first % ROW)
+    if #ids > 0 then
+      return {kind = kind, ids = ids, values = values, numbers = numbers, first = first, due = born_due(ids[1], values[1])}
     end
     set(topic, 'p' .. kind, first + numbers)
     add(topic, 'g' .. kind, -numbers)
@@ -65,7 +67,7 @@ local function ready_head(topic, level)
 end
 
 local function take_ready(topic, head, limit, bound)
-  local count, passed, pending = take_front(topic, head.first % ROW, head.found, head.numbers, limit, bound)
+  local count, passed, pending = take_front(topic, head.first, head.ids, head.values, head.numbers, limit, bound)
   set(topic, 'p' .. head.kind, head.first + passed)
   add(topic, 'g' .. head.kind, pending - passed)
   add(topic, 'far', -pending)
@@ -77,11 +79,11 @@ local function begun(topic, level)
   local oldest
   for sort = COARSE, FINE do
     local at = enter(topic, kind_of(level, sort))
-    while at and not at.over do
+    if at and not at.over then
       open(topic, level, at)
-      at = nil
+    elseif at and (not oldest or at.start < oldest.start) then
+      oldest = at
     end
-    if at and (not oldest or at.start < oldest.start) then oldest = at end
   end
   return oldest
 end

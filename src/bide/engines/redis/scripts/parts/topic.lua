@@ -11,9 +11,18 @@ local ROOM = 512 -- messages in a slot that is not fine
 local BUCKET = 64
 local ROW = 1048576 -- numbers of a row that share a slot
 
-local function kind_of(level, sort) return format('%x', level * 5 + sort) end
-local function level_of(kind) return floor(tonumber(kind, 16) / 5) end
-local function sort_of(kind) return tonumber(kind, 16) % 5 end
+local KINDS = {} -- by level and sort, a letter
+local LEVEL_OF, SORT_OF = {}, {} -- by letter
+for level = 0, 2 do
+  KINDS[level] = {}
+  for sort = COARSE, READY do
+    local kind = format('%x', level * 5 + sort)
+    KINDS[level][sort], LEVEL_OF[kind], SORT_OF[kind] = kind, level, sort
+  end
+end
+local function kind_of(level, sort) return KINDS[level][sort] end
+local function level_of(kind) return LEVEL_OF[kind] end
+local function sort_of(kind) return SORT_OF[kind] end
 
 local topics = {}
 local NOTHING = {__index = function() return 0 end}
@@ -29,7 +38,7 @@ local function load(digits)
     topics[digits] = false
     return false
   end
-  local topic = {digits = digits, prefix = prefix, changed = {}, f = setmetatable({}, NOTHING)}
+  local topic = {digits = digits, head = pack('>I5', tonumber(digits, 16)), prefix = prefix, changed = {}, f = setmetatable({}, NOTHING)}
   for i = 1, #flat, 2 do
     if flat[i] == 'name' then topic.name = flat[i + 1] else topic.f[flat[i]] = tonumber(flat[i + 1]) end
   end
@@ -63,9 +72,12 @@ local function has_life(topic)
   return topic.lives
 end
 
+-- Wake one of those who sleep on a topic: a token that nobody has taken yet is enough for all.
 local function wake(topic)
+  if topic.woken or topic.f.paused ~= 0 then return end
+  topic.woken = true
   local key = P .. 'w:' .. topic.name
-  if topic.f.paused == 0 and call('LLEN', key) == 0 then call('LPUSH', key, '1') end
+  if call('LLEN', key) == 0 then call('LPUSH', key, '1') end
 end
 
 local function last_bucket(topic, kind, births)
