@@ -4,6 +4,7 @@
 """
 
 from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.redis import doctor
 from bide.engines.redis.address import Address, read
 from bide.engines.redis.aio import AsyncRedis
 from bide.engines.redis.space import Space
@@ -30,7 +31,7 @@ class RedisSource:
         return Redis(self._space, CAPABILITIES)
 
     def examine(self) -> list[Finding]:
-        return []
+        return doctor.examine(self._space)
 
 
 def source(settings: Settings) -> RedisSource:

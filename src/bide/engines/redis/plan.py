@@ -32,6 +32,10 @@ class Put(NamedTuple):
     others: Sequence[int]
     args: Sequence[Arg]
 
+    @property
+    def verb(self) -> str:
+        return "put_named" if self.others else "put"
+
     def operations(self, lane: str, number: int) -> list[str]:
         """A name for each message of the batch, by which a later put finds out what became of it."""
         order = [i for _, indexes in self.sections for i in indexes] + list(self.others)
@@ -57,8 +61,8 @@ def put(messages: Sequence[NewMessage]) -> Put:
     for (topic, level), (indexes, each) in sections.items():
         args += (topic, level, len(indexes))
         args += each
-    args.append(len(others))
-    args += other_args
+    if others:
+        args += (len(others), *other_args)
     return Put([(topic, indexes) for (topic, _), (indexes, _) in sections.items()], others, args)
 
 

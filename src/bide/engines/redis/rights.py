@@ -1,7 +1,9 @@
 """The rights that bide needs on a server: told as lines for `redis-cli`, and asked about without trying them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from bide.engines.base import Finding
 
 Role: TypeAlias = Literal["producer", "worker"]
 
@@ -47,7 +49,7 @@ RIGHTS: Mapping[Role, Sequence[str]] = {"producer": tuple(sorted(_CALLS)), "work
 """Who sends, looks, cancels and moves; and who receives as well. Scripts can't be told apart, so they differ in little."""
 
 REMARK = (
-    "Redis 7.2 and newer, and Valkey: add +client|setinfo to each line, or every connection leaves a note in ACL LOG. "
+    "Put a password in place of CHANGE-ME first. Redis 7.2 and newer, and Valkey: add +client|setinfo to each line, or every connection leaves a note in ACL LOG. "
     "Older ones don't know it, and refuse the line."
 )
 
@@ -77,16 +79,24 @@ def calls(key: str) -> list[str]:
     return [f"{name.replace('|', ' ')} {arguments[name].replace(KEY, key)}" for name in RIGHTS["worker"]]
 
 
-def missing_in(user: Mapping[str, Any]) -> list[str] | None:
-    """What a worker lacks by the answer to ACL GETUSER of a server before 7.0; None when its rules are no plain list."""
-    if "allcommands" in user.get("flags", ()):
+def missing_in(flags: Sequence[str], commands: str) -> list[str] | None:
+    """What a worker lacks by what ACL GETUSER tells before 7.0; None when the rules are no plain list."""
+    if "allcommands" in flags:
         return []
-    first, *rules = str(user.get("commands", "")).split() or [""]
+    first, *rules = commands.split() or [""]
     if first != "-@all" or any(rule[0] != "+" or "@" in rule for rule in rules):
         return None
-    return _lacking({rule[1:].lower() for rule in rules})
-
-
-def _lacking(granted: Iterable[str]) -> list[str]:
-    held = set(granted)
+    held = {rule[1:].lower() for rule in rules}
     return [name for name in RIGHTS["worker"] if name not in held and name.partition("|")[0] not in held]
+
+
+def finding(missing: Sequence[str] | None) -> Finding:
+    """What to make of the rights that a worker lacks, where that could be told."""
+    if missing is None:
+        return Finding("rights", "not known: Redis can't tell before 7.0 what such rules come to")
+    if not missing:
+        return Finding("rights", "all that a worker needs")
+    names = ", ".join(missing)
+    if set(missing).isdisjoint(RIGHTS["producer"]):
+        return Finding("rights", "all that a producer needs", "warn", f"it can't receive: a worker also needs {names}")
+    return Finding("rights", f"missing: {names}", "bad", "`bide doctor --acl` prints lines that grant what is needed")

@@ -3,7 +3,7 @@
 -- full ids in one string, the values, of what has more beside its value: place, life, large body; of each topic: its
 -- number, name; and, when this request has claimed before, the places of what it still holds.
 
--- include: begin topic keys message units open take
+-- include: begin topic drop keys message units open take
 
 local FAR = math.huge
 

@@ -1,6 +1,6 @@
 -- Stop handing out a topic's messages, or go on. After what every script is told: topic, 1 or 0. Gives: now.
 
--- include: begin topic keys message
+-- include: begin topic drop keys message
 
 local name, paused = take_text(), take_number()
 may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'UNLINK', 'ZREM')

@@ -1,7 +1,7 @@
 -- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
 -- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more.
 
--- include: begin topic keys message times
+-- include: begin topic drop keys message times
 
 local function revive(topic, id, value, due)
   local life = life_of(topic, id)

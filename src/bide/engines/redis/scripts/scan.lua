@@ -2,7 +2,7 @@
 -- stage (1 pending, 2 leased, 3 dead), its order, id; stage 0 for the first. Gives: now, whether there is more, then
 -- of each message its order, and: topic's number, id, value, state, life, large body, end of lease.
 
--- include: begin topic keys message units look
+-- include: begin topic drop keys message units look
 
 local PENDING, LEASED, DEAD = 1, 2, 3
 local name, state, limit = take_text(), take_text(), take_number()

@@ -2,7 +2,7 @@
 -- then of each topic nothing, or: scheduled, ready, leased, dead, dropped, paused, the oldest that is ready and the next
 -- that is not ('' for none), and the window's counts.
 
--- include: begin topic keys message units look
+-- include: begin topic drop keys message units look
 
 local start, stop, parts = take_number(), take_number(), take_number()
 

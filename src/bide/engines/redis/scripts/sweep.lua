@@ -1,7 +1,7 @@
 -- Drop messages that are still in a state. After what every script is told: topic, state, then ids.
 -- Gives: now, how many were dropped.
 
--- include: begin topic keys message
+-- include: begin topic drop keys message
 
 local again = before()
 if again then return again end

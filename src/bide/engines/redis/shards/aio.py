@@ -51,7 +51,7 @@ class AsyncShard:
         asked, salt = plan.put(messages), os.urandom(2)
         line = await self._lines.take()
         try:
-            reply = await self._once(line, "put", asked.args, now, salt)
+            reply = await self._once(line, asked.verb, asked.args, now, salt)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(lost.lane, lost.number)) from None
         finally:

@@ -11,16 +11,12 @@ local KEYLESS = 1 -- a mark: a successor has taken its key over
 
 local function has(flags, flag) return flags % (2 * flag) >= flag end
 
-local FORM, FLAGS_AT = {}, {} -- by letter of the kind: how a due time is packed, and where in a value the flags are
-for kind, sort in pairs(SORT_OF) do FORM[kind], FLAGS_AT[kind] = '>I' .. WIDTH[sort], 3 + WIDTH[sort] end
-local function flags_of(id, value) return byte(value, FLAGS_AT[sub(id, 1, 1)]) end
+local function flags_of(id, value) return byte(value, FLAGS_AT[SORT_OF[sub(id, 1, 1)]]) end
 
 local function home(id)
   local kind, slot, n = unpack_('>c1I4I4', id)
   return kind, slot, n
 end
-local function home_id(kind, slot, n) return pack('>c1I4I4', kind, slot, n) end
-local function row_id(kind, n) return home_id(kind, floor(n / ROW), n % ROW) end
 
 local function bucket_of(topic, kind, slot, n)
   return topic.prefix .. 'b' .. kind .. format('%08x%x', slot, floor(n / BUCKET))
@@ -40,7 +36,7 @@ end
 
 -- The fields that the client wrote: flags, max_attempts, expires_in, key.
 local function content(id, value)
-  local at = FLAGS_AT[sub(id, 1, 1)]
+  local at = FLAGS_AT[SORT_OF[sub(id, 1, 1)]]
   local flags = byte(value, at)
   local found = {flags = flags, attempts = 3}
   at = at + 1
@@ -57,9 +53,14 @@ end
 local function born_due(id, value)
   local kind, slot = home(id)
   local sort = sort_of(kind)
-  local due = unpack_(FORM[kind], value, 3)
+  local due = unpack_(FORM[sort], value, 3)
   if sort <= FINE then due = due + slot * SLOT[sort] end
   return due
+end
+
+local function has_life(topic)
+  if topic.lives == nil then topic.lives = call('HLEN', topic.prefix .. 'life') > 0 end
+  return topic.lives
 end
 
 local function life_of(topic, id)
@@ -143,10 +144,6 @@ local function expiry_of(id, value, life)
   if not has(flags_of(id, value), EXPIRES) then return nil end
   local known = content(id, value)
   return (life and life.since or born_due(id, value)) + known.expires
-end
-
-local function use_level(topic, level)
-  if topic.f['l' .. level] == 0 then set(topic, 'l' .. level, 1) end
 end
 
 -- Put a message's time into the zset of its level.

@@ -76,7 +76,7 @@ local function open(topic, level, at)
   repeat
     if exhausted() then return end
     local ids, values, numbers = next_bucket(topic, at)
-    local scores, form = {}, FORM[at.kind]
+    local scores, form = {}, FORM[SORT_OF[at.kind]]
     for i = 1, #ids do
       scores[2 * i - 1], scores[2 * i] = at.start + unpack_(form, values[i], 3), ids[i]
     end

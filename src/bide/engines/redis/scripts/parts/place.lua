@@ -65,7 +65,7 @@ end
 
 local function place_in_slot(topic, group, dues, blobs, ids)
   local kind, slot = group.kind, group.slot
-  local start, form, values, head = slot * SLOT[SORT_OF[kind]], FORM[kind], {}, pack('>c1I4', kind, slot)
+  local start, form, values, head = slot * SLOT[SORT_OF[kind]], FORM[SORT_OF[kind]], {}, pack('>c1I4', kind, slot)
   for k = 1, #group do
     local i = group[k]
     values[k] = SALT .. pack(form, dues[i] - start) .. blobs[i]
@@ -103,7 +103,8 @@ local function place_in_row(topic, kind, indexes, dues, blobs, ids)
   local first, values = topic.f['b' .. kind], {}
   for k, i in ipairs(indexes) do
     values[k] = SALT .. pack('>I6', dues[i]) .. blobs[i]
-    ids[i] = row_id(kind, first + k - 1)
+    local n = first + k - 1
+    ids[i] = pack('>c1I4I4', kind, floor(n / ROW), n % ROW)
   end
   local done = 0
   while done < #values do -- up to where the numbers of a slot end

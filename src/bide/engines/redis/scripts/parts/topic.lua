@@ -5,23 +5,18 @@
 -- and of what was ready when it came. Together they are the kinds of homes: level * 5 + one of these.
 
 local COARSE, MIDDLE, FINE, NEAR, READY = 0, 1, 2, 3, 4
-local SLOT = {[COARSE] = 134217728, [MIDDLE] = 4194304, [FINE] = 65536} -- ms
-local WIDTH = {[COARSE] = 4, [MIDDLE] = 3, [FINE] = 2, [NEAR] = 6, [READY] = 6} -- bytes of a due time
+local SLOT = {[0] = 134217728, 4194304, 65536} -- ms, by sort
+local FORM = {[0] = '>I4', '>I3', '>I2', '>I6', '>I6'} -- of a due time: from the start of its slot; in a row, as it is
+local FLAGS_AT = {[0] = 7, 6, 5, 9, 9} -- where in a value the flags are, behind salt and due time
 local ROOM = 512 -- messages in a slot that is not fine
 local BUCKET = 64
 local ROW = 1048576 -- numbers of a row that share a slot
 
-local KINDS = {} -- by level and sort, a letter
-local LEVEL_OF, SORT_OF = {}, {} -- by letter
-for level = 0, 2 do
-  KINDS[level] = {}
-  for sort = COARSE, READY do
-    local kind = format('%x', level * 5 + sort)
-    KINDS[level][sort], LEVEL_OF[kind], SORT_OF[kind] = kind, level, sort
-  end
-end
-local function kind_of(level, sort) return KINDS[level][sort] end
-local function level_of(kind) return LEVEL_OF[kind] end
+local KINDS = {[0] = '01234', [1] = '56789', [2] = 'abcde'} -- by level, a letter for each sort of home
+local SORT_OF = {['0'] = 0, ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 0, ['6'] = 1, ['7'] = 2, ['8'] = 3,
+                 ['9'] = 4, a = 0, b = 1, c = 2, d = 3, e = 4}
+local function kind_of(level, sort) return sub(KINDS[level], sort + 1, sort + 1) end
+local function level_of(kind) return floor(tonumber(kind, 16) / 5) end
 local function sort_of(kind) return SORT_OF[kind] end
 
 local topics = {}
@@ -67,9 +62,8 @@ local function set(topic, field, value)
 end
 local function add(topic, field, by) set(topic, field, topic.f[field] + by) end
 
-local function has_life(topic)
-  if topic.lives == nil then topic.lives = call('HLEN', topic.prefix .. 'life') > 0 end
-  return topic.lives
+local function use_level(topic, level)
+  if topic.f['l' .. level] == 0 then set(topic, 'l' .. level, 1) end
 end
 
 -- Wake one of those who sleep on a topic: a token that nobody has taken yet is enough for all.
@@ -80,40 +74,12 @@ local function wake(topic)
   if call('LLEN', key) == 0 then call('LPUSH', key, '1') end
 end
 
-local function last_bucket(topic, kind, births)
-  local slot, n = floor((births - 1) / ROW), (births - 1) % ROW
-  return topic.prefix .. 'b' .. kind .. format('%08x%x', slot, floor(n / BUCKET))
-end
-
--- A topic that has nothing left goes, with all its keys: of a slot only the last bucket can be there still.
-local function drop(topic)
-  local doomed = {'h', 'slots', 'life', 'dead', 'ended'}
-  for i, name in ipairs(doomed) do doomed[i] = topic.prefix .. name end
-  doomed[#doomed + 1] = P .. 'w:' .. topic.name
-  for level = 0, 2 do
-    doomed[#doomed + 1] = topic.prefix .. 'due' .. level
-    for sort = COARSE, FINE do doomed[#doomed + 1] = topic.prefix .. 'o' .. kind_of(level, sort) end
-    for _, sort in ipairs({NEAR, READY}) do
-      local births = topic.f['b' .. kind_of(level, sort)]
-      if births > 0 then doomed[#doomed + 1] = last_bucket(topic, kind_of(level, sort), births) end
-    end
-  end
-  local slots = call('HGETALL', topic.prefix .. 'slots')
-  for i = 1, #slots, 2 do
-    if byte(slots[i]) ~= 103 and tonumber(slots[i + 1]) > 0 then -- g: a count of those that are gone
-      doomed[#doomed + 1] = topic.prefix .. 'b' .. slots[i] .. format('%x', floor((slots[i + 1] - 1) / BUCKET))
-    end
-  end
-  for i = 1, #doomed, 1000 do call('UNLINK', unpack(doomed, i, math.min(i + 999, #doomed))) end
-  call('HDEL', P .. 'topics', topic.name)
-  call('ZREM', P .. 'graves', topic.digits)
-  topics[topic.digits] = false
-end
+local drop -- of a topic that has nothing left; scripts that end messages have it
 
 local function close_topics()
   for _, topic in pairs(topics) do
     if topic then
-      if topic.f.live == 0 and topic.f.paused == 0 and topic.f.dropped == 0 then
+      if drop and topic.f.live == 0 and topic.f.paused == 0 and topic.f.dropped == 0 then
         drop(topic)
       else
         local values = {}

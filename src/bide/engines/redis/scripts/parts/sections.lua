@@ -1,0 +1,28 @@
+-- Plain messages, as put is told of them: sections of one topic and level each.
+
+local PLAIN = {[0] = 1, [1] = 3, [8] = 5, [9] = 7} -- flags (attempts, headers), and the least bytes they need
+
+local function take_sections(longest)
+  local sections = {}
+  for s = 1, take_number() do
+    local section = {topic = take_text(), level = take_number(), dues = {}, blobs = {}}
+    if section.level > 2 then error('BADARG level', 0) end
+    for i = 1, take_number() do
+      section.dues[i] = due_of(take_text(), longest)
+      local blob = take_text()
+      if #blob == 0 or #blob < (PLAIN[byte(blob)] or math.huge) then error('BADARG content', 0) end
+      section.blobs[i] = blob
+    end
+    sections[s] = section
+  end
+  return sections
+end
+
+local function place_sections(sections, reply)
+  for _, section in ipairs(sections) do
+    local topic = make_topic(section.topic)
+    local ids = place(topic, section.level, section.dues, section.blobs)
+    reply[#reply + 1] = topic.digits
+    reply[#reply + 1] = table.concat(ids)
+  end
+end

@@ -1,0 +1,85 @@
+-- Accept messages of which some have a key, an operation, an expiry or a large body. After what put is told: how many
+-- of these, and each: topic, level, when, content, key, if_exists, operation, large body.
+-- Gives what put does, then of each of these: its topic's number, id, salt, due, outcome.
+
+-- include: begin topic drop keys message times place sections
+
+local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
+
+local function take_others(longest)
+  local others = {}
+  for i = 1, take_number() do
+    local new = {topic = take_text(), level = take_number(), due = due_of(take_text(), longest), blob = take_text()}
+    new.key, new.if_exists, new.operation, new.large = take_text(), take_text(), take_text(), take_text()
+    if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
+    new.known = content('4', '........' .. new.blob) -- read as it would be in a row
+    others[i] = new
+  end
+  return others
+end
+
+local function keep_beside(topic, id, new, since)
+  if has(new.known.flags, LARGE) then call('SET', large_of(topic, id), new.large) end
+  if new.known.expires then call('ZADD', P .. 'exp', since + new.known.expires, full_of(topic, id)) end
+end
+
+local function create(topic, new)
+  local id = place(topic, new.level, {new.due}, {new.blob})[1]
+  keep_beside(topic, id, new, new.due)
+  if new.key ~= '' then hold_key(topic, new.key, id) end
+  return {topic.digits, id, SALT, format('%.0f', new.due), 'created'}
+end
+
+local function replace(topic, id, value, state, life, new)
+  local old, due = content(id, value), new.due
+  if new.if_exists == 'later' then due = math.max(due, life and life.due or born_due(id, value)) end
+  unschedule(topic, id, state, life)
+  if old.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
+  if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
+  local kind, slot, n = home(id)
+  call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)
+  life = {due = due, since = due, attempt = 0, level = new.level, marks = 0, error = ''}
+  save_life(topic, id, life)
+  schedule(topic, id, life)
+  keep_beside(topic, id, new, due)
+  return {topic.digits, id, sub(value, 1, 2), format('%.0f', due), IF_EXISTS[new.if_exists]}
+end
+
+local function put_keyed(topic, new)
+  local id, value, life, state = pending_holder(topic, new.key)
+  if not id then return create(topic, new) end
+  if new.if_exists == 'keep' or new.if_exists == 'error' then
+    local due = life and life.due or born_due(id, value)
+    return {topic.digits, id, sub(value, 1, 2), format('%.0f', due), IF_EXISTS[new.if_exists]}
+  end
+  if state ~= 'leased' then return replace(topic, id, value, state, life, new) end
+  life = life or new_life(id, value) -- it is running, and goes on without: the new message takes the key over
+  if not has(life.marks, KEYLESS) then life.marks = life.marks + KEYLESS end
+  save_life(topic, id, life)
+  return create(topic, new)
+end
+
+local function put_other(new)
+  if new.operation ~= '' then
+    local record = remembered('ops', new.operation)
+    if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
+  end
+  local topic = make_topic(new.topic)
+  local result = new.key == '' and create(topic, new) or put_keyed(topic, new)
+  if new.operation ~= '' then remember('ops', new.operation, pack('>I6', now) .. cmsgpack.pack(result)) end
+  return result
+end
+
+local again = before()
+if again then return again end
+local longest = take_number()
+local sections, others = take_sections(longest), take_others(longest)
+may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'RPUSH', 'SET', 'UNLINK', 'ZADD', 'ZREM')
+begin_growing()
+local reply = {format('%.0f', now), format('%.0f', ceiling)}
+place_sections(sections, reply)
+for _, new in ipairs(others) do
+  for _, part in ipairs(put_other(new)) do reply[#reply + 1] = part end
+end
+close_topics()
+return answer(reply)
