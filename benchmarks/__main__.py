@@ -7,13 +7,33 @@ import platform
 import sys
 from pathlib import Path
 
-from benchmarks import imports, memory, memory_schedule, sqlite, sqlite_idle, timers, worker
+from benchmarks import (
+    imports,
+    memory,
+    memory_schedule,
+    redis,
+    redis_burst,
+    redis_growth,
+    redis_idle,
+    redis_life,
+    redis_memory,
+    sqlite,
+    sqlite_idle,
+    timers,
+    worker,
+)
 from benchmarks.measure import HEADER, Figure
 
 ALL = {
     "imports": imports.run,
     "memory": memory.run,
     "memory_schedule": memory_schedule.run,
+    "redis": redis.run,
+    "redis_burst": redis_burst.run,
+    "redis_growth": redis_growth.run,
+    "redis_idle": redis_idle.run,
+    "redis_life": redis_life.run,
+    "redis_memory": redis_memory.run,
     "sqlite": sqlite.run,
     "sqlite_idle": sqlite_idle.run,
     "timers": timers.run,

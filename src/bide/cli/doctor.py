@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 from bide.cli.exits import Exit
 from bide.cli.output.columns import Columns
-from bide.cli.output.out import say
+from bide.cli.output.out import say, tell
 from bide.cli.place import Place
-from bide.engines.base import Finding
+from bide.engines import registry
+from bide.engines.base import Finding, Settings
+from bide.errors import ConfigError
 
 STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
 
@@ -22,6 +24,23 @@ def run(place: Place, *, as_json: bool = False) -> int:
     else:
         _show(findings)
     return Exit.FAILED if any(each.level == "bad" for each in findings) else Exit.OK
+
+
+def show_rights(place: Place) -> int:
+    """Print the lines that make a server's users, each with no right too many. No server is asked."""
+    settings = Settings(url=place._chosen(), namespace=place.namespace)
+    if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
+        raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")
+    registry.source(settings)  # what is wrong with the URL, or not installed, is told as ever
+    from bide.engines.redis import rights
+    from bide.engines.redis.address import read
+
+    address = read(settings)
+    database = address.reach.options("sync").get("db", 0)
+    for role in rights.RIGHTS:
+        say(rights.line(role, address.namespace, database=database))
+    tell(rights.REMARK)
+    return Exit.OK
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -48,9 +48,20 @@ def demo(
         ("bide doctor", "$BIDE_URL, or bide.db in this folder"),
         ("bide doctor --url sqlite:////var/lib/bide.db", ""),
         ("bide doctor --json", "for a script"),
+        ("bide doctor --url redis:// --acl", "a user for bide on a Redis server"),
     ),
 )
-def doctor(*, json: Json = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "bide") -> None:
-    from bide.cli.doctor import run
+def doctor(
+    *,
+    acl: Annotated[bool, typer.Option("--acl", help="Print the ACL lines of Redis users with no right too many.")] = False,
+    json: Json = False,
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "bide",
+) -> None:
+    from bide.cli.doctor import run, show_rights
 
-    raise typer.Exit(run(Place(url, url_file, namespace), as_json=json))
+    place = Place(url, url_file, namespace)
+    if acl and json:
+        raise typer.BadParameter("It prints lines for redis-cli: leave --json out.", param_hint="--acl")
+    raise typer.Exit(show_rights(place) if acl else run(place, as_json=json))

@@ -1,12 +1,19 @@
-"""The rights that bide needs on a server: told as lines for `redis-cli`, and asked about without trying them."""
+"""What bide must be allowed to ask of a server: as lines for `redis-cli`, as one question, and question by question."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import redis.exceptions as theirs
 
 from bide.engines.base import Finding
+from bide.engines.redis.server import Server
+from bide.engines.redis.space import Space
 
 Role: TypeAlias = Literal["producer", "worker"]
 
+LIMIT = 15.0  # seconds that all questions of one look may take
 KEY = "KEY"  # stands for a key of ours, where a command is shown as it is called
 
 _CALLS: Mapping[str, str] = {
@@ -49,7 +56,8 @@ RIGHTS: Mapping[Role, Sequence[str]] = {"producer": tuple(sorted(_CALLS)), "work
 """Who sends, looks, cancels and moves; and who receives as well. Scripts can't be told apart, so they differ in little."""
 
 REMARK = (
-    "Put a password in place of CHANGE-ME first. Redis 7.2 and newer, and Valkey: add +client|setinfo to each line, or every connection leaves a note in ACL LOG. "
+    "Put a password of your own in place of CHANGE-ME. Redis 7.2 and newer, and Valkey: add +client|setinfo to each line, or "
+    "every connection leaves a note in ACL LOG. "
     "Older ones don't know it, and refuse the line."
 )
 
@@ -64,6 +72,65 @@ end
 return missing
 """
 """A script that gives the numbers of the calls that its user may not make. It needs Redis 7.0, and no right but EVAL."""
+
+
+class Look:
+    """A connection that is asked one thing after the other, and what it has told of itself."""
+
+    def __init__(self, space: Space, server: Server, connection: Any) -> None:
+        self.space = space
+        self.server = server
+        self.asked = ""  # the latest command, for when it is refused
+        self._info: Mapping[str, str] = {}
+        self._connection = connection
+        self._end = time.monotonic() + LIMIT
+
+    def ask(self, *words: str | bytes | int) -> Any:
+        return self.ask_all([words])[0]
+
+    def ask_all(self, commands: Sequence[Sequence[str | bytes | int]]) -> list[Any]:
+        """All in one go. Raises ResponseError when the server refuses any of them."""
+        for words in commands:
+            self.asked = _name_of(words)
+            self._connection.send_command(*words, check_health=False)
+        answers, error = [], None
+        for _ in commands:
+            if time.monotonic() > self._end:
+                raise theirs.TimeoutError(f"the questions took longer than {LIMIT:.0f} seconds")
+            try:
+                answers.append(self._connection.read_response())
+            except theirs.ResponseError as refusal:
+                error = refusal
+        if error is not None:
+            raise error
+        return answers
+
+    def config(self, *names: str) -> dict[str, str]:
+        answers = self.ask_all([("CONFIG", "GET", name) for name in names])  # before 7.0 it takes one name
+        return {text_of(answer[0]): text_of(answer[1]) for answer in answers if answer}
+
+    def of_shards(self, *fields: str) -> list[list[Any]]:
+        return self.ask_all([("HMGET", f"{self.space.prefix(n)}meta", *fields) for n in range(self.space.shards)])
+
+    def microseconds(self) -> int:
+        seconds, rest = self.ask("TIME")
+        return int(seconds) * 1_000_000 + int(rest)
+
+    @property
+    def info(self) -> Mapping[str, str]:
+        if not self._info:
+            lines = text_of(self.ask("INFO")).splitlines()
+            self._info = dict(line.split(":", 1) for line in lines if ":" in line)
+        return self._info
+
+    def number(self, name: str) -> int:
+        return int(self.info.get(name) or 0)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Of Redis, also where another server is as good as that one."""
+        found = re.match(r"(\d+)\.(\d+)", self.info.get("redis_version", ""))
+        return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def line(role: Role, namespace: str, *, database: int = 0) -> str:
@@ -90,7 +157,7 @@ def missing_in(flags: Sequence[str], commands: str) -> list[str] | None:
     return [name for name in RIGHTS["worker"] if name not in held and name.partition("|")[0] not in held]
 
 
-def finding(missing: Sequence[str] | None) -> Finding:
+def _finding(missing: Sequence[str] | None) -> Finding:
     """What to make of the rights that a worker lacks, where that could be told."""
     if missing is None:
         return Finding("rights", "not known: Redis can't tell before 7.0 what such rules come to")
@@ -100,3 +167,39 @@ def finding(missing: Sequence[str] | None) -> Finding:
     if set(missing).isdisjoint(RIGHTS["producer"]):
         return Finding("rights", "all that a producer needs", "warn", f"it can't receive: a worker also needs {names}")
     return Finding("rights", f"missing: {names}", "bad", "`bide doctor --acl` prints lines that grant what is needed")
+
+
+def check(look: Look) -> Iterator[Finding]:
+    try:
+        yield _finding(_missing(look))
+    except theirs.NoPermissionError:
+        if look.asked not in ("EVAL", "INFO"):
+            raise
+        yield _finding([look.asked.lower()])
+
+
+def _missing(look: Look) -> list[str] | None:
+    if look.version >= (7, 0):
+        numbers = look.ask("EVAL", ASK, 0, *calls(f"{look.space.prefix(0)}meta"))
+        return [RIGHTS["worker"][number - 1] for number in numbers]
+    flat = look.ask("ACL", "GETUSER", look.ask("ACL", "WHOAMI"))
+    user = {text_of(name): value for name, value in zip(flat[::2], flat[1::2], strict=False)}
+    return missing_in([text_of(flag) for flag in user["flags"]], text_of(user["commands"]))
+
+
+def refusal(look: Look, error: BaseException) -> str:
+    text = look.server.told(error)
+    if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text or "no permissions" in text:
+        return f"this user may not call {look.asked}"
+    if "unknown command" in text or "unknown subcommand" in text.lower():
+        return f"this server has no {look.asked}"
+    return f"{look.asked} failed: {text}"
+
+
+def _name_of(words: Sequence[str | bytes | int]) -> str:
+    two = words[0] in ("ACL", "CLIENT", "CONFIG", "MEMORY", "SLOWLOG")
+    return " ".join(str(word) for word in words[: 1 + two])
+
+
+def text_of(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

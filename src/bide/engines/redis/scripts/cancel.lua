@@ -20,4 +20,4 @@ may('HDEL', 'HINCRBY', 'HSET', 'LSET', 'PEXPIRE', 'UNLINK', 'ZREM')
 begin_shrinking()
 for i, ref in ipairs(refs) do results[i] = cancel(ref) end
 close_topics()
-return answer({format('%.0f', now), table.concat(results)})
+return answer({format('%d', now), table.concat(results)})

@@ -83,8 +83,8 @@ local function reply_with(number, fulls, due, more)
       beside[#beside + 1] = large and call('GET', large_of(topic, T.ids[i])) or ''
     end
   end
-  local when = due == FAR and '' or format('%.0f', due)
-  return {format('%.0f', now), when, more and 1 or 0, number, fulls, T.values, beside, named}
+  local when = due == FAR and '' or format('%d', due)
+  return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, beside, named}
 end
 
 local function hand_out_again(unit)
@@ -116,7 +116,7 @@ local function lease(request, number, until_)
   local text = table.concat(fulls)
   call('HSET', P .. 'held', request, number .. text)
   call('HSET', P .. 'open', request, char(unpack(states)))
-  call('ZADD', P .. 'lease', format('%.0f', until_), request)
+  call('ZADD', P .. 'lease', format('%d', until_), request)
   return text
 end
 
@@ -135,7 +135,7 @@ if unit then
     due = math.min(due, next_start(topic))
     for level = 0, 2 do due = math.min(due, first_near(topic, level)) end
   end
-  if due < FAR then reply[2] = format('%.0f', due) end
+  if due < FAR then reply[2] = format('%d', due) end
   return reply
 end
 
@@ -163,8 +163,8 @@ end
 local number, fulls = '', ''
 if T.count > 0 then
   local last = tonumber(call('HGET', META, 'claim') or 0)
-  number = format('%016.0f', math.max(last + 1, now))
-  call('HSET', META, 'claim', number, 'raw', format('%.0f', raw), 'mark', format('%.0f', us))
+  number = format('%016d', math.max(last + 1, now))
+  call('HSET', META, 'claim', number, 'raw', format('%d', raw), 'mark', format('%d', us))
   fulls = lease(request, number, now + lease_ms)
 end
 close_topics()

@@ -36,7 +36,7 @@ local function extend_unit(unit, places, until_)
     end
     call('HSET', P .. 'until', unit.request, table.concat(parts))
   end
-  call('ZADD', P .. 'lease', 'XX', format('%.0f', soonest), unit.request)
+  call('ZADD', P .. 'lease', 'XX', format('%d', soonest), unit.request)
 end
 
 local lease, groups = take_number(), {}
@@ -48,7 +48,7 @@ for g = 1, take_number() do
 end
 may('HDEL', 'HSET', 'ZADD')
 begin_shrinking()
-local reply, asked = {format('%.0f', now)}, {}
+local reply, asked = {format('%d', now)}, {}
 for _, group in ipairs(groups) do reply[#reply + 1] = extend_group(group, asked) end
 for unit, places in pairs(asked) do extend_unit(unit, places, now + lease) end
 return reply

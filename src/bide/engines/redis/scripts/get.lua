@@ -15,6 +15,6 @@ local function get(ref)
   return {topic.name, shown(topic, id, value, life, state)}
 end
 
-local reply = {format('%.0f', now)}
+local reply = {format('%d', now)}
 for i = 1, take_number() do reply[i + 1] = get(take_ref()) end
 return reply

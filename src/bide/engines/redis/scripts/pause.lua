@@ -11,4 +11,4 @@ if topic then
   if paused == 0 then wake(topic) end
   close_topics()
 end
-return {format('%.0f', now)}
+return {format('%d', now)}

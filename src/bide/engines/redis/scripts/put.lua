@@ -9,7 +9,7 @@ if again then return again end
 local sections = take_sections(take_number())
 may('HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'PEXPIRE', 'RPUSH', 'ZADD')
 begin_growing()
-local reply = {format('%.0f', now), format('%.0f', ceiling)}
+local reply = {format('%d', now), format('%d', ceiling)}
 place_sections(sections, reply)
 close_topics()
 return answer(reply)

@@ -27,7 +27,7 @@ local function create(topic, new)
   local id = place(topic, new.level, {new.due}, {new.blob})[1]
   keep_beside(topic, id, new, new.due)
   if new.key ~= '' then hold_key(topic, new.key, id) end
-  return {topic.digits, id, SALT, format('%.0f', new.due), 'created'}
+  return {topic.digits, id, SALT, format('%d', new.due), 'created'}
 end
 
 local function replace(topic, id, value, state, life, new)
@@ -42,7 +42,7 @@ local function replace(topic, id, value, state, life, new)
   save_life(topic, id, life)
   schedule(topic, id, life)
   keep_beside(topic, id, new, due)
-  return {topic.digits, id, sub(value, 1, 2), format('%.0f', due), IF_EXISTS[new.if_exists]}
+  return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
 end
 
 local function put_keyed(topic, new)
@@ -50,7 +50,7 @@ local function put_keyed(topic, new)
   if not id then return create(topic, new) end
   if new.if_exists == 'keep' or new.if_exists == 'error' then
     local due = life and life.due or born_due(id, value)
-    return {topic.digits, id, sub(value, 1, 2), format('%.0f', due), IF_EXISTS[new.if_exists]}
+    return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
   end
   if state ~= 'leased' then return replace(topic, id, value, state, life, new) end
   life = life or new_life(id, value) -- it is running, and goes on without: the new message takes the key over
@@ -76,7 +76,7 @@ local longest = take_number()
 local sections, others = take_sections(longest), take_others(longest)
 may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'RPUSH', 'SET', 'UNLINK', 'ZADD', 'ZREM')
 begin_growing()
-local reply = {format('%.0f', now), format('%.0f', ceiling)}
+local reply = {format('%d', now), format('%d', ceiling)}
 place_sections(sections, reply)
 for _, new in ipairs(others) do
   for _, part in ipairs(put_other(new)) do reply[#reply + 1] = part end

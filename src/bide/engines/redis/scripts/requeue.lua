@@ -48,4 +48,4 @@ begin_growing()
 local count = math.min(#ids, limit)
 for i = 1, count do revive(topic, ids[i], read(topic, ids[i]), due) end
 if topic then close_topics() end
-return answer({format('%.0f', now), count, #ids > limit and 1 or 0})
+return answer({format('%d', now), count, #ids > limit and 1 or 0})

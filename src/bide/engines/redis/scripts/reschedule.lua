@@ -28,4 +28,4 @@ may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZA
 begin_growing()
 for i, each in ipairs(moves) do results[i] = move(each[2], each[1]) end
 close_topics()
-return answer({format('%.0f', now), table.concat(results)})
+return answer({format('%d', now), table.concat(results)})

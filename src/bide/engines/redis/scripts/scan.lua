@@ -26,10 +26,10 @@ end
 local function pending(topic)
   for level = 0, 2 do
     each_far(topic, level, function(id, value) add_pending(topic, id, value, nil, born_due(id, value), 'far') end)
-    local low = from_stage == PENDING and format('%.0f', from_order) or '-inf'
+    local low = from_stage == PENDING and format('%d', from_order) or '-inf'
     local high = '+inf'
-    if state == 'ready' then high = format('%.0f', now) end
-    if state == 'scheduled' and from_order <= now then low = '(' .. format('%.0f', now) end
+    if state == 'ready' then high = format('%d', now) end
+    if state == 'scheduled' and from_order <= now then low = '(' .. format('%d', now) end
     local near = call('ZRANGEBYSCORE', topic.prefix .. 'due' .. level, low, high, 'WITHSCORES')
     for i = 1, #near, 2 do add_pending(topic, near[i], nil, nil, tonumber(near[i + 1]), 'near') end
   end
@@ -49,13 +49,13 @@ local function leased(topic)
 end
 
 local function dead(topic)
-  local low = from_stage == DEAD and format('%.0f', from_order) or '-inf'
+  local low = from_stage == DEAD and format('%d', from_order) or '-inf'
   local found = call('ZRANGEBYSCORE', topic.prefix .. 'dead', low, '+inf', 'WITHSCORES', 'LIMIT', 0, 2 * limit + 1000)
   for i = 1, #found, 2 do add_entry(DEAD, tonumber(found[i + 1]), found[i], nil, nil, 'dead') end
 end
 
 local topic = find_topic(name)
-local reply = {format('%.0f', now), 0}
+local reply = {format('%d', now), 0}
 if not topic then return reply end
 if from_stage <= PENDING and (state == '' or state == 'scheduled' or state == 'ready') then pending(topic) end
 if from_stage <= LEASED and (state == '' or state == 'leased') then leased(topic) end
@@ -69,7 +69,7 @@ if #entries > limit then reply[2] = 1 end
 for i = 1, math.min(limit, #entries) do
   local _, order, id, value, life, what = unpack(entries[i], 1, 6)
   value, life = value or read(topic, id), life or life_of(topic, id)
-  reply[#reply + 1] = format('%.0f', order)
+  reply[#reply + 1] = format('%d', order)
   reply[#reply + 1] = shown(topic, id, value, life, what)
 end
 return reply

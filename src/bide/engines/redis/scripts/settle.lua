@@ -109,7 +109,7 @@ for o = 1, take_number() do
 end
 may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZADD', 'ZREM')
 begin_shrinking()
-local reply = {format('%.0f', now)}
+local reply = {format('%d', now)}
 for _, group in ipairs(groups) do reply[#reply + 1] = end_group(group) end
 for _, other in ipairs(others) do reply[#reply + 1] = end_other(other, most) end
 close_units()

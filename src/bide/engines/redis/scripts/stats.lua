@@ -57,12 +57,12 @@ local function count_near(topic, level, counts)
   counts.scheduled = counts.scheduled + call('ZCARD', key) - ready
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   if ready > 0 then counts.oldest = math.min(counts.oldest, tonumber(first)) end
-  local later = call('ZRANGEBYSCORE', key, '(' .. format('%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local later = call('ZRANGEBYSCORE', key, '(' .. format('%d', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if later then counts.next = math.min(counts.next, tonumber(later)) end
   for i = 1, parts do
     local low = math.ceil(start + (i - 1) * (stop - start) / parts)
     local high = math.ceil(start + i * (stop - start) / parts)
-    counts.line[i] = counts.line[i] + call('ZCOUNT', key, format('%.0f', low), '(' .. format('%.0f', high))
+    counts.line[i] = counts.line[i] + call('ZCOUNT', key, format('%d', low), '(' .. format('%d', high))
   end
 end
 
@@ -95,10 +95,10 @@ local function stats(name)
   local dead = call('ZCARD', topic.prefix .. 'dead')
   local leased = topic.f.live - topic.f.far - near - dead
   return {counts.scheduled, counts.ready, leased, dead, topic.f.dropped, topic.f.paused,
-          counts.oldest < math.huge and format('%.0f', counts.oldest) or '',
-          counts.next < math.huge and format('%.0f', counts.next) or '', counts.line}
+          counts.oldest < math.huge and format('%d', counts.oldest) or '',
+          counts.next < math.huge and format('%d', counts.next) or '', counts.line}
 end
 
-local reply = {format('%.0f', now)}
+local reply = {format('%d', now)}
 while NEXT < #ARGV do reply[#reply + 1] = stats(take_text()) end
 return reply

@@ -26,4 +26,4 @@ for _, id in ipairs(topic and ids or {}) do
 end
 if topic and wanted == 'dead' and call('ZCARD', topic.prefix .. 'dead') == 0 then set(topic, 'dropped', 0) end
 close_topics()
-return answer({format('%.0f', now), count})
+return answer({format('%d', now), count})

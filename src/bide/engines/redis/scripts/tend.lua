@@ -41,7 +41,7 @@ local function end_unit(request)
       end
     end
   end
-  if soonest < math.huge then call('ZADD', P .. 'lease', 'XX', format('%.0f', soonest), request) end
+  if soonest < math.huge then call('ZADD', P .. 'lease', 'XX', format('%d', soonest), request) end
 end
 
 local function end_leases()
@@ -67,7 +67,7 @@ local function expire()
 end
 
 local function drop_old()
-  local cutoff = format('%.0f', now - dead_for)
+  local cutoff = format('%d', now - dead_for)
   local graves = call('ZRANGEBYSCORE', P .. 'graves', '-inf', cutoff, 'LIMIT', 0, 10)
   for _, digits in ipairs(graves) do
     local topic = load(digits)
@@ -83,11 +83,11 @@ end
 budget, most, dead_for = take_number(), take_number(), take_number()
 if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
 local function waiting()
-  local cutoff = format('%.0f', now - dead_for)
+  local cutoff = format('%d', now - dead_for)
   return call('ZCOUNT', P .. 'lease', '-inf', now) + call('ZCOUNT', P .. 'exp', '-inf', now)
     + call('ZCOUNT', P .. 'graves', '-inf', cutoff) > 0
 end
-if not waiting() then return {format('%.0f', now), 0, 0, 0, 0, 0} end
+if not waiting() then return {format('%d', now), 0, 0, 0, 0, 0} end
 may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'UNLINK', 'ZADD', 'ZREM')
 begin_shrinking()
 end_leases()
@@ -95,4 +95,4 @@ expire()
 drop_old()
 close_units()
 close_topics()
-return {format('%.0f', now), returned, buried, expired, dropped, waiting() and 1 or 0}
+return {format('%d', now), returned, buried, expired, dropped, waiting() and 1 or 0}

@@ -89,7 +89,7 @@ end
 
 -- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.
 local function store_time()
-  call('HSET', META, 'raw', format('%.0f', raw), 'mark', format('%.0f', us), 'layout', '1')
+  call('HSET', META, 'raw', format('%d', raw), 'mark', format('%d', us), 'layout', '1')
 end
 local begin_growing = store_time
 local function begin_shrinking()

@@ -92,6 +92,6 @@ local function shown(topic, id, value, life, state)
     text = pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
   end
   if has(content(id, value).flags, LARGE) then large = call('GET', large_of(topic, id)) or '' end
-  if state == 'leased' then till = format('%.0f', lease_end(full_of(topic, id)) or now) end
+  if state == 'leased' then till = format('%d', lease_end(full_of(topic, id)) or now) end
   return {topic.digits, id, value, state, text, large, till}
 end

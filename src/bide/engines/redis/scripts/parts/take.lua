@@ -104,7 +104,7 @@ local function take(topic, level, limit)
     local oldest = math.min(near, ready_at, over_at)
     if oldest > now or count >= limit or exhausted() then return count, oldest end
     if near == oldest then
-      count = count + take_near(topic, level, limit - count, format('%.0f', math.min(now, ready_at, over_at)))
+      count = count + take_near(topic, level, limit - count, format('%d', math.min(now, ready_at, over_at)))
     elseif ready_at == oldest then
       count = count + take_ready(topic, head, limit - count, math.min(now, near, over_at))
     else

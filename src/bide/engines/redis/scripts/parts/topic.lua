@@ -85,7 +85,7 @@ local function close_topics()
         local values = {}
         for field in pairs(topic.changed) do
           values[#values + 1] = field
-          values[#values + 1] = format('%.0f', topic.f[field])
+          values[#values + 1] = format('%d', topic.f[field])
         end
         if #values > 0 then call('HSET', topic.prefix .. 'h', unpack(values)) end
       end
