@@ -24,10 +24,11 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.redis import plan
-from bide.engines.redis.ears import AsyncEars
+from bide.engines.redis.ears.aio import AsyncEars
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
 from bide.errors import BadOption, Unavailable, Unsupported
+from bide.ids import lane
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
@@ -42,12 +43,16 @@ class AsyncRedis(AsyncEngine):
         self._ears: AsyncEars | None = None
         self._closed = False
         self._turn = randrange(2**16)
+        self._me = lane()[:8]  # whom an alarm belongs to
+        self._alarmed: set[str] = set()
 
     async def open(self) -> None:
         self._check()
         if not self._shards:
             shards = AsyncShard.all_of(self._space)
             await shards[0].greet()
+            for shard in shards if self._space.address.wake == "expiry" else ():
+                await shard.ask_for_expiry()
             self._shards = shards
             self._ears = AsyncEars(self._space, shards)
 
@@ -57,6 +62,8 @@ class AsyncRedis(AsyncEngine):
         if ears is not None:
             await ears.close()
         shards, self._shards = self._shards, []
+        for shard in shards if self._alarmed else ():
+            await shard.leave(self._me, list(self._alarmed))
         if shards:
             await shards[0].close()
 
@@ -81,6 +88,7 @@ class AsyncRedis(AsyncEngine):
         self._check(limit=limit)
         shards = self._opened()
         named = request if request is not None else self._space.new_request()
+        self._alarmed.update(topics)
         found: list[Claimed] = []
         claims: list[Claim] = []
         first = self._next(len(shards))
@@ -88,7 +96,7 @@ class AsyncRedis(AsyncEngine):
             shard = shards[(first + turn) % len(shards)]
             room = limit - len(found)
             # where there is no room, it is asked for what the request holds, and for the time to come back
-            claim = await shard.claim(topics, room, lease, named, now)
+            claim = await shard.claim(self._me, topics, room, lease, named, now)
             claims.append(claim)
             found += claim.messages
         if len(claims) == 1:

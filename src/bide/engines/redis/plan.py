@@ -36,10 +36,10 @@ class Put(NamedTuple):
     def verb(self) -> str:
         return "put_named" if self.others else "put"
 
-    def operations(self, lane: str, number: int) -> list[str]:
+    def operations(self, shard: int, lane: str, number: int) -> list[str]:
         """A name for each message of the batch, by which a later put finds out what became of it."""
         order = [i for _, indexes in self.sections for i in indexes] + list(self.others)
-        named = {i: f"~{lane}.{number}#{place}" for place, i in enumerate(order)}
+        named = {i: f"~{shard}.{lane}.{number}#{place}" for place, i in enumerate(order)}
         return [named[i] for i in range(len(order))]
 
 
@@ -69,22 +69,18 @@ def put(messages: Sequence[NewMessage]) -> Put:
 def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, reply: Sequence[Any]) -> list[Sent]:
     answers: dict[int, Sent] = {}
     now, ceiling = int(reply[0]), int(reply[1])
-    at = 2
-    for topic, indexes in asked.sections:
-        head = shard.to_bytes(1, "big") + int(reply[at], 16).to_bytes(5, "big")
-        ids = reply[at + 1]
-        at += 2
+    placed, named = reply[3], reply[4]
+    for (topic, indexes), digits, ids in zip(asked.sections, placed[::2], placed[1::2], strict=True):
+        head = shard.to_bytes(1, "big") + int(digits, 16).to_bytes(5, "big")
         for place, i in enumerate(indexes):
             new = messages[i]
             due = due_time(new.delay, new.at, now, ceiling)
-            id = (head + ids[9 * place : 9 * place + 9] + salt).hex()
-            answers[i] = Sent(id, topic, due, "created")
-    for i in asked.others:
-        digits, local, own_salt, due_text, outcome = reply[at : at + 5]
-        at += 5
+            answers[i] = Sent((head + ids[9 * place : 9 * place + 9] + salt).hex(), topic, due, "created")
+    for place, i in enumerate(asked.others):
+        digits, local, own_salt, due_text, outcome = named[5 * place : 5 * place + 5]
+        told: Outcome = outcome.decode()
         id = public_id(shard, full_id(digits.decode(), local), own_salt)
-        outcome_text: Outcome = outcome.decode()
-        answers[i] = Sent(id, messages[i].topic, int(due_text), outcome_text)
+        answers[i] = Sent(id, messages[i].topic, int(due_text), told)
     return [answers[i] for i in range(len(messages))]
 
 

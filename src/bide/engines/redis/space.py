@@ -1,13 +1,17 @@
 """What is one for all engines of a source: the namespace, its shards, and the latest time that a server told."""
 
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.address import Address
 from bide.engines.redis.wire import name_of
 from bide.errors import ConfigError
 from bide.ids import sequence
+
+GIVEN_UP = re.compile(r"~(\d+)\.[0-9a-f]+\.\d+#\d+")
+"""The operation of a message whose put was given up: shard, lane, number, place."""
 
 
 class Space:
@@ -27,6 +31,8 @@ class Space:
 
     def shard_of(self, new: NewMessage, otherwise: int) -> int:
         """By its key, so that there is one such message; by its operation, so that it is the same when sent again."""
+        if new.operation is not None and (asked := GIVEN_UP.fullmatch(new.operation)):
+            return min(int(asked[1]), self.shards - 1)
         if new.key is not None:
             return self._by(new.topic, new.key)
         return otherwise if new.operation is None else self._by(new.topic, new.operation)
@@ -54,4 +60,13 @@ class Space:
             raise ConfigError(
                 f"{self.address.shown} evicts keys when it is full (maxmemory-policy {policy}), and messages with them. "
                 "Set maxmemory-policy noeviction, or add allow_eviction=1 to the URL if losing messages is fine."
+            )
+
+    def judge_events(self, told: Sequence[bytes]) -> None:
+        """Refuse to listen for the expiry of keys where nobody tells of it."""
+        flags = bytes(told[1]) if len(told) == 2 else b""
+        if b"E" not in flags or not (b"x" in flags or b"A" in flags):
+            raise ConfigError(
+                f"wake=expiry needs a server that tells of expired keys: set notify-keyspace-events to Ex at "
+                f"{self.address.shown}, or leave wake= out of the URL."
             )

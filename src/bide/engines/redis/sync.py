@@ -23,11 +23,12 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.redis import plan
-from bide.engines.redis.ears import Ears
+from bide.engines.redis.ears.sync import Ears
 from bide.engines.redis.shards.sync import Shard
 from bide.engines.redis.space import Space
 from bide.engines.sync import Engine
 from bide.errors import BadOption, Unavailable, Unsupported
+from bide.ids import lane
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
@@ -42,12 +43,16 @@ class Redis(Engine):
         self._ears: Ears | None = None
         self._closed = False
         self._turn = randrange(2**16)
+        self._me = lane()[:8]  # whom an alarm belongs to
+        self._alarmed: set[str] = set()
 
     def open(self) -> None:
         self._check()
         if not self._shards:
             shards = Shard.all_of(self._space)
             shards[0].greet()
+            for shard in shards if self._space.address.wake == "expiry" else ():
+                shard.ask_for_expiry()
             self._shards = shards
             self._ears = Ears(self._space, shards)
 
@@ -57,6 +62,8 @@ class Redis(Engine):
         if ears is not None:
             ears.close()
         shards, self._shards = self._shards, []
+        for shard in shards if self._alarmed else ():
+            shard.leave(self._me, list(self._alarmed))
         if shards:
             shards[0].close()
 
@@ -79,6 +86,7 @@ class Redis(Engine):
         self._check(limit=limit)
         shards = self._opened()
         named = request if request is not None else self._space.new_request()
+        self._alarmed.update(topics)
         found: list[Claimed] = []
         claims: list[Claim] = []
         first = self._next(len(shards))
@@ -86,7 +94,7 @@ class Redis(Engine):
             shard = shards[(first + turn) % len(shards)]
             room = limit - len(found)
             # where there is no room, it is asked for what the request holds, and for the time to come back
-            claim = shard.claim(topics, room, lease, named, now)
+            claim = shard.claim(self._me, topics, room, lease, named, now)
             claims.append(claim)
             found += claim.messages
         if len(claims) == 1:

@@ -33,17 +33,18 @@ class AsyncLine:
         self.number += 1
         return self.number
 
-    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, patience: float | None = None) -> Any:
         """What a script answers. Raises Unanswered when it may or may not have run."""
-        return await self._repeated(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+        command = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        return await self._repeated(command, script, self._server.patience if patience is None else patience)
 
     async def command(self, *args: Any) -> Any:
         """What a command that may be repeated answers."""
-        return await self._repeated(args, None)
+        return await self._repeated(args, None, self._server.patience)
 
-    async def _repeated(self, command: Sequence[Any], script: Script | None) -> Any:
+    async def _repeated(self, command: Sequence[Any], script: Script | None, patience: float) -> Any:
         """Try until there is an answer, or patience ends."""
-        end = time.monotonic() + self._server.patience
+        end = time.monotonic() + patience
         pause, sent = SOON, False
         while True:
             try:

@@ -33,17 +33,18 @@ class Line:
         self.number += 1
         return self.number
 
-    def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, patience: float | None = None) -> Any:
         """What a script answers. Raises Unanswered when it may or may not have run."""
-        return self._repeated(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+        command = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        return self._repeated(command, script, self._server.patience if patience is None else patience)
 
     def command(self, *args: Any) -> Any:
         """What a command that may be repeated answers."""
-        return self._repeated(args, None)
+        return self._repeated(args, None, self._server.patience)
 
-    def _repeated(self, command: Sequence[Any], script: Script | None) -> Any:
+    def _repeated(self, command: Sequence[Any], script: Script | None, patience: float) -> Any:
         """Try until there is an answer, or patience ends."""
-        end = time.monotonic() + self._server.patience
+        end = time.monotonic() + patience
         pause, sent = SOON, False
         while True:
             try:

@@ -1,9 +1,10 @@
--- Hand out due messages under one lease. After what every script is told: request, lease in ms, limit, then topics.
+-- Hand out due messages under one lease. After what every script is told: who asks (8 letters), request, lease in ms,
+-- limit, then topics.
 -- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
 -- full ids in one string, the values, of what has more beside its value: place, life, large body; of each topic: its
 -- number, name; and, when this request has claimed before, the places of what it still holds.
 
--- include: begin topic drop keys message units open take
+-- include: begin topic drop keys message units open take alarm
 
 local FAR = math.huge
 
@@ -120,8 +121,8 @@ local function lease(request, number, until_)
   return text
 end
 
-local request, lease_ms, limit = take_text(), take_number(), take_number()
-if request == '' or limit > 1000 then error('BADARG request or limit', 0) end
+local me, request, lease_ms, limit = take_text(), take_text(), take_number(), take_number()
+if #me ~= 8 or request == '' or limit > 1000 then error('BADARG request or limit', 0) end
 local awake = {}
 for i = NEXT + 1, #ARGV do
   local topic = find_topic(ARGV[i])
@@ -151,14 +152,19 @@ for _, most in ipairs({share, limit}) do
     end
   end
 end
-local due, left = FAR, false
+local due, left, next_topic = FAR, false, nil
 for i, topic in ipairs(awake) do
   local first = math.min(dues[i], next_start(topic))
   if first <= now then
     wake(topic)
     left = true
   end
-  due = math.min(due, first)
+  if first < due then due, next_topic = first, topic end
+end
+if T.count > 0 then
+  hand_on(me, awake)
+elseif due < FAR and due > now then
+  due = alarm(me, next_topic, due)
 end
 local number, fulls = '', ''
 if T.count > 0 then

@@ -1,6 +1,7 @@
 -- Accept plain messages: no key, operation, expiry or large body. After what every script is told: the longest delay,
 -- then how many sections, and each: topic, level, how many, then of each: when (ms from now, or '@' and an instant),
--- content. Gives: now, now rounded up, then of each section the topic's number and the ids, 9 bytes each.
+-- content. Gives: now, now rounded up, the salt; in a list, of each section the topic's number and the ids, 9 bytes each;
+-- and an empty list.
 
 -- include: begin topic times place sections
 
@@ -9,7 +10,6 @@ if again then return again end
 local sections = take_sections(take_number())
 may('HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'PEXPIRE', 'RPUSH', 'ZADD')
 begin_growing()
-local reply = {format('%d', now), format('%d', ceiling)}
-place_sections(sections, reply)
+local placed = place_sections(sections)
 close_topics()
-return answer(reply)
+return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})

@@ -1,17 +1,50 @@
 -- Accept messages of which some have a key, an operation, an expiry or a large body. After what put is told: how many
 -- of these, and each: topic, level, when, content, key, if_exists, operation, large body.
--- Gives what put does, then of each of these: its topic's number, id, salt, due, outcome.
+-- Gives what put does, the second list with of each of these: its topic's number, id, salt, due, outcome.
 
 -- include: begin topic drop keys message times place sections
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
 
+-- A put whose answer never came is asked after by the operation ~shard.lane.number#place. Its lane tells what became of
+-- that message; or nothing became of it, and then the lane is closed to it, should it still arrive.
+local function given_up_of(operation)
+  local lane, last, place = string.match(operation, '^~%d+%.(%x+)%.(%d+)#(%d+)$')
+  if not lane then return nil end
+  local record = remembered('lanes', lane)
+  local reached = record and unpack_('>I6', record) or 0
+  if reached > number(last) then error('OVERTAKEN', 0) end
+  local reply = reached == number(last) and cmsgpack.unpack(sub(record, 7)) or nil
+  return {lane = lane, last = number(last), place = number(place), reply = reply}
+end
+
+local function became(asked, when)
+  local reply, place = asked.reply, asked.place
+  if not reply then
+    remember('lanes', asked.lane, pack('>I6', asked.last) .. cmsgpack.pack({'VOID'}))
+    return nil
+  end
+  local sections, others = reply[4], reply[5]
+  if not sections then return nil end -- it was closed before
+  for i = 1, #sections, 2 do
+    local count = #sections[i + 1] / 9
+    if place < count then
+      local due = due_of(when, math.huge, number(reply[1]), number(reply[2]))
+      return {sections[i], sub(sections[i + 1], 9 * place + 1, 9 * place + 9), reply[3], format('%d', due), 'created'}
+    end
+    place = place - count
+  end
+  if others[5 * place + 5] then return {unpack(others, 5 * place + 1, 5 * place + 5)} end
+end
+
 local function take_others(longest)
   local others = {}
   for i = 1, take_number() do
-    local new = {topic = take_text(), level = take_number(), due = due_of(take_text(), longest), blob = take_text()}
+    local new = {topic = take_text(), level = take_number(), when = take_text(), blob = take_text()}
+    new.due = due_of(new.when, longest, now, ceiling)
     new.key, new.if_exists, new.operation, new.large = take_text(), take_text(), take_text(), take_text()
     if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
+    new.asked = given_up_of(new.operation)
     new.known = content('4', '........' .. new.blob) -- read as it would be in a row
     others[i] = new
   end
@@ -63,6 +96,8 @@ local function put_other(new)
   if new.operation ~= '' then
     local record = remembered('ops', new.operation)
     if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
+    local known = new.asked and became(new.asked, new.when)
+    if known then return known end
   end
   local topic = make_topic(new.topic)
   local result = new.key == '' and create(topic, new) or put_keyed(topic, new)
@@ -76,10 +111,9 @@ local longest = take_number()
 local sections, others = take_sections(longest), take_others(longest)
 may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'RPUSH', 'SET', 'UNLINK', 'ZADD', 'ZREM')
 begin_growing()
-local reply = {format('%d', now), format('%d', ceiling)}
-place_sections(sections, reply)
+local placed, named = place_sections(sections), {}
 for _, new in ipairs(others) do
-  for _, part in ipairs(put_other(new)) do reply[#reply + 1] = part end
+  for _, part in ipairs(put_other(new)) do named[#named + 1] = part end
 end
 close_topics()
-return answer(reply)
+return answer({format('%d', now), format('%d', ceiling), SALT, placed, named})

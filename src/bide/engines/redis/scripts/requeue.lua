@@ -30,7 +30,7 @@ end
 
 local again = before()
 if again then return again end
-local name, due, limit = take_text(), due_of(take_text(), take_number()), take_number()
+local name, due, limit = take_text(), due_of(take_text(), take_number(), now, ceiling), take_number()
 local by_name, named = take_number() == 1, {}
 if limit > 1000 then error('BADARG limit', 0) end
 while NEXT < #ARGV do

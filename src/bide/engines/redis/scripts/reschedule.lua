@@ -21,7 +21,7 @@ local again = before()
 if again then return again end
 local longest, moves, results = take_number(), {}, {}
 for i = 1, take_number() do
-  local due = due_of(take_text(), longest)
+  local due = due_of(take_text(), longest, now, ceiling)
   moves[i] = {due, take_ref()}
 end
 may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZADD', 'ZREM')

@@ -13,7 +13,7 @@ from bide.engines.redis.lines.aio import AsyncLine, AsyncLines
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.space import Space
-from bide.errors import OutcomeUnknown
+from bide.errors import EngineError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 TOPICS = 20  # that one script counts
@@ -36,6 +36,12 @@ class AsyncShard:
     async def greet(self) -> None:
         """See that the server is there, lets us in, and keeps what it is given."""
         self._space.judge(await self.command("INFO", "memory"))
+        if self._space.address.wake == "expiry":
+            self._space.judge_events(await self.command("CONFIG", "GET", "notify-keyspace-events"))
+
+    async def ask_for_expiry(self) -> None:
+        """From now on a wake-up is also an alarm key that expires."""
+        await self.command("HSET", f"{self.prefix}meta", "expiry", 1)
 
     async def close(self) -> None:
         await self._lines.close()
@@ -53,14 +59,29 @@ class AsyncShard:
         try:
             reply = await self._once(line, asked.verb, asked.args, now, salt)
         except Unanswered as lost:
-            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(lost.lane, lost.number)) from None
+            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         finally:
             await self._lines.give(line)
         return plan.put_answer(asked, messages, self.number, salt, reply)
 
-    async def claim(self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
-        reply = await self._ask("claim", (request, lease, limit, *topics), now)
+    async def claim(self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
+        reply = await self._ask("claim", (me, request, lease, limit, *topics), now)
         return plan.claim_answer(self.number, request, reply)
+
+    async def leave(self, me: str, topics: Sequence[str]) -> None:
+        """Whoever goes takes no alarm along. Nobody waits for a server that is away."""
+        line = await self._lines.take()
+        try:
+            await line.run(scripts()["leave"], self._keys, self._head(None, "", 0, b"", (me, *topics)), patience=0.0)
+        except (EngineError, Unanswered):
+            pass
+        finally:
+            await self._lines.give(line)
+
+    async def hear(self, topics: Sequence[str]) -> bool:
+        """Whether somebody has pushed a token, which is then used up."""
+        _, woken = await self._ask("hear", topics, None)
+        return bool(woken)
 
     async def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
         asked = plan.settle(ends, self._space.dead_max)

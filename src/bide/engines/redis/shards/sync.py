@@ -13,7 +13,7 @@ from bide.engines.redis.lines.sync import Line, Lines
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
-from bide.errors import OutcomeUnknown
+from bide.errors import EngineError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 TOPICS = 20  # that one script counts
@@ -36,6 +36,12 @@ class Shard:
     def greet(self) -> None:
         """See that the server is there, lets us in, and keeps what it is given."""
         self._space.judge(self.command("INFO", "memory"))
+        if self._space.address.wake == "expiry":
+            self._space.judge_events(self.command("CONFIG", "GET", "notify-keyspace-events"))
+
+    def ask_for_expiry(self) -> None:
+        """From now on a wake-up is also an alarm key that expires."""
+        self.command("HSET", f"{self.prefix}meta", "expiry", 1)
 
     def close(self) -> None:
         self._lines.close()
@@ -53,14 +59,29 @@ class Shard:
         try:
             reply = self._once(line, asked.verb, asked.args, now, salt)
         except Unanswered as lost:
-            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(lost.lane, lost.number)) from None
+            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         finally:
             self._lines.give(line)
         return plan.put_answer(asked, messages, self.number, salt, reply)
 
-    def claim(self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
-        reply = self._ask("claim", (request, lease, limit, *topics), now)
+    def claim(self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
+        reply = self._ask("claim", (me, request, lease, limit, *topics), now)
         return plan.claim_answer(self.number, request, reply)
+
+    def leave(self, me: str, topics: Sequence[str]) -> None:
+        """Whoever goes takes no alarm along. Nobody waits for a server that is away."""
+        line = self._lines.take()
+        try:
+            line.run(scripts()["leave"], self._keys, self._head(None, "", 0, b"", (me, *topics)), patience=0.0)
+        except (EngineError, Unanswered):
+            pass
+        finally:
+            self._lines.give(line)
+
+    def hear(self, topics: Sequence[str]) -> bool:
+        """Whether somebody has pushed a token, which is then used up."""
+        _, woken = self._ask("hear", topics, None)
+        return bool(woken)
 
     def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
         asked = plan.settle(ends, self._space.dead_max)

@@ -30,7 +30,7 @@ local function take_number() return number(take_text()) end
 -- (somebody set it back), engine time goes on at half its speed until the two have met.
 local time = call('TIME')
 local raw = time[1] * 1000000 + time[2]
-local stored = call('HMGET', META, 'raw', 'mark', 'layout')
+local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry')
 local us, known = raw, number(ARGV[2])
 do
   local mark = tonumber(stored[2] or 0)
@@ -85,6 +85,7 @@ local function may(...)
     local name = select(i, ...)
     if not redis.acl_check_cmd(name, META) then error('NORIGHT ' .. name, 0) end
   end
+  if stored[4] and not redis.acl_check_cmd('SET', META) then error('NORIGHT SET', 0) end
 end
 
 -- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.

@@ -26,6 +26,7 @@ drop = function(topic)
   for i = 1, #doomed, 1000 do call('UNLINK', unpack(doomed, i, math.min(i + 999, #doomed))) end
   call('HDEL', P .. 'topics', topic.name)
   call('ZREM', P .. 'graves', topic.digits)
+  call('HDEL', P .. 'timers', topic.name)
   topics[topic.digits] = false
 end
 

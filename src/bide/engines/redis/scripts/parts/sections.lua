@@ -8,7 +8,7 @@ local function take_sections(longest)
     local section = {topic = take_text(), level = take_number(), dues = {}, blobs = {}}
     if section.level > 2 then error('BADARG level', 0) end
     for i = 1, take_number() do
-      section.dues[i] = due_of(take_text(), longest)
+      section.dues[i] = due_of(take_text(), longest, now, ceiling)
       local blob = take_text()
       if #blob == 0 or #blob < (PLAIN[byte(blob)] or math.huge) then error('BADARG content', 0) end
       section.blobs[i] = blob
@@ -18,11 +18,12 @@ local function take_sections(longest)
   return sections
 end
 
-local function place_sections(sections, reply)
+-- Gives of each section the topic's number and the ids.
+local function place_sections(sections)
+  local placed = {}
   for _, section in ipairs(sections) do
     local topic = make_topic(section.topic)
-    local ids = place(topic, section.level, section.dues, section.blobs)
-    reply[#reply + 1] = topic.digits
-    reply[#reply + 1] = table.concat(ids)
+    placed[#placed + 1], placed[#placed + 2] = topic.digits, table.concat(place(topic, section.level, section.dues, section.blobs))
   end
+  return placed
 end

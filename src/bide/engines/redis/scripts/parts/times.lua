@@ -1,6 +1,6 @@
 -- Times as they are asked for: never early, and what is for now is for now.
 
-local function due_of(when, longest)
+local function due_of(when, longest, now, ceiling)
   if byte(when) == 64 then
     local at = number(sub(when, 2))
     if at - now > longest then error('TOOFAR', 0) end

@@ -72,6 +72,7 @@ local function wake(topic)
   topic.woken = true
   local key = P .. 'w:' .. topic.name
   if call('LLEN', key) == 0 then call('LPUSH', key, '1') end
+  if stored[4] then call('SET', P .. 'alarm', '1', 'PX', 1) end -- somebody listens for its expiry
 end
 
 local drop -- of a topic that has nothing left; scripts that end messages have it

@@ -1,0 +1,1 @@
+"""Ears: how a sleeper hears that something may be due."""

@@ -1,0 +1,108 @@
+# unasync: sync.py
+"""Sleeping until somebody pushes a token for one of the topics, or time is up.
+
+The time limit is our own, as the server looks at its sleepers' limits ten times a second only. Where the server can't
+block (wake=poll) the lists are looked at four times a second; with wake=expiry the expiry of a key is listened for.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import redis.exceptions as theirs
+
+from bide.engines.redis.ears.ear import AsyncEar
+from bide.engines.redis.failures import LOST
+from bide.engines.redis.server import AsyncServer
+from bide.engines.redis.shards.aio import AsyncShard
+from bide.engines.redis.space import Space
+from bide.errors import EngineError
+from bide.signals import AsyncSignal
+
+T = TypeVar("T")
+BEYOND = 2  # seconds after ours that the server's own limit ends, should nobody be there to end it
+AGAIN = 0.5  # seconds: a sleeper whose server is gone sleeps so long, and is then woken to see for itself
+POLL = 0.25  # seconds between two looks
+SLICE = 1.0  # seconds after which a listener sees that the engine was closed
+
+
+class AsyncEars:
+    def __init__(self, space: Space, shards: Sequence[AsyncShard]) -> None:
+        self._space = space
+        self._shards = shards
+        self._server = AsyncServer(space.address)
+        self._free: list[AsyncEar] = []
+        self._blocked: set[int] = set()
+        self._closed = False
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        end = time.monotonic() + timeout
+        how = self._space.address.wake
+        if how == "poll":
+            await self._poll(topics, end)
+            return
+        ear = self._free.pop() if self._free else AsyncEar(self._server)
+        try:
+            if how == "list":
+                await self._listen(ear, topics, end)
+            else:
+                await self._expect(ear, end)
+        except (*LOST, theirs.ResponseError):
+            await ear.close()
+            await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+        except BaseException:
+            await ear.close()
+            raise
+        else:
+            if self._closed:
+                await ear.close()
+            else:
+                self._free.append(ear)
+
+    async def close(self) -> None:
+        self._closed = True
+        for number in list(self._blocked):
+            await self._unblock(number)
+        while self._free:
+            await self._free.pop().close()
+
+    async def _listen(self, ear: AsyncEar, topics: Sequence[str], end: float) -> None:
+        """Blocked on the wake lists."""
+        lists = [f"{shard.prefix}w:{topic}" for shard in self._shards for topic in topics]
+        number = await ear.open()
+        self._blocked.add(number)
+        try:
+            left = max(0.0, end - time.monotonic())
+            await ear.ask("BLPOP", *lists, int(left) + BEYOND)
+            if self._closed or not await ear.hears(max(0.0, end - time.monotonic())):
+                await self._unblock(number)
+            await ear.answer()
+        finally:
+            self._blocked.discard(number)
+
+    async def _expect(self, ear: AsyncEar, end: float) -> None:
+        """Subscribed to expiries, of which our shards' alarm keys concern us."""
+        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
+        await ear.open("PSUBSCRIBE", "__keyevent@*__:expired")
+        while not self._closed and (left := end - time.monotonic()) > 0:
+            if await ear.hears(min(left, SLICE)):
+                told = await ear.answer()
+                if isinstance(told, list) and told[-1] in alarms:
+                    return
+
+    async def _poll(self, topics: Sequence[str], end: float) -> None:
+        while not self._closed:
+            try:
+                for shard in self._shards:
+                    if await shard.hear(topics):
+                        return
+            except EngineError:
+                await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+                return
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            await AsyncSignal().wait(min(left, POLL))
+
+    async def _unblock(self, number: int) -> None:
+        await self._shards[0].command("CLIENT", "UNBLOCK", number)

@@ -1,0 +1,97 @@
+"""One connection that waits: asks something, and sees whether the answer has come, without giving up on it.
+
+The two colours differ in how they wait, and so each is written out.
+"""
+
+import asyncio
+import math
+from typing import Any
+
+from bide.engines.redis.server import AsyncServer, Server
+
+
+class Ear:
+    """For threads."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection: Any = None
+        self._number = 0
+
+    def open(self, *first: Any) -> int:
+        """The number that the server knows this connection by; a new one begins with a command of its own."""
+        if self._connection is None:
+            self._connection = self._server.new_connection()
+            self._connection.connect()
+            self.ask("CLIENT", "ID")
+            self._number = self.answer()
+            if first:
+                self.ask(*first)
+                self.answer()
+        return self._number
+
+    def ask(self, *command: Any) -> None:
+        self._connection.send_command(*command, check_health=False)
+
+    def hears(self, timeout: float) -> bool:
+        return bool(self._connection.can_read(timeout=timeout))
+
+    def answer(self) -> Any:
+        return self._connection.read_response()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._server.drop(connection)
+
+
+class AsyncEar:
+    """For event loops."""
+
+    def __init__(self, server: AsyncServer) -> None:
+        self._server = server
+        self._connection: Any = None
+        self._number = 0
+        self._answer: asyncio.Task[Any] | None = None
+
+    async def open(self, *first: Any) -> int:
+        """The number that the server knows this connection by; a new one begins with a command of its own."""
+        if self._connection is None:
+            self._connection = self._server.new_connection()
+            await self._connection.connect()
+            await self.ask("CLIENT", "ID")
+            self._number = await self.answer()
+            if first:
+                await self.ask(*first)
+                await self.answer()
+        return self._number
+
+    async def ask(self, *command: Any) -> None:
+        await self._connection.send_command(*command, check_health=False)
+
+    async def hears(self, timeout: float) -> bool:
+        if self._answer is None:
+            self._answer = asyncio.ensure_future(self._connection.read_response(timeout=math.inf))
+        await asyncio.wait({self._answer}, timeout=timeout)
+        return self._answer.done()
+
+    async def answer(self) -> Any:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return await self._connection.read_response()
+        done, _ = await asyncio.wait({answer}, timeout=self._server.address.timeout)
+        if not done:
+            self._answer = answer
+            raise TimeoutError("the server did not answer")
+        return answer.result()
+
+    async def close(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.cancel()
+            await asyncio.wait({answer})
+            if not answer.cancelled():
+                answer.exception()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._server.abandon(connection)

@@ -1,0 +1,108 @@
+# Generated from aio.py by tools/unasync.py; change that file instead.
+"""Sleeping until somebody pushes a token for one of the topics, or time is up.
+
+The time limit is our own, as the server looks at its sleepers' limits ten times a second only. Where the server can't
+block (wake=poll) the lists are looked at four times a second; with wake=expiry the expiry of a key is listened for.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import redis.exceptions as theirs
+
+from bide.engines.redis.ears.ear import Ear
+from bide.engines.redis.failures import LOST
+from bide.engines.redis.server import Server
+from bide.engines.redis.shards.sync import Shard
+from bide.engines.redis.space import Space
+from bide.errors import EngineError
+from bide.signals import Signal
+
+T = TypeVar("T")
+BEYOND = 2  # seconds after ours that the server's own limit ends, should nobody be there to end it
+AGAIN = 0.5  # seconds: a sleeper whose server is gone sleeps so long, and is then woken to see for itself
+POLL = 0.25  # seconds between two looks
+SLICE = 1.0  # seconds after which a listener sees that the engine was closed
+
+
+class Ears:
+    def __init__(self, space: Space, shards: Sequence[Shard]) -> None:
+        self._space = space
+        self._shards = shards
+        self._server = Server(space.address)
+        self._free: list[Ear] = []
+        self._blocked: set[int] = set()
+        self._closed = False
+
+    def wait(self, topics: Sequence[str], timeout: float) -> None:
+        end = time.monotonic() + timeout
+        how = self._space.address.wake
+        if how == "poll":
+            self._poll(topics, end)
+            return
+        ear = self._free.pop() if self._free else Ear(self._server)
+        try:
+            if how == "list":
+                self._listen(ear, topics, end)
+            else:
+                self._expect(ear, end)
+        except (*LOST, theirs.ResponseError):
+            ear.close()
+            Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+        except BaseException:
+            ear.close()
+            raise
+        else:
+            if self._closed:
+                ear.close()
+            else:
+                self._free.append(ear)
+
+    def close(self) -> None:
+        self._closed = True
+        for number in list(self._blocked):
+            self._unblock(number)
+        while self._free:
+            self._free.pop().close()
+
+    def _listen(self, ear: Ear, topics: Sequence[str], end: float) -> None:
+        """Blocked on the wake lists."""
+        lists = [f"{shard.prefix}w:{topic}" for shard in self._shards for topic in topics]
+        number = ear.open()
+        self._blocked.add(number)
+        try:
+            left = max(0.0, end - time.monotonic())
+            ear.ask("BLPOP", *lists, int(left) + BEYOND)
+            if self._closed or not ear.hears(max(0.0, end - time.monotonic())):
+                self._unblock(number)
+            ear.answer()
+        finally:
+            self._blocked.discard(number)
+
+    def _expect(self, ear: Ear, end: float) -> None:
+        """Subscribed to expiries, of which our shards' alarm keys concern us."""
+        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
+        ear.open("PSUBSCRIBE", "__keyevent@*__:expired")
+        while not self._closed and (left := end - time.monotonic()) > 0:
+            if ear.hears(min(left, SLICE)):
+                told = ear.answer()
+                if isinstance(told, list) and told[-1] in alarms:
+                    return
+
+    def _poll(self, topics: Sequence[str], end: float) -> None:
+        while not self._closed:
+            try:
+                for shard in self._shards:
+                    if shard.hear(topics):
+                        return
+            except EngineError:
+                Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+                return
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            Signal().wait(min(left, POLL))
+
+    def _unblock(self, number: int) -> None:
+        self._shards[0].command("CLIENT", "UNBLOCK", number)
