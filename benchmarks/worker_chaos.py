@@ -1,4 +1,4 @@
-"""`python -m benchmarks.worker_chaos`: workers on one SQLite file, killed, stopped and asked to end at random.
+"""`python -m benchmarks.worker_chaos`: workers on one SQLite file or, with `--url`, one server, killed, stopped and asked to end at random.
 
 It prints what was done to them, and the verdict on what they have seen. `--help` lists the parameters.
 """

@@ -30,7 +30,9 @@ FILE = "chaos.db"
 
 
 def url_of(folder: Path) -> str:
-    return f"sqlite:///{folder / FILE}"
+    """Where the messages are: a file in the folder, unless it has a note that names another place."""
+    note = folder / "url"
+    return note.read_text(encoding="utf-8") if note.exists() else f"sqlite:///{folder / FILE}"
 
 
 class Pace:

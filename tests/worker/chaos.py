@@ -1,4 +1,4 @@
-"""Workers on one SQLite file, killed, stopped and asked to end at random, and what all of them have written down, judged.
+"""Workers on one SQLite file or server, killed, stopped and asked to end at random, and what all of them wrote down, judged.
 
     outcome = run(folder, minutes=10, workers=10, seed=1)
     print(outcome)
@@ -33,6 +33,7 @@ from bide.testing.history import History, Record, Recorded, Report, check, read
 from bide.testing.history.operation import Fault
 from bide.testing.history.workload.actors import TOPICS
 from tests.sqlite import chaos as crowd
+from tests.sqlite.chaos_actors import url_of
 from tests.worker.chaos_actors import CRASHED, GRACE, LEASE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -415,7 +416,7 @@ def run(
     """
     director = Director(folder, seed, rate, plant)
     chosen = list(itertools.islice(itertools.cycle(kinds or KINDS), workers))
-    with director.history, Queue(f"sqlite:///{folder / crowd.FILE}") as queue:
+    with director.history, Queue(url_of(folder)) as queue:
         try:
             for kind in chosen:
                 director.start(kind)
@@ -443,7 +444,7 @@ def _judged(director: Director, seconds: float, left_after: float) -> Outcome:
         troubles=troubles,
         complaints=[*director.complaints, *complaints],
         words=dict(words.most_common(20)),
-        integrity=crowd.integrity(director.folder / crowd.FILE),
+        integrity=crowd.integrity(file) if (file := director.folder / crowd.FILE).exists() else "ok",
         longest_end=director.longest_end,
         left_after=left_after,
         seconds=seconds,
@@ -495,7 +496,7 @@ def _reviving(folder: Path, seed: int) -> Iterator[None]:
 
     def revive() -> None:
         chance = random.Random(f"{seed} reviver")
-        with Queue(f"sqlite:///{folder / crowd.FILE}") as plain, History(folder / "reviver.jsonl", "reviver") as history:
+        with Queue(url_of(folder)) as plain, History(folder / "reviver.jsonl", "reviver") as history:
             queue = Recorded(plain, history)
             while not over.wait(REQUEUE):
                 topic = chance.choice(TOPICS)
@@ -553,9 +554,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--plant", default="", help="a fault for the checker to find")
     parser.add_argument("--folder", type=Path, help="keep all files there; it must be new")
+    parser.add_argument("--url", help="where the messages are to be; a SQLite file in the folder unless given")
     asked = parser.parse_args(arguments)
     folder = (asked.folder or Path(tempfile.mkdtemp(prefix="bide-chaos-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if asked.url:
+        (folder / "url").write_text(asked.url, encoding="utf-8")
     print(f"seed {asked.seed}, in {folder}", flush=True)
     how = {"rate": asked.rate, "faults": asked.faults, "plant": asked.plant}
     outcome = run(folder, minutes=asked.minutes, workers=asked.workers, seed=asked.seed, **how)

@@ -1,4 +1,4 @@
-"""Workers on memory and on SQLite; and a way to wait for what is to happen, and for no longer."""
+"""Workers on memory, on SQLite and on Redis; and a way to wait for what is to happen, and for no longer."""
 
 import asyncio
 import inspect
@@ -17,8 +17,11 @@ LONG = 20.0  # seconds: a test that waits so long has failed
 Working: TypeAlias = Callable[..., AbstractAsyncContextManager[Worker]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.server)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "redis":
+        found: str = request.getfixturevalue("redis_url")
+        return found
     return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/bide.db"
 
 

@@ -133,9 +133,9 @@ def alive(pid: int) -> bool:
 class Shop:
     """A folder with an application, its queue, and what its handlers have said."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/shop.db"
+        self.url = url or f"sqlite:///{folder}/shop.db"
         self.queue = Queue(self.url)
         self._log = folder / "events"
         self._started: list[Running] = []
@@ -238,8 +238,8 @@ def heard(pid: int, number: int) -> bool:
 
 
 @contextmanager
-def open_shop(folder: Path) -> Iterator[Shop]:
-    shop = Shop(folder)
+def open_shop(folder: Path, url: str = "") -> Iterator[Shop]:
+    shop = Shop(folder, url)
     try:
         yield shop
     finally:

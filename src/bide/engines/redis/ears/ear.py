@@ -72,6 +72,7 @@ class AsyncEar:
     async def hears(self, timeout: float) -> bool:
         if self._answer is None:
             self._answer = asyncio.ensure_future(self._connection.read_response(timeout=math.inf))
+            self._answer.add_done_callback(_seen)
         await asyncio.wait({self._answer}, timeout=timeout)
         return self._answer.done()
 
@@ -89,9 +90,12 @@ class AsyncEar:
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.cancel()
-            await asyncio.wait({answer})
-            if not answer.cancelled():
-                answer.exception()
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._server.abandon(connection)
+
+
+def _seen(answer: "asyncio.Task[Any]") -> None:
+    """Whoever has stopped waiting need not hear how it ended."""
+    if not answer.cancelled():
+        answer.exception()
