@@ -15,7 +15,6 @@ R = TypeVar("R")
 
 _CANCELLED = {"c": CancelResult.CANCELLED, "r": CancelResult.RUNNING, "g": CancelResult.GONE}
 _MOVED = {"m": RescheduleResult.MOVED, "r": RescheduleResult.RUNNING, "g": RescheduleResult.GONE}
-_STAGES = {"scheduled": 1, "ready": 1, "leased": 2, "dead": 3}
 
 
 def when(delay: int, at: int | None) -> str:
@@ -255,14 +254,14 @@ def page_mark(after: str | None) -> tuple[int, int, int, bytes]:
         mark = int(shard), int(stage), int(order), bytes.fromhex(local)
     except ValueError:
         raise _BAD_MARK from None
-    if mark[1] not in (1, 2, 3) or mark[2] < 0 or len(mark[3]) != 9 or mark[0] < 0:
+    if mark[1] not in (1, 2, 3) or mark[2] < 0 or len(mark[3]) not in (0, 9) or mark[0] < 0:
         raise _BAD_MARK
     return mark
 
 
 def first_mark(shard: int) -> str:
     """Where a scan goes on that is through with the shards before."""
-    return f"{shard}.1.0.{bytes(9).hex()}"
+    return f"{shard}.1.0."
 
 
 def locals_of(messages: Iterable[Stored]) -> list[bytes]:
@@ -273,13 +272,9 @@ _BAD_MARK = BadOption("after is not the mark of a page: give back a page's own .
 
 
 def scan_answer(shard: int, topic: str, reply: Sequence[Any]) -> Scanned:
-    now, more = int(reply[0]), bool(reply[1])
-    found = [stored(shard, topic, now, told) for told in reply[3::2]]
-    mark = None
-    if more and found:
-        last = reply[-1]
-        mark = f"{shard}.{_STAGES[found[-1].state]}.{int(reply[-2])}.{last[1].hex()}"
-    return Scanned(found, mark)
+    now, mark = int(reply[0]), reply[1]
+    found = [stored(shard, topic, now, told) for told in reply[2:]]
+    return Scanned(found, f"{shard}.{mark[0]}.{mark[1].decode()}.{mark[2].hex()}" if mark else None)
 
 
 def stats_args(window: Window | None, topics: Sequence[str]) -> list[Arg]:

@@ -38,15 +38,17 @@ local function plain(counts, at)
   return at.stop <= start or at.start >= stop
 end
 
+-- What can't be read all is counted where it begins, or where the part that was read has ended.
 local function count_slots(topic, level, counts)
   for _, at in ipairs(slots_of(topic, level)) do
-    if plain(counts, at) then
-      count(counts, at.stop <= now and at.stop - 1 or at.start, at.count)
-    elseif looked < LOOKS then
-      each_in(topic, at.kind, at.slot, at.first, at.births, function(id, value) count(counts, born_due(id, value), 1) end)
-    else
-      count(counts, at.start, at.count) -- too many to look at: counted where their slot begins
+    local left = at.count
+    if not plain(counts, at) then
+      each_in(topic, at.kind, at.slot, at.first, at.births, function(id, value)
+        count(counts, born_due(id, value), 1)
+        left = left - 1
+      end)
     end
+    if left > 0 then count(counts, at.stop <= now and at.stop - 1 or at.start, left) end
   end
 end
 
@@ -68,16 +70,15 @@ end
 
 local function count_ready(topic, level, counts)
   local row = ready_of(topic, level)
-  if row.count == 0 then return end
-  if row.count <= LOOKS * BUCKET and parts > 0 then
-    each_ready(topic, row, function(id, value) count(counts, born_due(id, value), 1) end)
-  else
-    local first
-    each_in(topic, row.kind, floor(row.first / ROW), row.first % ROW, row.first % ROW + 1, function(id, value)
-      first = first or born_due(id, value)
-    end)
-    count(counts, first or now, row.count)
-  end
+  local left, last = row.count, now
+  if left == 0 then return end
+  each_ready(topic, row, function(id, value)
+    last = born_due(id, value)
+    count(counts, last, 1)
+    left = left - 1
+    return parts > 0 -- without a window the first is enough
+  end)
+  if left > 0 then count(counts, last, left) end
 end
 
 local function stats(name)

@@ -129,6 +129,8 @@ class AsyncShard:
     async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
         """A page is looked at, then dropped as far as it is still in that state."""
         page = await self.scan(topic, state, limit, None, now)
+        while page.after is not None and not page.messages:
+            page = await self.scan(topic, state, limit, page.after, now)
         _, count = await self._do("sweep", [topic, state, *plan.locals_of(page.messages)], now)
         return Swept(count, page.after is not None)
 

@@ -2,11 +2,15 @@
 
 local looked = 0 -- buckets read, of which one script may read so many
 local LOOKS = 256
+local CROWD = 4096 -- messages: a slot or row with more is looked at in the order of sending, a part at a time
 
--- The pending messages of a slot or row from a number on: calls seen(id, value) for each.
+-- The pending messages of a slot from a number on: calls seen(id, value) for each, until it gives false. Gives the
+-- number that it got to.
 local function each_in(topic, kind, slot, first, births, seen)
   local n = first
   while n < births do
+    if looked >= LOOKS then return n end
+    looked = looked + 1
     local values = call('LRANGE', bucket_of(topic, kind, slot, n), n % BUCKET, -1)
     local ids, found = {}, {}
     for i = 1, #values do
@@ -17,24 +21,25 @@ local function each_in(topic, kind, slot, first, births, seen)
     end
     local lives = #ids > 0 and has_life(topic) and call('HMGET', topic.prefix .. 'life', unpack(ids)) or {}
     for i, id in ipairs(ids) do
-      if not lives[i] then seen(id, found[i]) end
+      if not lives[i] and seen(id, found[i]) == false then return select(3, home(id)) end
     end
-    looked = looked + 1
     n = n + BUCKET - n % BUCKET
   end
+  return births
 end
 
--- The slots of a calendar that hold something far: {kind, slot, first, births, count, start, over}.
+-- The slots of a level that hold something far, by their start: {kind, slot, first, births, count, start, stop}.
 local function slots_of(topic, level)
-  local found = {}
-  for sort = COARSE, FINE do
-    local kind = kind_of(level, sort)
-    local names = call('ZRANGE', topic.prefix .. 'o' .. kind, 0, -1)
-    for _, name in ipairs(names) do
-      local slot, counts = tonumber(sub(name, 2), 16), call('HMGET', topic.prefix .. 'slots', name, 'g' .. name)
+  local flat, counts, found = call('HGETALL', topic.prefix .. 'slots'), {}, {}
+  for i = 1, #flat, 2 do counts[flat[i]] = tonumber(flat[i + 1]) end
+  for name, births in pairs(counts) do
+    local kind = sub(name, 1, 1)
+    local sort = SORT_OF[kind]
+    if sort and level_of(kind) == level then -- the others, with a g before, count those that are gone
+      local slot = tonumber(sub(name, 2), 16)
       local first = topic.f['c' .. kind] == slot and topic.f['p' .. kind] or 0
-      local births, start = tonumber(counts[1]), slot * SLOT[sort]
-      local count = births - first - tonumber(counts[2] or 0)
+      local count = births - first - (counts['g' .. name] or 0)
+      local start = slot * SLOT[sort]
       if count > 0 then
         found[#found + 1] = {kind = kind, slot = slot, first = first, births = births, count = count, start = start,
                              stop = start + SLOT[sort]}
@@ -55,15 +60,11 @@ end
 local function each_ready(topic, row, seen)
   local n = row.first
   while n < row.births do
-    local stop = math.min(row.births, n - n % BUCKET + BUCKET)
-    each_in(topic, row.kind, floor(n / ROW), n % ROW, n % ROW + stop - n, seen)
+    local stop = math.min(row.births, n - n % ROW + ROW)
+    local got = each_in(topic, row.kind, floor(n / ROW), n % ROW, n % ROW + stop - n, seen)
+    if got < n % ROW + stop - n then return end
     n = stop
   end
-end
-
-local function each_far(topic, level, seen)
-  each_ready(topic, ready_of(topic, level), seen)
-  for _, at in ipairs(slots_of(topic, level)) do each_in(topic, at.kind, at.slot, at.first, at.births, seen) end
 end
 
 local function expired(id, value, life)
