@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import redis.exceptions as theirs
+from hiredis import pack_command
 
 from bide.engines.redis.failures import LOST, Unanswered, missing_script, passing, refused, translated
 from bide.engines.redis.script import Script
@@ -42,16 +43,15 @@ class AsyncLine:
         """What a command that may be repeated answers."""
         return await self._repeated(args, None, self._server.patience)
 
-    async def _repeated(self, command: Sequence[Any], script: Script | None, patience: float) -> Any:
+    async def _repeated(self, command: tuple[Any, ...], script: Script | None, patience: float) -> Any:
         """Try until there is an answer, or patience ends."""
         end = time.monotonic() + patience
         pause, sent = SOON, False
         while True:
             try:
                 connection = await self._connected()
-                packed = connection.pack_command(*command)
                 sent = True
-                await connection.send_packed_command(packed, check_health=False)
+                await connection.send_packed_command([pack_command(command)], check_health=False)
                 return await connection.read_response()
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):

@@ -57,7 +57,7 @@ local function keep_beside(topic, id, new, since)
 end
 
 local function create(topic, new)
-  local id = place(topic, new.level, {new.due}, {new.blob})[1]
+  local id = place_one(topic, new.level, new.due, new.blob)
   keep_beside(topic, id, new, new.due)
   if new.key ~= '' then hold_key(topic, new.key, id) end
   return {topic.digits, id, SALT, format('%d', new.due), 'created'}

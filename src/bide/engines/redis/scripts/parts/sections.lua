@@ -22,8 +22,10 @@ end
 local function place_sections(sections)
   local placed = {}
   for _, section in ipairs(sections) do
-    local topic = make_topic(section.topic)
-    placed[#placed + 1], placed[#placed + 2] = topic.digits, table.concat(place(topic, section.level, section.dues, section.blobs))
+    local topic, dues, blobs = make_topic(section.topic), section.dues, section.blobs
+    local ids = #dues == 1 and place_one(topic, section.level, dues[1], blobs[1])
+      or table.concat(place(topic, section.level, dues, blobs))
+    placed[#placed + 1], placed[#placed + 2] = topic.digits, ids
   end
   return placed
 end
