@@ -2,11 +2,17 @@
 # Installs the servers that the tests start, if this machine lacks them and it takes no question to do so. Never fails.
 set -eu
 
-NAME=redis-server
 POLICY=/usr/sbin/policy-rc.d
+PATH=$PATH:/usr/sbin
+
+if [ $# -eq 0 ]; then
+    for name in redis-server nutcracker; do sh "$0" "$name"; done
+    exit 0
+fi
+NAME=$1
 
 tell() {
-    echo "$NAME was not installed: $1. Install Redis 7 or newer (on Debian: apt install $NAME); without it its tests are skipped, or fail under CI."
+    echo "$NAME was not installed: $1. Install it (on Debian: apt install $NAME); without it its tests are skipped, or fail under CI."
     exit 0
 }
 
@@ -18,7 +24,7 @@ fi
 
 if [ "$(id -u)" -ne 0 ]; then
     if ! sudo -n true 2>/dev/null; then tell "that takes root, or sudo without a password"; fi
-    sudo -n sh "$0" || tell "sudo failed"
+    sudo -n sh "$0" "$NAME" || tell "sudo failed"
     exit 0
 fi
 

@@ -8,7 +8,7 @@ import pytest
 
 def needs_program(name: str) -> str:
     """The path of a program. Without it the test is skipped, or fails when the environment variable CI is set."""
-    path = shutil.which(name)
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
     if path is not None:
         return path
     said = f"{name} is not on the PATH; `make servers` installs it on Debian"

@@ -63,7 +63,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return {
             **self.reach.options(colour),
             **reach.login(self.username, self.password),
-            "client_name": self.client_name,
+            # A proxy may know nothing of names.
+            **({"client_name": None, **reach.nameless(colour)} if self.wake == "poll" else {"client_name": self.client_name}),
             "socket_timeout": self.timeout,
             "socket_connect_timeout": self.connect_timeout,
             "protocol": 2,

@@ -50,9 +50,13 @@ class AsyncRedis(AsyncEngine):
         self._check()
         if not self._shards:
             shards = AsyncShard.all_of(self._space)
-            await shards[0].greet()
-            for shard in shards if self._space.address.wake == "expiry" else ():
-                await shard.ask_for_expiry()
+            try:
+                await shards[0].greet()
+                for shard in shards if self._space.address.wake == "expiry" else ():
+                    await shard.ask_for_expiry()
+            except BaseException:
+                await shards[0].close()
+                raise
             self._shards = shards
             self._ears = AsyncEars(self._space, shards)
 

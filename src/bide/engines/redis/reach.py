@@ -115,6 +115,12 @@ def login(username: str | None, password: Secret | None) -> dict[str, Any]:
     return {"credential_provider": redis.UsernamePasswordCredentialProvider(username, revealed)}
 
 
+def nameless(colour: Colour) -> dict[str, Any]:
+    """For a connection that does not tell the server which driver it is made by."""
+    known = _parameters(_CLASSES["redis"][colour])
+    return {"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None}
+
+
 def _scheme_of(connection: Any) -> str:
     """A class of the user's own counts as what it was made from."""
     for scheme in ("unix", "rediss"):

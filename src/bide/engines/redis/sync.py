@@ -50,9 +50,13 @@ class Redis(Engine):
         self._check()
         if not self._shards:
             shards = Shard.all_of(self._space)
-            shards[0].greet()
-            for shard in shards if self._space.address.wake == "expiry" else ():
-                shard.ask_for_expiry()
+            try:
+                shards[0].greet()
+                for shard in shards if self._space.address.wake == "expiry" else ():
+                    shard.ask_for_expiry()
+            except BaseException:
+                shards[0].close()
+                raise
             self._shards = shards
             self._ears = Ears(self._space, shards)
 

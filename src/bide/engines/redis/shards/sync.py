@@ -34,7 +34,9 @@ class Shard:
         return [cls(number, space, lines) for number in range(space.shards)]
 
     def greet(self) -> None:
-        """See that the server is there, lets us in, and keeps what it is given."""
+        """See that the server is there, lets us in, and keeps what it is given. A proxy can't be asked."""
+        if self._space.address.wake == "poll":
+            return
         self._space.judge(self.command("INFO", "memory"))
         if self._space.address.wake == "expiry":
             self._space.judge_events(self.command("CONFIG", "GET", "notify-keyspace-events"))

@@ -1,0 +1,148 @@
+"""Whom a message wakes: one of those who sleep, by their own alarm, by a token, by polling, or by a key that expires."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Claim, NewMessage, Settings
+from bide.engines.registry import source
+from bide.errors import ConfigError
+from tests.servers.fixtures import NewRedis
+
+START = 4_000_000_000_000
+LEASE = 10_000
+SLEEP, PATIENCE, MOMENT = 30.0, 15.0, 0.1
+
+
+class Crowd:
+    """Engines of one namespace, as those of many processes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.now = START
+        self.engines: list[AsyncEngine] = []
+
+    async def one(self) -> AsyncEngine:
+        engine = source(Settings(url=self.url)).aio()
+        await engine.open()
+        self.engines.append(engine)
+        return engine
+
+    async def many(self, count: int) -> list[AsyncEngine]:
+        return [await self.one() for _ in range(count)]
+
+    async def claim(self, engine: AsyncEngine, topic: str = "t") -> Claim:
+        return await engine.claim([topic], 10, LEASE, now=self.now)
+
+    async def told(self, engines: list[AsyncEngine]) -> list[int | None]:
+        """When each is to come back, from now."""
+        dues = [(await self.claim(each)).next_due for each in engines]
+        return [None if due is None else due - self.now for due in dues]
+
+    async def close(self) -> None:
+        for engine in self.engines:
+            await engine.close()
+
+
+@pytest.fixture
+async def crowd(redis_url: str) -> AsyncIterator[Crowd]:
+    made = Crowd(redis_url)
+    yield made
+    await made.close()
+
+
+async def test_two_of_many_are_told_when_the_next_message_is_due(crowd: Crowd) -> None:
+    first, *others = await crowd.many(6)
+    await first.put([NewMessage("t", b"x", delay=5_000)], now=crowd.now)
+    assert await crowd.told([first, *others]) == [5_000, 5_050, None, None, None, None]
+    # Then each is told the same again, and other topics have alarms of their own
+    assert await crowd.told([first, *others]) == [5_000, 5_050, None, None, None, None]
+    await first.put([NewMessage("u", b"x", delay=7_000)], now=crowd.now)
+    assert (await crowd.claim(others[4], "u")).next_due == crowd.now + 7_000
+
+
+async def test_a_message_that_is_due_sooner_has_an_alarm_of_its_own(crowd: Crowd) -> None:
+    one, two, three = await crowd.many(3)
+    await one.put([NewMessage("t", b"x", delay=5_000)], now=crowd.now)
+    assert await crowd.told([one, two, three]) == [5_000, 5_050, None]
+    await one.put([NewMessage("t", b"x", delay=3_000)], now=crowd.now)
+    assert await crowd.told([three, two, one]) == [3_000, 3_050, None]
+
+
+async def test_the_alarm_of_one_that_closes_is_another_ones(crowd: Crowd) -> None:
+    one, two, three, four = await crowd.many(4)
+    await one.put([NewMessage("t", b"x", delay=5_000)], now=crowd.now)
+    assert await crowd.told([one, two, three]) == [5_000, 5_050, None]
+    await one.close()
+    assert await crowd.told([four, two, three]) == [5_000, 5_050, None]
+
+
+async def test_the_alarm_of_one_that_is_not_heard_of_any_more_is_another_ones(crowd: Crowd) -> None:
+    one, two, three = await crowd.many(3)
+    await one.put([NewMessage("t", b"x", delay=60_000)], now=crowd.now)
+    assert await crowd.told([one, two, three]) == [60_000, 60_050, None]
+    for _ in range(6):  # one sweeps, and so keeps it
+        crowd.now += 5_000
+        await crowd.claim(one)
+    assert await crowd.told([three]) == [None]
+    crowd.now += 12_000
+    assert await crowd.told([three, two]) == [18_000, 18_050]
+
+
+async def test_one_that_gets_a_message_hands_its_alarm_on(crowd: Crowd) -> None:
+    one, two, three = await crowd.many(3)
+    await one.put([NewMessage("t", b"1", delay=1_000), NewMessage("t", b"2", delay=2_000)], now=crowd.now)
+    assert await crowd.told([one, two, three]) == [1_000, 1_050, None]
+    while await heard(three):
+        pass
+    sleeper = asyncio.create_task(three.wait(["t"], SLEEP))
+    crowd.now += 1_000
+    claim = await crowd.claim(one)
+    assert ([each.body for each in claim.messages], claim.next_due) == ([b"1"], crowd.now + 1_000)
+    # Then somebody who sleeps is woken, and told of the next
+    await asyncio.wait_for(sleeper, PATIENCE)
+    assert await crowd.told([three]) == [1_000]
+
+
+async def heard(engine: AsyncEngine) -> bool:
+    """Whether there was a token, which is then used up."""
+    waiting = asyncio.create_task(engine.wait(["t"], SLEEP))
+    done, _ = await asyncio.wait({waiting}, timeout=MOMENT)
+    if not done:
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    return bool(done)
+
+
+async def wakes(engine: AsyncEngine, other: AsyncEngine) -> None:
+    """A sleeper wakes for a message of somebody else, and sleeps when there is none."""
+    for topic in ("t", "u"):
+        while (claim := await engine.claim(["t", "u"], 10, LEASE)).messages or claim.more:
+            pass
+        while await heard(engine):
+            pass
+        sleeper = asyncio.create_task(engine.wait(["t", "u"], SLEEP))
+        await asyncio.sleep(0)
+        await other.put([NewMessage(topic, b"x")])
+        await asyncio.wait_for(sleeper, PATIENCE)
+        assert [each.topic for each in (await engine.claim(["t", "u"], 10, LEASE)).messages] == [topic]
+
+
+async def test_a_poller_wakes_for_a_message(redis_url: str) -> None:
+    crowd = Crowd(f"{redis_url}?wake=poll")
+    await wakes(*await crowd.many(2))
+    await crowd.close()
+
+
+async def test_one_that_listens_for_expiry_wakes_for_a_message(new_redis: NewRedis) -> None:
+    crowd = Crowd(f"{new_redis(notify_keyspace_events='Ex').url}?wake=expiry")
+    await wakes(*await crowd.many(2))
+    await crowd.close()
+
+
+async def test_expiry_is_not_listened_for_where_nobody_tells_of_it(redis_url: str) -> None:
+    crowd = Crowd(f"{redis_url}?wake=expiry")
+    with pytest.raises(ConfigError, match="notify-keyspace-events"):
+        await crowd.one()
