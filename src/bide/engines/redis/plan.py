@@ -264,10 +264,6 @@ def first_mark(shard: int) -> str:
     return f"{shard}.1.0."
 
 
-def locals_of(messages: Iterable[Stored]) -> list[bytes]:
-    return [name_of(each.id).local for each in messages]
-
-
 _BAD_MARK = BadOption("after is not the mark of a page: give back a page's own .after, or None for the first.")
 
 

@@ -3,37 +3,11 @@
 -- then how many others, each: request, claim, topic, full id, place, verdict, delay in ms, error ('-' none, '+' and it).
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
--- include: begin topic drop keys message units back
+-- include: begin topic drop keys message together units back
 
 local function held_unit(request, claim)
   local unit = unit_of(request)
   return unit and unit.number == claim and unit or nil
-end
-
--- Plain ones end together, bucket by bucket. The first 8 bytes of an id and a quarter of the last name its bucket.
-local function end_simple(topic, ids)
-  local heads, groups = {}, {}
-  for i = 1, #ids do
-    local id = ids[i]
-    local low = byte(id, 9)
-    local head = sub(id, 1, 8) .. floor(low / BUCKET)
-    local group = groups[head]
-    if not group then
-      group = {id = id}
-      groups[head], heads[#heads + 1] = group, head
-    end
-    group[#group + 1] = low % BUCKET
-  end
-  for _, head in ipairs(heads) do
-    local group = groups[head]
-    local bucket = bucket_of(topic, home(group.id))
-    if #group == BUCKET then
-      call('UNLINK', bucket)
-    elseif not end_places(topic, bucket, #group) then
-      for i = 1, #group do call('LSET', bucket, group[i], '') end
-    end
-  end
-  add(topic, 'live', -#ids)
 end
 
 local function end_group(group)

@@ -129,12 +129,8 @@ class AsyncShard:
         return Swept(count, bool(more))
 
     async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
-        """A page is looked at, then dropped as far as it is still in that state."""
-        page = await self.scan(topic, state, limit, None, now)
-        while page.after is not None and not page.messages:
-            page = await self.scan(topic, state, limit, page.after, now)
-        _, count = await self._do("sweep", [topic, state, *plan.locals_of(page.messages)], now)
-        return Swept(count, page.after is not None)
+        _, count, more = await self._do("purge", [topic, state, limit], now)
+        return Swept(count, bool(more))
 
     async def pause(self, topic: str, paused: bool) -> None:
         await self._ask("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here

@@ -19,7 +19,7 @@ drop = function(topic)
   end
   local slots = call('HGETALL', topic.prefix .. 'slots')
   for i = 1, #slots, 2 do
-    if byte(slots[i]) ~= 103 and tonumber(slots[i + 1]) > 0 then -- g: a count of those that are gone
+    if SORT_OF[sub(slots[i], 1, 1)] then -- the others, with a g or x before, tell of those that are gone
       doomed[#doomed + 1] = topic.prefix .. 'b' .. slots[i] .. format('%x', floor((slots[i + 1] - 1) / BUCKET))
     end
   end

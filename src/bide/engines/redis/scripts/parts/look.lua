@@ -35,14 +35,15 @@ local function slots_of(topic, level)
   for name, births in pairs(counts) do
     local kind = sub(name, 1, 1)
     local sort = SORT_OF[kind]
-    if sort and level_of(kind) == level then -- the others, with a g before, count those that are gone
+    if sort and level_of(kind) == level then -- the others, with a g or x before, tell of those that are gone
       local slot = tonumber(sub(name, 2), 16)
       local first = topic.f['c' .. kind] == slot and topic.f['p' .. kind] or 0
       local count = births - first - (counts['g' .. name] or 0)
       local start = slot * SLOT[sort]
       if count > 0 then
-        found[#found + 1] = {kind = kind, slot = slot, first = first, births = births, count = count, start = start,
-                             stop = start + SLOT[sort]}
+        first = math.max(first, counts['x' .. name] or 0)
+        found[#found + 1] = {kind = kind, slot = slot, name = name, first = first, births = births, count = count,
+                             start = start, stop = start + SLOT[sort]}
       end
     end
   end

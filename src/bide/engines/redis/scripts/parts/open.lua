@@ -50,7 +50,7 @@ local function pass(topic, at, numbers, pending)
     if numbers > pending then call('HSET', topic.prefix .. 'slots', 'g' .. at.name, at.gone) end
     return true
   end
-  call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name)
+  call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name, 'x' .. at.name)
   call('ZREM', topic.prefix .. 'o' .. kind, at.name)
   local short = at.births % BUCKET -- places that nobody will take count as ended
   if short > 0 then
