@@ -28,7 +28,7 @@ from bide.engines.redis.ears.aio import AsyncEars
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
 from bide.errors import BadOption, Unavailable, Unsupported
-from bide.ids import lane
+from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class AsyncRedis(AsyncEngine):
         self._closed = False
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # whom an alarm belongs to
+        self._new_request = sequence()  # an engine's own, as a forked child has the same source
         self._alarmed: set[str] = set()
 
     async def open(self) -> None:
@@ -91,7 +92,7 @@ class AsyncRedis(AsyncEngine):
     ) -> Claim:
         self._check(limit=limit)
         shards = self._opened()
-        named = request if request is not None else self._space.new_request()
+        named = request if request is not None else self._new_request()
         self._alarmed.update(topics)
         found: list[Claimed] = []
         claims: list[Claim] = []

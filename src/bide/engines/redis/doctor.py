@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+import msgspec
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
@@ -12,20 +13,20 @@ from bide.engines.redis.failures import refused, translated
 from bide.engines.redis.rights import Look, refusal, text_of
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
-from bide.errors import BideError
+from bide.errors import BideError, ConfigError
 
-SCANNING = 2.0  # seconds of them to look for keys
+PATIENCE = 5.0  # seconds for an answer, also where the URL has more
 SAMPLE = 200  # keys whose size is asked
-PAGE = 1_000  # keys that one SCAN looks at
 SLOW = 10_000  # microseconds
-HOUR = 3_600
 SKEW = 1.0  # seconds
 
 
 def examine(space: Space) -> list[Finding]:
     shown = space.address.shown
     try:
-        server = Server(space.address)
+        given = space.address
+        quick = {"timeout": min(given.timeout, PATIENCE), "connect_timeout": min(given.connect_timeout, PATIENCE)}
+        server = Server(msgspec.structs.replace(given, **quick))
         connection = server.new_connection()
     except BideError as error:
         return [Finding("server", str(error), "bad")]
@@ -109,7 +110,17 @@ def _eviction(look: Look) -> Iterator[Finding]:
         yield Finding("eviction", policy, "bad", "it drops messages when it is full: set maxmemory-policy noeviction")
 
 
-SYNCED = {
+def _waking(look: Look) -> Iterator[Finding]:
+    wake = look.space.address.wake
+    try:
+        if wake == "expiry":
+            look.space.judge_events(look.ask("CONFIG", "GET", "notify-keyspace-events"))
+        yield Finding("waking", f"wake={wake}")
+    except ConfigError as error:
+        yield Finding("waking", f"wake={wake}", "bad", str(error))
+
+
+SYNCED: Mapping[str, str] = {
     "always": "synced with each command: a crash loses nothing",
     "everysec": "synced once a second: a crash may lose about a second",
     "no": "synced when the system likes: a crash of the machine may lose half a minute, or more",
@@ -171,7 +182,7 @@ def _engine_time(look: Look) -> Iterator[Finding]:
 
 def _slow(look: Look) -> Iterator[Finding]:
     entries, ours = look.ask("SLOWLOG", "GET", 1_000), look.space.prefix(0).partition(":")[0].encode()
-    since = look.microseconds() // 1_000_000 - HOUR
+    since = look.microseconds() // 1_000_000 - 3_600
     taken = [
         entry[2] / 1_000
         for entry in entries
@@ -200,30 +211,18 @@ def _messages(look: Look) -> Iterator[Finding]:
 
 
 def _bytes_of_all(look: Look) -> float:
-    keys, share = _keys(look)
+    keys, share = look.keys()
     sample = random.sample(keys, min(SAMPLE, len(keys)))
     sizes = [int(size or 0) for size in look.ask_all([("MEMORY", "USAGE", key) for key in sample])]
     return sum(sizes) / max(1, len(sizes)) * len(keys) / share
 
 
-def _keys(look: Look) -> tuple[list[bytes], float]:
-    """Keys of the namespace, and about which share of them these are."""
-    pattern = look.space.prefix(0).partition(":")[0] + ":*"
-    everything, end = max(1, look.ask("DBSIZE")), time.monotonic() + SCANNING
-    found: list[bytes] = []
-    cursor, pages = b"0", 0
-    while time.monotonic() < end:
-        cursor, page = look.ask("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
-        found += page
-        pages += 1
-        if cursor == b"0":
-            return found, 1.0
-    return found, min(1.0, pages * PAGE / everything)
-
-
 def _connections(look: Look) -> Iterator[Finding]:
     lines = text_of(look.ask("CLIENT", "LIST")).splitlines()
     named = f" name={look.space.address.client_name} "
+    if look.space.address.wake == "poll":  # then they have no names
+        yield Finding("connections", f"{len(lines):,} in all")
+        return
     ours = sum(named in line for line in lines) - 1  # this one is no other
     yield Finding("connections", f"{ours:,} named {look.space.address.client_name} beside this one, {len(lines):,} in all")
 
@@ -242,6 +241,7 @@ CHECKS: Mapping[str, Check] = {
     "eviction": _eviction,
     "persistence": _persistence,
     "replicas": _replicas,
+    "waking": _waking,
     "clock": _clock,
     "engine time": _engine_time,
     "slow scripts": _slow,

@@ -8,16 +8,20 @@ from typing import Any, Literal, TypeAlias
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
+from bide.engines.redis.query import Wake
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
 
 Role: TypeAlias = Literal["producer", "worker"]
 
 LIMIT = 15.0  # seconds that all questions of one look may take
+ROLES: Sequence[Role] = ("producer", "worker")
+SCANNING = 2.0  # seconds of them to look for keys
+PAGE = 1_000  # keys that one SCAN looks at
 KEY = "KEY"  # stands for a key of ours, where a command is shown as it is called
+EXPIRED = "__keyevent@*__:expired"  # what wake=expiry subscribes to
 
 _CALLS: Mapping[str, str] = {
-    "client|setname": "bide",
     "eval": f"return 1 {KEY}",
     "evalsha": f"- 1 {KEY}",
     "get": KEY,
@@ -50,15 +54,23 @@ _CALLS: Mapping[str, str] = {
 }
 """What every user calls, and with which arguments it may be shown."""
 
-_TO_SLEEP: Mapping[str, str] = {"blpop": f"{KEY} 1", "client|id": "", "client|unblock": "1"}
+_SLEEPS: Mapping[Wake, Mapping[str, str]] = {
+    "list": {"blpop": f"{KEY} 1", "client|id": "", "client|unblock": "1"},
+    "poll": {"lpop": KEY},
+    "expiry": {"client|id": "", "psubscribe": EXPIRED},
+}
+"""What a user who receives calls as well, by the way it is woken. Scripts can't be told apart: all else is the same."""
 
-RIGHTS: Mapping[Role, Sequence[str]] = {"producer": tuple(sorted(_CALLS)), "worker": tuple(sorted({**_CALLS, **_TO_SLEEP}))}
-"""Who sends, looks, cancels and moves; and who receives as well. Scripts can't be told apart, so they differ in little."""
+_OPENS: Mapping[Wake, Mapping[str, str]] = {
+    "list": {"client|setname": "bide"},
+    "poll": {},
+    "expiry": {"client|setname": "bide", "config|get": "notify-keyspace-events"},
+}
+"""What everybody calls as well to open a queue."""
 
 REMARK = (
     "Put a password of your own in place of CHANGE-ME. Redis 7.2 and newer, and Valkey: add +client|setinfo to each line, or "
-    "every connection leaves a note in ACL LOG. "
-    "Older ones don't know it, and refuse the line."
+    "every connection leaves a note in ACL LOG. Older ones don't know it, and refuse the line."
 )
 
 ASK = """
@@ -78,9 +90,9 @@ class Look:
     """A connection that is asked one thing after the other, and what it has told of itself."""
 
     def __init__(self, space: Space, server: Server, connection: Any) -> None:
-        self.space = space
-        self.server = server
-        self.asked = ""  # the latest command, for when it is refused
+        self.space: Space = space
+        self.server: Server = server
+        self.asked: str = ""  # the latest command, for when it is refused
         self._info: Mapping[str, str] = {}
         self._connection = connection
         self._end = time.monotonic() + LIMIT
@@ -123,6 +135,20 @@ class Look:
             self._info = dict(line.split(":", 1) for line in lines if ":" in line)
         return self._info
 
+    def keys(self) -> tuple[list[bytes], float]:
+        """Keys of the namespace, and about which share of them these are."""
+        pattern = self.space.prefix(0).partition(":")[0] + ":*"
+        everything, end = max(1, self.ask("DBSIZE")), time.monotonic() + SCANNING
+        found: list[bytes] = []
+        cursor, pages = b"0", 0
+        while time.monotonic() < end:
+            cursor, page = self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
+            found += page
+            pages += 1
+            if cursor == b"0":
+                return found, 1.0
+        return found, min(1.0, pages * PAGE / everything)
+
     def number(self, name: str) -> int:
         return int(self.info.get(name) or 0)
 
@@ -133,20 +159,29 @@ class Look:
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def line(role: Role, namespace: str, *, database: int = 0) -> str:
+def needed(role: Role, wake: Wake = "list") -> list[str]:
+    """What a producer calls, who sends, looks, cancels and moves; or a worker, who receives as well."""
+    return sorted(_samples(role, wake))
+
+
+def _samples(role: Role, wake: Wake) -> dict[str, str]:
+    return {**_CALLS, **_OPENS[wake], **(_SLEEPS[wake] if role == "worker" else {})}
+
+
+def line(role: Role, namespace: str, *, wake: Wake = "list", database: int = 0) -> str:
     """Makes a user of this role, who sees this namespace and nothing else."""
-    names = [*RIGHTS[role], *(["select"] if database else [])]
-    grants = " ".join(f"+{name}" for name in names)
-    return f"ACL SETUSER bide-{role} on >CHANGE-ME resetkeys resetchannels ~{{{namespace}:* -@all {grants}"
+    channel = f" &{EXPIRED}" if role == "worker" and wake == "expiry" else ""
+    grants = " ".join(f"+{name}" for name in [*needed(role, wake), *(["select"] if database else [])])
+    return f"ACL SETUSER bide-{role} on >CHANGE-ME resetkeys resetchannels ~{{{namespace}:*{channel} -@all {grants}"
 
 
-def calls(key: str) -> list[str]:
+def calls(key: str, *, wake: Wake = "list") -> list[str]:
     """What a worker calls, in the order of its rights: a line each, as ASK takes them."""
-    arguments = {**_CALLS, **_TO_SLEEP}
-    return [f"{name.replace('|', ' ')} {arguments[name].replace(KEY, key)}" for name in RIGHTS["worker"]]
+    samples = _samples("worker", wake)
+    return [f"{name.replace('|', ' ')} {samples[name].replace(KEY, key)}" for name in needed("worker", wake)]
 
 
-def missing_in(flags: Sequence[str], commands: str) -> list[str] | None:
+def missing_in(flags: Sequence[str], commands: str, wake: Wake = "list") -> list[str] | None:
     """What a worker lacks by what ACL GETUSER tells before 7.0; None when the rules are no plain list."""
     if "allcommands" in flags:
         return []
@@ -154,37 +189,38 @@ def missing_in(flags: Sequence[str], commands: str) -> list[str] | None:
     if first != "-@all" or any(rule[0] != "+" or "@" in rule for rule in rules):
         return None
     held = {rule[1:].lower() for rule in rules}
-    return [name for name in RIGHTS["worker"] if name not in held and name.partition("|")[0] not in held]
+    return [name for name in needed("worker", wake) if name not in held and name.partition("|")[0] not in held]
 
 
-def _finding(missing: Sequence[str] | None) -> Finding:
+def _finding(missing: Sequence[str] | None, wake: Wake) -> Finding:
     """What to make of the rights that a worker lacks, where that could be told."""
     if missing is None:
         return Finding("rights", "not known: Redis can't tell before 7.0 what such rules come to")
     if not missing:
         return Finding("rights", "all that a worker needs")
     names = ", ".join(missing)
-    if set(missing).isdisjoint(RIGHTS["producer"]):
+    if set(missing).isdisjoint(needed("producer", wake)):
         return Finding("rights", "all that a producer needs", "warn", f"it can't receive: a worker also needs {names}")
     return Finding("rights", f"missing: {names}", "bad", "`bide doctor --acl` prints lines that grant what is needed")
 
 
 def check(look: Look) -> Iterator[Finding]:
     try:
-        yield _finding(_missing(look))
+        yield _finding(_missing(look), look.space.address.wake)
     except theirs.NoPermissionError:
         if look.asked not in ("EVAL", "INFO"):
             raise
-        yield _finding([look.asked.lower()])
+        yield _finding([look.asked.lower()], look.space.address.wake)
 
 
 def _missing(look: Look) -> list[str] | None:
+    wake = look.space.address.wake
     if look.version >= (7, 0):
-        numbers = look.ask("EVAL", ASK, 0, *calls(f"{look.space.prefix(0)}meta"))
-        return [RIGHTS["worker"][number - 1] for number in numbers]
+        numbers = look.ask("EVAL", ASK, 0, *calls(f"{look.space.prefix(0)}meta", wake=wake))
+        return [needed("worker", wake)[number - 1] for number in numbers]
     flat = look.ask("ACL", "GETUSER", look.ask("ACL", "WHOAMI"))
     user = {text_of(name): value for name, value in zip(flat[::2], flat[1::2], strict=False)}
-    return missing_in([text_of(flag) for flag in user["flags"]], text_of(user["commands"]))
+    return missing_in([text_of(flag) for flag in user["flags"]], text_of(user["commands"]), wake)
 
 
 def refusal(look: Look, error: BaseException) -> str:

@@ -2,13 +2,12 @@
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.address import Address
 from bide.engines.redis.wire import name_of
 from bide.errors import ConfigError
-from bide.ids import sequence
 
 GIVEN_UP = re.compile(r"~(\d+)\.[0-9a-f]+\.\d+#\d+")
 """The operation of a message whose put was given up: shard, lane, number, place."""
@@ -21,7 +20,6 @@ class Space:
         self.dead_for: int = settings.dead_for
         self.dead_max: int = settings.dead_max
         self.known: int = 0  # engine time never goes back behind what we have been told
-        self.new_request: Callable[[], str] = sequence()
 
     def prefix(self, shard: int) -> str:
         return f"{{{self.address.namespace}:{shard}}}:"

@@ -41,7 +41,10 @@ class AsyncEars:
         if how == "poll":
             await self._poll(topics, end)
             return
-        ear = self._free.pop() if self._free else AsyncEar(self._server)
+        try:
+            ear = self._free.pop()
+        except IndexError:
+            ear = AsyncEar(self._server)
         try:
             if how == "list":
                 await self._listen(ear, topics, end)

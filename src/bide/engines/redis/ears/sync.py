@@ -41,7 +41,10 @@ class Ears:
         if how == "poll":
             self._poll(topics, end)
             return
-        ear = self._free.pop() if self._free else Ear(self._server)
+        try:
+            ear = self._free.pop()
+        except IndexError:
+            ear = Ear(self._server)
         try:
             if how == "list":
                 self._listen(ear, topics, end)

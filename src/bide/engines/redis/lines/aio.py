@@ -106,7 +106,10 @@ class AsyncLines:
 
     async def take(self) -> AsyncLine:
         await self._room.acquire()
-        return self._free.pop() if self._free else AsyncLine(self._server)
+        try:
+            return self._free.pop()
+        except IndexError:
+            return AsyncLine(self._server)
 
     async def give(self, line: AsyncLine) -> None:
         self._room.release()

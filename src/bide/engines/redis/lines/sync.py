@@ -106,7 +106,10 @@ class Lines:
 
     def take(self) -> Line:
         self._room.acquire()
-        return self._free.pop() if self._free else Line(self._server)
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Line(self._server)
 
     def give(self, line: Line) -> None:
         self._room.release()

@@ -95,10 +95,12 @@ local function hand_out_again(unit)
       local full = full_at(unit, place)
       local digits, id = parts_of(full)
       local topic = load(digits)
-      local value, at = read(topic, id), #fulls + 1
-      fulls[at], places[at] = full, place - 1
-      T.topics[at], T.ids[at], T.values[at], T.lives[at], T.flags[at] = topic, id, value, life_of(topic, id), flags_of(id, value)
-      T.count = at
+      local value, at = topic and read(topic, id), #fulls + 1
+      if value then
+        fulls[at], places[at] = full, place - 1
+        T.topics[at], T.ids[at], T.values[at] = topic, id, value
+        T.lives[at], T.flags[at], T.count = life_of(topic, id), flags_of(id, value), at
+      end
     end
   end
   local reply = reply_with(unit.number, table.concat(fulls), FAR, false)

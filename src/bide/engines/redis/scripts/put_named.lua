@@ -56,11 +56,32 @@ local function keep_beside(topic, id, new, since)
   if new.known.expires then call('ZADD', P .. 'exp', since + new.known.expires, full_of(topic, id)) end
 end
 
-local function create(topic, new)
-  local id = place_one(topic, new.level, new.due, new.blob)
-  keep_beside(topic, id, new, new.due)
-  if new.key ~= '' then hold_key(topic, new.key, id) end
-  return {topic.digits, id, SALT, format('%d', new.due), 'created'}
+-- Messages to be created gather, and are placed together: at the end, or before one comes that depends on them.
+local created, gathered, results = {}, {}, {}
+
+local function settle_created()
+  local groups, order = {}, {}
+  for _, new in ipairs(created) do
+    local name = new.place.digits .. ':' .. new.level
+    local group = groups[name]
+    if not group then
+      group = {topic = new.place, level = new.level, dues = {}, blobs = {}, news = {}}
+      groups[name], order[#order + 1] = group, group
+    end
+    local at = #group.news + 1
+    group.dues[at], group.blobs[at], group.news[at] = new.due, new.blob, new
+  end
+  for _, group in ipairs(order) do
+    local ids = #group.dues == 1 and {place_one(group.topic, group.level, group.dues[1], group.blobs[1])}
+      or place(group.topic, group.level, group.dues, group.blobs)
+    for at, new in ipairs(group.news) do
+      keep_beside(group.topic, ids[at], new, new.due)
+      if new.key ~= '' then hold_key(group.topic, new.key, ids[at]) end
+      results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
+      if new.operation ~= '' then remember('ops', new.operation, pack('>I6', now) .. cmsgpack.pack(results[new.at])) end
+    end
+  end
+  created, gathered = {}, {}
 end
 
 local function replace(topic, id, value, state, life, new)
@@ -78,9 +99,10 @@ local function replace(topic, id, value, state, life, new)
   return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
 end
 
+-- What a put comes to that creates nothing; nil when it is to be created.
 local function put_keyed(topic, new)
   local id, value, life, state = pending_holder(topic, new.key)
-  if not id then return create(topic, new) end
+  if not id then return nil end
   if new.if_exists == 'keep' or new.if_exists == 'error' then
     local due = life and life.due or born_due(id, value)
     return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
@@ -89,20 +111,34 @@ local function put_keyed(topic, new)
   life = life or new_life(id, value) -- it is running, and goes on without: the new message takes the key over
   if not has(life.marks, KEYLESS) then life.marks = life.marks + KEYLESS end
   save_life(topic, id, life)
-  return create(topic, new)
+  return nil
 end
 
-local function put_other(new)
-  if new.operation ~= '' then
-    local record = remembered('ops', new.operation)
-    if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
-    local known = new.asked and became(new.asked, new.when)
-    if known then return known end
-  end
+local function known_operation(new)
+  local record = remembered('ops', new.operation)
+  if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
+  return new.asked and became(new.asked, new.when)
+end
+
+local function put_other(at, new)
   local topic = make_topic(new.topic)
-  local result = new.key == '' and create(topic, new) or put_keyed(topic, new)
-  if new.operation ~= '' then remember('ops', new.operation, pack('>I6', now) .. cmsgpack.pack(result)) end
-  return result
+  local holder = topic.digits .. ' ' .. new.key
+  if gathered[new.operation] or new.key ~= '' and gathered[holder] then settle_created() end
+  local result = new.operation ~= '' and known_operation(new)
+  if result then
+    results[at] = result
+    return
+  end
+  result = new.key ~= '' and put_keyed(topic, new)
+  if result then
+    results[at] = result
+    if new.operation ~= '' then remember('ops', new.operation, pack('>I6', now) .. cmsgpack.pack(result)) end
+    return
+  end
+  new.at, new.place = at, topic
+  created[#created + 1] = new
+  if new.key ~= '' then gathered[holder] = true end
+  if new.operation ~= '' then gathered[new.operation] = true end
 end
 
 local again = before()
@@ -112,8 +148,10 @@ local sections, others = take_sections(longest), take_others(longest)
 may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'RPUSH', 'SET', 'UNLINK', 'ZADD', 'ZREM')
 begin_growing()
 local placed, named = place_sections(sections), {}
-for _, new in ipairs(others) do
-  for _, part in ipairs(put_other(new)) do named[#named + 1] = part end
+for at, new in ipairs(others) do put_other(at, new) end
+settle_created()
+for _, result in ipairs(results) do
+  for _, part in ipairs(result) do named[#named + 1] = part end
 end
 close_topics()
 return answer({format('%d', now), format('%d', ceiling), SALT, placed, named})

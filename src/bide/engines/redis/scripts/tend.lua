@@ -12,7 +12,8 @@ local function spare() return budget - returned - expired - dropped end
 local function take_back(full)
   local digits, id = parts_of(full)
   local topic = load(digits)
-  local value = read(topic, id)
+  local value = topic and read(topic, id)
+  if not value then return end -- somebody has deleted it: there is nothing to give back
   local life = give_attempt(id, value, life_of(topic, id))
   returned = returned + 1
   if life.attempt >= content(id, value).attempts then
