@@ -37,8 +37,8 @@ def show_rights(place: Place) -> int:
 
     address = read(settings)
     database = address.reach.options("sync").get("db", 0)
-    for role in rights.RIGHTS:
-        say(rights.line(role, address.namespace, database=database))
+    for role in rights.ROLES:
+        say(rights.line(role, address.namespace, wake=address.wake, database=database))
     tell(rights.REMARK)
     return Exit.OK
 
