@@ -51,7 +51,7 @@ def missing_script(error: theirs.ResponseError) -> bool:
 
 def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld:
     """One of our errors, with what to do. Nothing was changed."""
-    text = redacted(str(error), secrets)
+    text = redacted(str(error), secrets).rstrip(".")
     if refused(error):
         return ConfigError(
             f"{shown} refused the user or the password ({text}). Mend the URL, or what the server knows of them."
@@ -81,4 +81,4 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
         )
     if code == "OVERTAKEN":
         return Unavailable(f"{shown} has answered a later call of this connection: this one was not done.")
-    return EngineError(f"{shown} failed: {text.rstrip('.')}. Nothing was changed.")
+    return EngineError(f"{shown} failed: {text}. Nothing was changed.")

@@ -172,7 +172,7 @@ def line(role: Role, namespace: str, *, wake: Wake = "list", database: int = 0) 
     """Makes a user of this role, who sees this namespace and nothing else."""
     channel = f" &{EXPIRED}" if role == "worker" and wake == "expiry" else ""
     grants = " ".join(f"+{name}" for name in [*needed(role, wake), *(["select"] if database else [])])
-    return f"ACL SETUSER bide-{role} on >CHANGE-ME resetkeys resetchannels ~{{{namespace}:*{channel} -@all {grants}"
+    return f"ACL SETUSER bide-{role} on resetpass >CHANGE-ME resetkeys resetchannels ~{{{namespace}:*{channel} -@all {grants}"
 
 
 def calls(key: str, *, wake: Wake = "list") -> list[str]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import redis.exceptions as theirs
 
 from bide.engines.redis.ears.ear import AsyncEar
-from bide.engines.redis.failures import LOST
+from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
@@ -50,6 +50,9 @@ class AsyncEars:
                 await self._listen(ear, topics, end)
             else:
                 await self._expect(ear, end)
+        except theirs.NoPermissionError as error:
+            await ear.close()
+            raise translated(error, self._server.shown, self._server.secrets) from None
         except (*LOST, theirs.ResponseError):
             await ear.close()
             await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))

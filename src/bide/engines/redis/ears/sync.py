@@ -12,7 +12,7 @@ from typing import TypeVar
 import redis.exceptions as theirs
 
 from bide.engines.redis.ears.ear import Ear
-from bide.engines.redis.failures import LOST
+from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.server import Server
 from bide.engines.redis.shards.sync import Shard
 from bide.engines.redis.space import Space
@@ -50,6 +50,9 @@ class Ears:
                 self._listen(ear, topics, end)
             else:
                 self._expect(ear, end)
+        except theirs.NoPermissionError as error:
+            ear.close()
+            raise translated(error, self._server.shown, self._server.secrets) from None
         except (*LOST, theirs.ResponseError):
             ear.close()
             Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))

@@ -13,7 +13,7 @@ from bide.engines.redis.lines.aio import AsyncLine, AsyncLines
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.space import Space
-from bide.errors import EngineError, OutcomeUnknown
+from bide.errors import ConfigError, EngineError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 TOPICS = 20  # that one script counts
@@ -39,11 +39,15 @@ class AsyncShard:
             return
         self._space.judge(await self.command("INFO", "memory"))
         if self._space.address.wake == "expiry":
-            self._space.judge_events(await self.command("CONFIG", "GET", "notify-keyspace-events"))
+            try:
+                told = await self.command("CONFIG", "GET", "notify-keyspace-events")
+            except ConfigError:
+                return  # many servers don't tell; then whoever runs them must know
+            self._space.judge_events(told)
 
     async def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
-        await self.command("HSET", f"{self.prefix}meta", "expiry", 1)
+        await self._ask("expect", (), self._space.known)
 
     async def close(self) -> None:
         await self._lines.close()

@@ -13,7 +13,7 @@ from bide.engines.redis.lines.sync import Line, Lines
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
-from bide.errors import EngineError, OutcomeUnknown
+from bide.errors import ConfigError, EngineError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 TOPICS = 20  # that one script counts
@@ -39,11 +39,15 @@ class Shard:
             return
         self._space.judge(self.command("INFO", "memory"))
         if self._space.address.wake == "expiry":
-            self._space.judge_events(self.command("CONFIG", "GET", "notify-keyspace-events"))
+            try:
+                told = self.command("CONFIG", "GET", "notify-keyspace-events")
+            except ConfigError:
+                return  # many servers don't tell; then whoever runs them must know
+            self._space.judge_events(told)
 
     def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
-        self.command("HSET", f"{self.prefix}meta", "expiry", 1)
+        self._ask("expect", (), self._space.known)
 
     def close(self) -> None:
         self._lines.close()
