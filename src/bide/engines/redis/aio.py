@@ -23,8 +23,8 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.redis import plan
 from bide.engines.redis.ears.aio import AsyncEars
+from bide.engines.redis.plan import looking, sending
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
 from bide.errors import BadOption, Unavailable, Unsupported
@@ -80,7 +80,7 @@ class AsyncRedis(AsyncEngine):
             raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
         shards = self._opened()
         any_shard = self._next(len(shards))
-        groups = plan.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
+        groups = sending.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
         answers: dict[int, Sent] = {}
         for shard, indexes in groups.items():
             got = await shards[shard].put([messages[i] for i in indexes], now)
@@ -161,7 +161,7 @@ class AsyncRedis(AsyncEngine):
     ) -> Scanned:
         self._check(limit=limit)
         shards = self._opened()
-        number = plan.page_mark(after)[0]
+        number = looking.page_mark(after)[0]
         if number >= len(shards):
             raise BadOption("after is the mark of a page of another queue: begin again with None.")
         found: list[Stored] = []
@@ -171,7 +171,7 @@ class AsyncRedis(AsyncEngine):
             found += page.messages
             mark = None
             if page.after is not None or (len(found) == limit and shard is not shards[-1]):
-                return Scanned(found, page.after or plan.first_mark(shard.number + 1))
+                return Scanned(found, page.after or looking.first_mark(shard.number + 1))
         return Scanned(found, None)
 
     async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
@@ -181,8 +181,8 @@ class AsyncRedis(AsyncEngine):
         for shard in self._opened():
             for name, one in (await shard.stats(topic, window, now)).items():
                 told.setdefault(name, []).append(one)
-        topics = {} if topic is not None else {name: plan.together(each, {}, 0) for name, each in told.items()}
-        return plan.together([one for each in told.values() for one in each], topics, parts)
+        topics = {} if topic is not None else {name: looking.together(each, {}, 0) for name, each in told.items()}
+        return looking.together([one for each in told.values() for one in each], topics, parts)
 
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
@@ -224,7 +224,7 @@ class AsyncRedis(AsyncEngine):
         if len(shards) == 1:
             return await call(shards[0], items)
         answers: dict[int, Any] = {}
-        for shard, indexes in plan.by_shard(items, shard_of).items():
+        for shard, indexes in sending.by_shard(items, shard_of).items():
             got = await call(shards[shard], [items[i] for i in indexes])
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(items))]

@@ -22,8 +22,8 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.redis import plan
 from bide.engines.redis.ears.sync import Ears
+from bide.engines.redis.plan import looking, sending
 from bide.engines.redis.shards.sync import Shard
 from bide.engines.redis.space import Space
 from bide.engines.sync import Engine
@@ -78,7 +78,7 @@ class Redis(Engine):
             raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
         shards = self._opened()
         any_shard = self._next(len(shards))
-        groups = plan.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
+        groups = sending.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
         answers: dict[int, Sent] = {}
         for shard, indexes in groups.items():
             got = shards[shard].put([messages[i] for i in indexes], now)
@@ -157,7 +157,7 @@ class Redis(Engine):
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         self._check(limit=limit)
         shards = self._opened()
-        number = plan.page_mark(after)[0]
+        number = looking.page_mark(after)[0]
         if number >= len(shards):
             raise BadOption("after is the mark of a page of another queue: begin again with None.")
         found: list[Stored] = []
@@ -167,7 +167,7 @@ class Redis(Engine):
             found += page.messages
             mark = None
             if page.after is not None or (len(found) == limit and shard is not shards[-1]):
-                return Scanned(found, page.after or plan.first_mark(shard.number + 1))
+                return Scanned(found, page.after or looking.first_mark(shard.number + 1))
         return Scanned(found, None)
 
     def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
@@ -177,8 +177,8 @@ class Redis(Engine):
         for shard in self._opened():
             for name, one in shard.stats(topic, window, now).items():
                 told.setdefault(name, []).append(one)
-        topics = {} if topic is not None else {name: plan.together(each, {}, 0) for name, each in told.items()}
-        return plan.together([one for each in told.values() for one in each], topics, parts)
+        topics = {} if topic is not None else {name: looking.together(each, {}, 0) for name, each in told.items()}
+        return looking.together([one for each in told.values() for one in each], topics, parts)
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
@@ -220,7 +220,7 @@ class Redis(Engine):
         if len(shards) == 1:
             return call(shards[0], items)
         answers: dict[int, Any] = {}
-        for shard, indexes in plan.by_shard(items, shard_of).items():
+        for shard, indexes in sending.by_shard(items, shard_of).items():
             got = call(shards[shard], [items[i] for i in indexes])
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(items))]

@@ -7,9 +7,9 @@ from typing import Any
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Scanned, Stored, Swept, Tended, Window
-from bide.engines.redis import plan
 from bide.engines.redis.failures import TooOld, Unanswered
 from bide.engines.redis.lines.sync import Line, Lines
+from bide.engines.redis.plan import delivering, looking, sending
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
@@ -60,7 +60,7 @@ class Shard:
             self._lines.give(line)
 
     def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-        asked, salt = plan.put(messages), os.urandom(2)
+        asked, salt = sending.put(messages), os.urandom(2)
         line = self._lines.take()
         try:
             reply = self._once(line, asked.verb, asked.args, now, salt)
@@ -68,11 +68,11 @@ class Shard:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         finally:
             self._lines.give(line)
-        return plan.put_answer(asked, messages, self.number, salt, reply)
+        return sending.put_answer(asked, messages, self.number, salt, reply)
 
     def claim(self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
         reply = self._ask("claim", (me, request, lease, limit, *topics), now)
-        return plan.claim_answer(self.number, request, reply)
+        return delivering.claim_answer(self.number, request, reply)
 
     def leave(self, me: str, topics: Sequence[str]) -> None:
         """Whoever goes takes no alarm along. Nobody waits for a server that is away."""
@@ -90,18 +90,18 @@ class Shard:
         return bool(woken)
 
     def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
-        asked = plan.settle(ends, self._space.dead_max)
-        return plan.settle_answer(asked, len(ends), self._do("settle", asked.args, now))
+        asked = delivering.settle(ends, self._space.dead_max)
+        return delivering.settle_answer(asked, len(ends), self._do("settle", asked.args, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
-        groups, args = plan.extend(holds, lease)
-        return plan.extend_answer(groups, len(holds), self._ask("extend", args, now))
+        groups, args = delivering.extend(holds, lease)
+        return delivering.extend_answer(groups, len(holds), self._ask("extend", args, now))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        return plan.cancel_answer(self._do("cancel", [len(refs), *plan.refs(refs)], now))
+        return sending.cancel_answer(self._do("cancel", [len(refs), *sending.refs(refs)], now))
 
     def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
-        return plan.reschedule_answer(self._do("reschedule", plan.reschedule(moves), now))
+        return sending.reschedule_answer(self._do("reschedule", sending.reschedule(moves), now))
 
     def tend(self, budget: int, now: int | None) -> Tended:
         _, returned, buried, expired, dropped, more = self._ask(
@@ -110,23 +110,23 @@ class Shard:
         return Tended(returned, buried, expired, dropped, bool(more))
 
     def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
-        return plan.get_answer(self.number, self._ask("get", [len(refs), *plan.refs(refs)], now))
+        return looking.get_answer(self.number, self._ask("get", [len(refs), *sending.refs(refs)], now))
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
-        _, stage, order, local = plan.page_mark(after)
+        _, stage, order, local = looking.page_mark(after)
         reply = self._ask("scan", (topic, state or "", limit, stage, order, local), now)
-        return plan.scan_answer(self.number, topic, reply)
+        return looking.scan_answer(self.number, topic, reply)
 
     def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
         names = [topic] if topic is not None else [name.decode() for name in self.command("HKEYS", self.prefix + "topics")]
         found: dict[str, Stats] = {}
         for i in range(0, len(names), TOPICS):
             some = names[i : i + TOPICS]
-            found |= plan.stats_answer(some, self._ask("stats", plan.stats_args(window, some), now))
+            found |= looking.stats_answer(some, self._ask("stats", looking.stats_args(window, some), now))
         return found
 
     def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
-        args = [topic, plan.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *plan.named_dead(ids or ())]
+        args = [topic, sending.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *sending.named_dead(ids or ())]
         _, count, more = self._do("requeue", args, now)
         return Swept(count, bool(more))
 

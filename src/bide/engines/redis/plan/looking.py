@@ -1,0 +1,83 @@
+"""Looking at what is stored: what the scripts are told, and what they answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bide.engines.base import Scanned, Stored, Window
+from bide.engines.redis.plan import Arg
+from bide.engines.redis.wire import stored
+from bide.errors import BadOption
+from bide.types import Stats
+
+
+def get_answer(shard: int, reply: Sequence[Any]) -> list[Stored | None]:
+    now = int(reply[0])
+    return [stored(shard, told[0].decode(), now, told[1]) if told else None for told in reply[1:]]
+
+
+def page_mark(after: str | None) -> tuple[int, int, int, bytes]:
+    """Shard, stage, order and id of a page's last message."""
+    if after is None:
+        return 0, 0, 0, b""
+    try:
+        shard, stage, order, local = after.split(".")
+        mark = int(shard), int(stage), int(order), bytes.fromhex(local)
+    except ValueError:
+        raise _BAD_MARK from None
+    if mark[1] not in (1, 2, 3) or mark[2] < 0 or len(mark[3]) not in (0, 9) or mark[0] < 0:
+        raise _BAD_MARK
+    return mark
+
+
+def first_mark(shard: int) -> str:
+    """Where a scan goes on that is through with the shards before."""
+    return f"{shard}.1.0."
+
+
+_BAD_MARK = BadOption("after is not the mark of a page: give back a page's own .after, or None for the first.")
+
+
+def scan_answer(shard: int, topic: str, reply: Sequence[Any]) -> Scanned:
+    now, mark = int(reply[0]), reply[1]
+    found = [stored(shard, topic, now, told) for told in reply[2:]]
+    return Scanned(found, f"{shard}.{mark[0]}.{mark[1].decode()}.{mark[2].hex()}" if mark else None)
+
+
+def stats_args(window: Window | None, topics: Sequence[str]) -> list[Arg]:
+    return [*((window.start, window.end, window.parts) if window else (0, 0, 0)), *topics]
+
+
+def stats_answer(topics: Sequence[str], reply: Sequence[Any]) -> dict[str, Stats]:
+    now = int(reply[0])
+    return {topic: _stats(now, told) for topic, told in zip(topics, reply[1:], strict=True) if told}
+
+
+def _stats(now: int, told: Sequence[Any]) -> Stats:
+    scheduled, ready, leased, dead, dropped, paused, oldest, following, line = told
+    return Stats(
+        scheduled=scheduled,
+        ready=ready,
+        leased=leased,
+        dead=dead,
+        dead_dropped=dropped,
+        paused=bool(paused),
+        oldest_overdue=(now - int(oldest)) / 1000 if oldest else None,
+        next_due=int(following) if following else None,
+        timeline=line,
+    )
+
+
+def together(each: Sequence[Stats], topics: Mapping[str, Stats], parts: int) -> Stats:
+    """Counts of several: of all topics, or of one topic's shards."""
+    return Stats(
+        scheduled=sum(one.scheduled for one in each),
+        ready=sum(one.ready for one in each),
+        leased=sum(one.leased for one in each),
+        dead=sum(one.dead for one in each),
+        dead_dropped=sum(one.dead_dropped for one in each),
+        paused=any(one.paused for one in each),
+        oldest_overdue=max((one.oldest_overdue for one in each if one.oldest_overdue is not None), default=None),
+        next_due=min((one.next_due for one in each if one.next_due is not None), default=None),
+        topics=topics,
+        timeline=[sum(one.timeline[i] for one in each) for i in range(parts)],
+    )

@@ -1,0 +1,121 @@
+"""Messages that are sent, cancelled and moved: what the scripts are told, and what they answer."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from bide.core.when import MAX_DELAY_MS, due_time
+from bide.engines.base import Move, NewMessage, Ref
+from bide.engines.redis.plan import Arg
+from bide.engines.redis.wire import content, full_id, name_of, public_id
+from bide.types import CancelResult, Outcome, RescheduleResult, Sent
+
+T = TypeVar("T")
+
+_CANCELLED = {"c": CancelResult.CANCELLED, "r": CancelResult.RUNNING, "g": CancelResult.GONE}
+_MOVED = {"m": RescheduleResult.MOVED, "r": RescheduleResult.RUNNING, "g": RescheduleResult.GONE}
+
+
+def when(delay: int, at: int | None) -> str:
+    return str(delay) if at is None else f"@{at}"
+
+
+class Put(NamedTuple):
+    """A batch in the order in which the script is told of it."""
+
+    sections: Sequence[tuple[str, Sequence[int]]]  # topic, and which of the batch
+    others: Sequence[int]
+    args: Sequence[Arg]
+
+    @property
+    def verb(self) -> str:
+        return "put_named" if self.others else "put"
+
+    def operations(self, shard: int, lane: str, number: int) -> list[str]:
+        """A name for each message of the batch, by which a later put finds out what became of it."""
+        order = [i for _, indexes in self.sections for i in indexes] + list(self.others)
+        named = {i: f"~{shard}.{lane}.{number}#{place}" for place, i in enumerate(order)}
+        return [named[i] for i in range(len(order))]
+
+
+def put(messages: Sequence[NewMessage]) -> Put:
+    sections: dict[tuple[str, int], tuple[list[int], list[Arg]]] = {}
+    others: list[int] = []
+    other_args: list[Arg] = []
+    for i, new in enumerate(messages):
+        blob, large = content(new)
+        moment = when(new.delay, new.at)
+        if new.key is None and new.operation is None and new.expires_in is None and not large:
+            indexes, each = sections.setdefault((new.topic, new.level), ([], []))
+            indexes.append(i)
+            each += (moment, blob)
+        else:
+            others.append(i)
+            other_args += (new.topic, new.level, moment, blob, new.key or "", new.if_exists, new.operation or "", large)
+    args: list[Arg] = [MAX_DELAY_MS, len(sections)]
+    for (topic, level), (indexes, each) in sections.items():
+        args += (topic, level, len(indexes))
+        args += each
+    if others:
+        args += (len(others), *other_args)
+    return Put([(topic, indexes) for (topic, _), (indexes, _) in sections.items()], others, args)
+
+
+def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, reply: Sequence[Any]) -> list[Sent]:
+    answers: dict[int, Sent] = {}
+    now, ceiling = int(reply[0]), int(reply[1])
+    placed, named = reply[3], reply[4]
+    for (topic, indexes), digits, ids in zip(asked.sections, placed[::2], placed[1::2], strict=True):
+        head = shard.to_bytes(1, "big") + int(digits, 16).to_bytes(5, "big")
+        for place, i in enumerate(indexes):
+            new = messages[i]
+            due = due_time(new.delay, new.at, now, ceiling)
+            answers[i] = Sent((head + ids[9 * place : 9 * place + 9] + salt).hex(), topic, due, "created")
+    for place, i in enumerate(asked.others):
+        digits, local, own_salt, due_text, outcome = named[5 * place : 5 * place + 5]
+        told: Outcome = outcome.decode()
+        id = public_id(shard, full_id(digits.decode(), local), own_salt)
+        answers[i] = Sent(id, messages[i].topic, int(due_text), told)
+    return [answers[i] for i in range(len(messages))]
+
+
+def ref(named: Ref) -> tuple[Arg, ...]:
+    if named.id is None:
+        return "key", named.topic or "", named.key or "", ""
+    name = name_of(named.id)
+    return "id", name.topic, name.local or b"0--------", name.salt
+
+
+def refs(named: Iterable[Ref]) -> list[Arg]:
+    return [part for each in named for part in ref(each)]
+
+
+def cancel_answer(reply: Sequence[Any]) -> list[CancelResult]:
+    return [_CANCELLED[letter] for letter in reply[1].decode()]
+
+
+def reschedule(moves: Sequence[Move]) -> list[Arg]:
+    args: list[Arg] = [MAX_DELAY_MS, len(moves)]
+    for move in moves:
+        args += (when(move.delay, move.at), *ref(move.ref))
+    return args
+
+
+def reschedule_answer(reply: Sequence[Any]) -> list[RescheduleResult]:
+    return [_MOVED[letter] for letter in reply[1].decode()]
+
+
+def named_dead(ids: Iterable[str]) -> list[Arg]:
+    args: list[Arg] = []
+    for id in ids:
+        name = name_of(id)
+        if name.local:
+            args += (name.topic, name.local, name.salt)
+    return args
+
+
+def by_shard(items: Sequence[T], shard_of: Callable[[T], int]) -> dict[int, list[int]]:
+    """Which of a batch go where."""
+    found: dict[int, list[int]] = {}
+    for i, item in enumerate(items):
+        found.setdefault(shard_of(item), []).append(i)
+    return found
