@@ -1,6 +1,8 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
 """The Redis engine: each verb is a script on the shard that its messages live in."""
 
+import math
+import time
 from collections.abc import Callable, Sequence, Sized
 from random import randrange
 from typing import Any, TypeVar
@@ -33,6 +35,8 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
 R = TypeVar("R", bound=list[Any])
+MOST = 1_000  # sets of topics whose time is kept in mind
+NEAR = 0.05  # seconds: a sleep that ends so close to when something is due is to end sharply
 
 
 class Redis(Engine):
@@ -45,7 +49,7 @@ class Redis(Engine):
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # whom an alarm belongs to
         self._new_request = sequence()  # an engine's own, as a forked child has the same source
-        self._alarmed: set[str] = set()
+        self._alarms: dict[frozenset[str], float] = {}  # for whom claims were made: when to come back, monotonic
 
     def open(self) -> None:
         self._check()
@@ -67,8 +71,9 @@ class Redis(Engine):
         if ears is not None:
             ears.close()
         shards, self._shards = self._shards, []
-        for shard in shards if self._alarmed else ():
-            shard.leave(self._me, list(self._alarmed))
+        topics = sorted(set().union(*self._alarms))
+        for shard in shards if topics else ():
+            shard.leave(self._me, topics)
         if shards:
             shards[0].close()
 
@@ -91,7 +96,6 @@ class Redis(Engine):
         self._check(limit=limit)
         shards = self._opened()
         named = request if request is not None else self._new_request()
-        self._alarmed.update(topics)
         found: list[Claimed] = []
         claims: list[Claim] = []
         first = self._next(len(shards))
@@ -102,11 +106,13 @@ class Redis(Engine):
             claim = shard.claim(self._me, topics, room, lease, named, now)
             claims.append(claim)
             found += claim.messages
-        if len(claims) == 1:
-            return claims[0]
-        dues = [each.next_due for each in claims if each.next_due is not None]
+        now_told = max(each.now for each in claims)
+        due = min((each.next_due for each in claims if each.next_due is not None), default=None)
+        if len(self._alarms) >= MOST:
+            self._alarms.clear()
+        self._alarms[frozenset(topics)] = math.inf if due is None else time.monotonic() + (due - now_told) / 1000
         more = any(each.more for each in claims) and len(found) < limit
-        return Claim(found, max(each.now for each in claims), min(dues, default=None), more)
+        return Claim(found, now_told, due, more)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         self._check(ends)
@@ -148,7 +154,8 @@ class Redis(Engine):
         self._check()
         self._opened()
         assert self._ears is not None
-        self._ears.wait(topics, timeout)
+        alarm = self._alarms.get(frozenset(topics), 0.0)
+        self._ears.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
         self._check(refs)

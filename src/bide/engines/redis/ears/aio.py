@@ -1,8 +1,9 @@
 # unasync: sync.py
 """Sleeping until somebody pushes a token for one of the topics, or time is up.
 
-The time limit is our own, as the server looks at its sleepers' limits ten times a second only. Where the server can't
-block (wake=poll) the lists are looked at four times a second; with wake=expiry the expiry of a key is listened for.
+The server looks at its sleepers' time limits ten times a second only: where it matters, the limit is our own. Where the
+server can't block (wake=poll) the lists are looked at four times a second; with wake=expiry the expiry of a key is
+listened for.
 """
 
 import time
@@ -20,7 +21,9 @@ from bide.errors import EngineError
 from bide.signals import AsyncSignal
 
 T = TypeVar("T")
-BEYOND = 2  # seconds after ours that the server's own limit ends, should nobody be there to end it
+SHORT = 0.002  # seconds: not worth a call
+BEYOND = 2.0  # seconds after ours that the server's limit ends, should we not be there to end it
+LATE = 0.5  # seconds that the server may take to see that its limit is over
 AGAIN = 0.5  # seconds: a sleeper whose server is gone sleeps so long, and is then woken to see for itself
 POLL = 0.25  # seconds between two looks
 SLICE = 1.0  # seconds after which a listener sees that the engine was closed
@@ -35,7 +38,11 @@ class AsyncEars:
         self._blocked: set[int] = set()
         self._closed = False
 
-    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+    async def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> None:
+        """`sharp`: to the millisecond; otherwise as the server sees fit."""
+        if timeout < SHORT:
+            await AsyncSignal().wait(max(0.0, timeout))
+            return
         end = time.monotonic() + timeout
         how = self._space.address.wake
         if how == "poll":
@@ -47,7 +54,7 @@ class AsyncEars:
             ear = AsyncEar(self._server)
         try:
             if how == "list":
-                await self._listen(ear, topics, end)
+                await self._listen(ear, topics, end, sharp)
             else:
                 await self._expect(ear, end)
         except theirs.NoPermissionError as error:
@@ -72,16 +79,19 @@ class AsyncEars:
         while self._free:
             await self._free.pop().close()
 
-    async def _listen(self, ear: AsyncEar, topics: Sequence[str], end: float) -> None:
+    async def _listen(self, ear: AsyncEar, topics: Sequence[str], end: float, sharp: bool) -> None:
         """Blocked on the wake lists."""
         lists = [f"{shard.prefix}w:{topic}" for shard in self._shards for topic in topics]
         number = await ear.open()
         self._blocked.add(number)
         try:
-            left = max(0.0, end - time.monotonic())
-            await ear.ask("BLPOP", *lists, int(left) + BEYOND)
-            if self._closed or not await ear.hears(max(0.0, end - time.monotonic())):
-                await self._unblock(number)
+            left = max(SHORT, end - time.monotonic())
+            await ear.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
+            patience = left if sharp else left + LATE
+            while not await ear.hears(SHORT if self._closed else patience):
+                if await self._unblock(number):
+                    break
+                patience = SHORT  # it has overtaken what it is to end
             await ear.answer()
         finally:
             self._blocked.discard(number)
@@ -110,5 +120,6 @@ class AsyncEars:
                 return
             await AsyncSignal().wait(min(left, POLL))
 
-    async def _unblock(self, number: int) -> None:
-        await self._shards[0].command("CLIENT", "UNBLOCK", number)
+    async def _unblock(self, number: int) -> bool:
+        """False when it was not blocked, or not yet."""
+        return bool(await self._shards[0].command("CLIENT", "UNBLOCK", number))

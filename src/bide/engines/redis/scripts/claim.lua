@@ -55,6 +55,7 @@ end
 -- When something of a topic may be due: what is near, and the start of the next slot.
 local function next_start(topic)
   local earliest = FAR
+  if topic.f.far == 0 then return earliest end
   for level = 0, 2 do
     if topic.f['l' .. level] > 0 then
       for sort = COARSE, FINE do

@@ -1,7 +1,8 @@
 -- Taking messages out of slots and rows: into the zset while their slot is not over, straight to a claim when it is.
 
-local spent, bytes = 0, 0 -- of what one script may do: buckets looked into, bytes of bodies handed out
-local ENOUGH, FULL = 64, 1048576
+local spent, bytes = 0, 0 -- of what one script may do: looks into buckets, with what was found; bytes handed out
+local ENOUGH, FULL = 100, 1048576
+local HEAVY = 16 -- messages found that count as much as a look
 local function exhausted() return spent >= ENOUGH or bytes >= FULL end
 
 -- What is left of a bucket from a number on: ids and values of those that are there and whose time is not elsewhere.
@@ -15,7 +16,7 @@ local function look_into(topic, kind, slot, n)
       ids[count], values[count] = head .. char(low + i), all[i]
     end
   end
-  spent = spent + 1
+  spent = spent + 1 + count / HEAVY
   if count == 0 or not has_life(topic) then return ids, values end
   local lives, kept_ids, kept = call('HMGET', topic.prefix .. 'life', unpack(ids)), {}, {}
   for i = 1, count do

@@ -15,15 +15,42 @@ local function hand_out(topic, id, value, life)
   return 1
 end
 
+-- The values of these ids; what several share a bucket is read at once.
+local function read_all(topic, ids)
+  local values, groups, heads = {}, {}, {}
+  for i = 1, #ids do
+    local low = byte(ids[i], 9)
+    local head = sub(ids[i], 1, 8) .. floor(low / BUCKET)
+    local group = groups[head]
+    if not group then
+      group = {low = BUCKET, high = 0}
+      groups[head], heads[#heads + 1] = group, head
+    end
+    low = low % BUCKET
+    group[#group + 1], group.low, group.high = i, math.min(group.low, low), math.max(group.high, low)
+  end
+  for _, head in ipairs(heads) do
+    local group = groups[head]
+    local bucket = bucket_of(topic, home(ids[group[1]]))
+    if #group * 4 > group.high - group.low then
+      local found = call('LRANGE', bucket, group.low, group.high)
+      for _, i in ipairs(group) do values[i] = found[byte(ids[i], 9) % BUCKET - group.low + 1] end
+    else
+      for _, i in ipairs(group) do values[i] = call('LINDEX', bucket, byte(ids[i], 9) % BUCKET) end
+    end
+  end
+  return values
+end
+
 local function take_near(topic, level, limit, bound)
   local key = topic.prefix .. 'due' .. level
   local ids = call('ZRANGEBYSCORE', key, '-inf', bound, 'LIMIT', 0, limit)
-  local count, used = 0, 0
+  local values, count, used = read_all(topic, ids), 0, 0
   for i = 1, #ids do
     if bytes >= FULL then break end
     used = i
-    local value = read(topic, ids[i])
-    if value then count = count + hand_out(topic, ids[i], value, life_of(topic, ids[i])) end
+    local value = values[i]
+    if value and value ~= '' then count = count + hand_out(topic, ids[i], value, life_of(topic, ids[i])) end
   end
   call('ZREM', key, unpack(ids, 1, used))
   return count
@@ -97,8 +124,8 @@ end
 local function take(topic, level, limit)
   local count, near, head, over = 0, nil, nil, nil
   while true do
-    over = begun(topic, level)
-    head = ready_head(topic, level)
+    over, head = nil, nil
+    if topic.f.far > 0 then over, head = begun(topic, level), ready_head(topic, level) end
     near = first_near(topic, level)
     local ready_at, over_at = head and head.due or math.huge, over and over.start or math.huge
     local oldest = math.min(near, ready_at, over_at)
