@@ -29,7 +29,7 @@ def shop(url: str, **settings: Any) -> Any:
 
 def engine_of(url: str, colour: str = "async", **settings: Any) -> AsyncEngine:
     place = shop(url, **settings)
-    return place.aio() if colour == "async" else Recoloured(place.sync())  # type: ignore[no-any-return]
+    return place.aio() if colour == "async" else Recoloured(place.sync())
 
 
 @asynccontextmanager
@@ -58,9 +58,13 @@ class Picture(NamedTuple):
     dumps: dict[bytes, bytes]
 
 
+def all_keys(client: Any) -> list[bytes]:
+    return client.keys("*")  # type: ignore[no-any-return]
+
+
 def held(client: redis.Redis) -> dict[bytes, tuple[bytes, Any]]:
     """What all keys hold, whatever form the server gives to it and whenever it ends."""
-    names: list[bytes] = sorted(client.keys("*"))
+    names: list[bytes] = sorted(all_keys(client))
     with client.pipeline(transaction=False) as ask:
         for name in names:
             ask.type(name)
@@ -73,7 +77,7 @@ def held(client: redis.Redis) -> dict[bytes, tuple[bytes, Any]]:
 
 def picture(client: redis.Redis) -> Picture:
     found = held(client)
-    return Picture(found, {name: client.dump(name) for name in found})
+    return Picture(found, {name: client.dump(name) or b"" for name in found})
 
 
 def bring_back(client: redis.Redis, old: Picture) -> None:
@@ -86,7 +90,7 @@ def bring_back(client: redis.Redis, old: Picture) -> None:
 
 
 def names(client: redis.Redis) -> set[str]:
-    return {name.decode() for name in client.keys("*")}
+    return {name.decode() for name in all_keys(client)}
 
 
 async def every(bench: Bench, topics: Sequence[str]) -> list[Stored]:

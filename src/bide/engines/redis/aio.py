@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence, Sized
 from random import randrange
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
+from bide.core.when import check_delay
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
     MAX_BATCH,
@@ -29,7 +32,7 @@ from bide.engines.redis.ears.aio import AsyncEars
 from bide.engines.redis.plan import looking, sending
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
-from bide.errors import BadOption, Unavailable, Unsupported
+from bide.errors import BadOption, OutcomeUnknown, Unavailable, Unsupported
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -83,12 +86,25 @@ class AsyncRedis(AsyncEngine):
         self._check(messages)
         if connection is not None:
             raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
-        shards = self._opened()
-        any_shard = self._next(len(shards))
+        any_shard = self._next(len(self._opened()))
         groups = sending.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
+        if len(groups) == 1:
+            [shard] = groups
+            return await self._shards[shard].put(messages, now)
+        return await self._put_apart(messages, any_shard, now)
+
+    async def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
+        """A batch for several shards. Each message has an operation, so that all can be sent again if one shard fails."""
+        for new in messages:  # before the first shard takes its part
+            check_delay(new.delay, new.at, max(self._space.known, now or 0))
+        name = lane()
+        named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
         answers: dict[int, Sent] = {}
-        for shard, indexes in groups.items():
-            got = await shards[shard].put([messages[i] for i in indexes], now)
+        for shard, indexes in sending.by_shard(named, lambda new: self._space.shard_of(new, any_shard)).items():
+            try:
+                got = await self._shards[shard].put([named[i] for i in indexes], now)
+            except (OutcomeUnknown, Unavailable) as error:
+                raise OutcomeUnknown(str(error), operations=[new.operation or "" for new in named]) from None
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(messages))]
 
@@ -197,8 +213,6 @@ class AsyncRedis(AsyncEngine):
         self._check(ids or (), limit=limit)
         count, more = 0, False
         for shard in self._opened():
-            if count == limit:
-                return Swept(count, True)
             one = await shard.requeue(topic, ids, delay, limit - count, now)
             count, more = count + one.count, more or one.more
         return Swept(count, more)
@@ -209,8 +223,6 @@ class AsyncRedis(AsyncEngine):
             raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
         count, more = 0, False
         for shard in self._opened():
-            if count == limit:
-                return Swept(count, True)
             one = await shard.purge(topic, state, limit - count, now)
             count, more = count + one.count, more or one.more
         return Swept(count, more)

@@ -12,9 +12,14 @@ LOST = (theirs.ConnectionError, theirs.TimeoutError, OSError, EOFError)
 """The answer did not come: the connection is of no more use, and what was sent may or may not have arrived."""
 
 _REFUSED = (theirs.AuthenticationError, theirs.AuthenticationWrongNumberOfArgsError, theirs.AuthorizationError)
-_PASSING = re.compile(
-    r"^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY |NOREPLICAS|UNBLOCKED)|LOADING|max number of clients"
+_WAITING = (  # the driver takes the codes of these off their texts
+    theirs.BusyLoadingError,
+    theirs.ClusterDownError,
+    theirs.MasterDownError,
+    theirs.ReadOnlyError,
+    theirs.TryAgainError,
 )
+_PASSING = re.compile(r"^(BUSY |NOREPLICAS)|max number of clients")
 _CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+)|BADLAYOUT (\S+)|NORIGHT (\w+)|OVERTAKEN)")
 
 
@@ -42,7 +47,7 @@ def refused(error: BaseException) -> bool:
 
 def passing(error: theirs.ResponseError | theirs.ConnectionError) -> bool:
     """Whether nothing was done, and trying again may help."""
-    return _PASSING.search(str(error)) is not None
+    return isinstance(error, _WAITING) or _PASSING.search(str(error)) is not None
 
 
 def missing_script(error: theirs.ResponseError) -> bool:
@@ -71,11 +76,11 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
         return ConfigError(
             f"The user at {shown} may not call {found[4]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
         )
-    if "OOM" in text and "maxmemory" in text:
+    if isinstance(error, theirs.OutOfMemoryError) or "OOM command" in text:
         return QueueFull(
             f"{shown} is at its maxmemory and took nothing. What it holds can be drained; give it more memory to take more."
         )
-    if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text or "ACL" in text:
+    if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text or "can't run this command" in text:
         return ConfigError(
             f"The user at {shown} lacks a right ({text}): nothing was changed. `bide doctor --acl` prints the rights it needs."
         )

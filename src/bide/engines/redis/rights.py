@@ -49,6 +49,7 @@ _CALLS: Mapping[str, str] = {
     "zcount": f"{KEY} 0 1",
     "zrange": f"{KEY} 0 1",
     "zrangebyscore": f"{KEY} 0 1",
+    "zrank": f"{KEY} -",
     "zrem": f"{KEY} -",
     "zscore": f"{KEY} -",
 }

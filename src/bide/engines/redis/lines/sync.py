@@ -46,8 +46,9 @@ class Line:
     def _repeated(self, command: tuple[Any, ...], script: Script | None, patience: float) -> Any:
         """Try until there is an answer, or patience ends."""
         end = time.monotonic() + patience
-        pause, sent = SOON, False
+        pause, unsure = SOON, False  # unsure: one that was sent has had no answer, and may have acted
         while True:
+            sent = False
             try:
                 connection = self._connected()
                 sent = True
@@ -58,22 +59,24 @@ class Line:
                     command = ("EVAL", script.text, *command[2:])
                     continue
                 if not passing(error):
+                    if unsure:
+                        raise self._given_up(error, unsure) from None
                     raise translated(error, self._server.shown, self._server.secrets) from None
                 failed: BaseException = error
             except LOST as error:
                 if refused(error):
                     raise translated(error, self._server.shown, self._server.secrets) from None
-                sent = sent and not passing(error)  # type: ignore[arg-type]
+                unsure = unsure or (sent and not passing(error))  # type: ignore[arg-type]
                 failed = error
             self.abandon()
             if time.monotonic() + pause > end:
-                raise self._given_up(failed, sent)
+                raise self._given_up(failed, unsure)
             Signal().wait(pause)
             pause = min(LATER, 2 * pause)
 
-    def _given_up(self, error: BaseException, sent: bool) -> Unanswered | Unavailable:
+    def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
         why = self._server.told(error)
-        if not sent:
+        if not unsure:
             return Unavailable(f"{self._server.shown} can't be reached: {why}. Nothing was done; is it running, and let in?")
         given_up = self.lane, self.number
         self.lane, self.number = lane(), 0  # so that what is known of the operation stays known

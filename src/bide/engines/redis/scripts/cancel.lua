@@ -16,7 +16,6 @@ local again = before()
 if again then return again end
 local refs, results = {}, {}
 for i = 1, take_number() do refs[i] = take_ref() end
-may('HDEL', 'HINCRBY', 'HSET', 'LSET', 'PEXPIRE', 'UNLINK', 'ZREM')
 begin_shrinking()
 for i, ref in ipairs(refs) do results[i] = cancel(ref) end
 close_topics()

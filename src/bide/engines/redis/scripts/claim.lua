@@ -124,6 +124,8 @@ local function lease(request, number, until_)
   return text
 end
 
+local again = before()
+if again then return again end
 local me, request, lease_ms, limit = take_text(), take_text(), take_number(), take_number()
 if #me ~= 8 or request == '' or limit > 1000 then error('BADARG request or limit', 0) end
 local awake = {}
@@ -143,7 +145,6 @@ if unit then
   return reply
 end
 
-may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'UNLINK', 'ZADD', 'ZREM')
 call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
 local dues = {}
 local share = #awake > 0 and math.max(1, floor(limit / #awake)) or 0

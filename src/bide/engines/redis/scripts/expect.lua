@@ -2,7 +2,6 @@
 
 -- include: begin
 
-may('HSET')
 begin_growing()
 call('HSET', META, 'expiry', '1')
 return {format('%d', now)}

@@ -46,7 +46,6 @@ for g = 1, take_number() do
   if #group.places > 2000 or #group.places * 7 ~= #group.fulls then error('BADARG held', 0) end
   groups[g] = group
 end
-may('HDEL', 'HSET', 'ZADD')
 begin_shrinking()
 local reply, asked = {format('%d', now)}, {}
 for _, group in ipairs(groups) do reply[#reply + 1] = extend_group(group, asked) end

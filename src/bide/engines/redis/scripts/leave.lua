@@ -3,7 +3,6 @@
 -- include: begin topic
 
 local me = take_text()
-may('HDEL', 'LLEN', 'LPUSH')
 call('HDEL', META, '-')
 while NEXT < #ARGV do
   local name = take_text()

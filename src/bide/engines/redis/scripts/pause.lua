@@ -3,7 +3,6 @@
 -- include: begin topic drop keys message
 
 local name, paused = take_text(), take_number()
-may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'UNLINK', 'ZREM')
 if paused == 1 then begin_growing() else begin_shrinking() end
 local topic = paused == 1 and make_topic(name) or find_topic(name)
 if topic then

@@ -6,8 +6,7 @@
 local again = before()
 if again then return again end
 local name, state, limit = take_text(), take_text(), take_number()
-if limit < 1 or limit > 1000 or not ({scheduled = 1, ready = 1, dead = 1})[state] then error('BADARG state or limit', 0) end
-may('HDEL', 'HINCRBY', 'HSET', 'LSET', 'PEXPIRE', 'UNLINK', 'ZREM')
+if limit > 1000 or not ({scheduled = 1, ready = 1, dead = 1})[state] then error('BADARG state or limit', 0) end
 
 local count, more = 0, false
 local function wanted(due) return (state == 'ready') == (due <= now) end

@@ -5,10 +5,10 @@
 
 -- include: begin topic times place sections
 
+if #SALT ~= 2 then error('BADARG salt', 0) end
 local again = before()
 if again then return again end
 local sections = take_sections(take_number())
-may('HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'PEXPIRE', 'RPUSH', 'ZADD')
 begin_growing()
 local placed = place_sections(sections)
 close_topics()

@@ -46,6 +46,8 @@ local function take_others(longest)
     if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
     new.asked = given_up_of(new.operation)
     new.known = content('4', '........' .. new.blob) -- read as it would be in a row
+    local flags = new.known.flags
+    if flags > 31 or has(flags, KEYED) ~= (new.key ~= '') or has(flags, LARGE) ~= (new.large ~= '') then error('BADARG content', 0) end
     others[i] = new
   end
   return others
@@ -141,11 +143,11 @@ local function put_other(at, new)
   if new.operation ~= '' then gathered[new.operation] = true end
 end
 
+if #SALT ~= 2 then error('BADARG salt', 0) end
 local again = before()
 if again then return again end
 local longest = take_number()
 local sections, others = take_sections(longest), take_others(longest)
-may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'RPUSH', 'SET', 'UNLINK', 'ZADD', 'ZREM')
 begin_growing()
 local placed, named = place_sections(sections), {}
 for at, new in ipairs(others) do put_other(at, new) end

@@ -37,7 +37,6 @@ while NEXT < #ARGV do
   named[#named + 1] = {digits = take_text(), id = take_text(), salt = take_text()}
   if #named[#named].id ~= 9 then error('BADARG id', 0) end
 end
-may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZADD', 'ZREM')
 local topic, ids, more = find_topic(name), {}, false
 if topic and by_name then
   ids = named_dead(topic, named)

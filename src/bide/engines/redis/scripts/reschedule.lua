@@ -24,7 +24,6 @@ for i = 1, take_number() do
   local due = due_of(take_text(), longest, now, ceiling)
   moves[i] = {due, take_ref()}
 end
-may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZADD', 'ZREM')
 begin_growing()
 for i, each in ipairs(moves) do results[i] = move(each[2], each[1]) end
 close_topics()

@@ -83,7 +83,6 @@ for o = 1, take_number() do
   if not VERDICTS[other.verdict] or #other.full ~= 14 then error('BADARG verdict or id', 0) end
   others[o] = other
 end
-may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'PEXPIRE', 'UNLINK', 'ZADD', 'ZREM')
 begin_shrinking()
 local reply = {format('%d', now)}
 for _, group in ipairs(groups) do reply[#reply + 1] = end_group(group) end

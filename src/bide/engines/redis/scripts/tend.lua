@@ -89,7 +89,6 @@ local function waiting()
     + call('ZCOUNT', P .. 'graves', '-inf', cutoff) > 0
 end
 if not waiting() then return {format('%d', now), 0, 0, 0, 0, 0} end
-may('HDEL', 'HINCRBY', 'HSET', 'LLEN', 'LPUSH', 'LSET', 'UNLINK', 'ZADD', 'ZREM')
 begin_shrinking()
 end_leases()
 expire()

@@ -34,7 +34,9 @@ class AsyncShard:
         return [cls(number, space, lines) for number in range(space.shards)]
 
     async def greet(self) -> None:
-        """See that the server is there, lets us in, and keeps what it is given. A proxy can't be asked."""
+        """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
+        if not self._space.known:
+            await self.tell_time()
         if self._space.address.wake == "poll":
             return
         self._space.judge(await self.command("INFO", "memory"))
@@ -44,6 +46,10 @@ class AsyncShard:
             except ConfigError:
                 return  # many servers don't tell; then whoever runs them must know
             self._space.judge_events(told)
+
+    async def tell_time(self) -> None:
+        """So that we know it: an operation says when its sender last heard from the server."""
+        await self._ask("time", (), None)
 
     async def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
@@ -63,7 +69,7 @@ class AsyncShard:
         asked, salt = sending.put(messages), os.urandom(2)
         line = await self._lines.take()
         try:
-            reply = await self._once(line, asked.verb, asked.args, now, salt)
+            reply = await self._timely(line, asked.verb, asked.args, now, line.lane, salt)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         finally:
@@ -143,7 +149,7 @@ class AsyncShard:
         """Run a script that may be run again at will."""
         line = await self._lines.take()
         try:
-            return self._told(await line.run(scripts()[verb], self._keys, self._head(now, "", 0, b"", args)))
+            return await self._timely(line, verb, args, now, "", b"")
         except Unanswered as lost:
             raise OutcomeUnknown(str(lost)) from None
         finally:
@@ -153,20 +159,23 @@ class AsyncShard:
         """Run a script that must act once."""
         line = await self._lines.take()
         try:
-            return await self._once(line, verb, args, now, b"")
+            return await self._timely(line, verb, args, now, line.lane, b"")
         except Unanswered as lost:
             raise OutcomeUnknown(str(lost)) from None
         finally:
             await self._lines.give(line)
 
-    async def _once(self, line: AsyncLine, verb: str, args: Sequence[Any], now: int | None, salt: bytes) -> Any:
-        try:
-            number = line.next_number()
-            return self._told(await line.run(scripts()[verb], self._keys, self._head(now, line.lane, number, salt, args)))
-        except TooOld as late:  # nothing was done, and now we know what time it is
-            self._space.hear(late.now)
-            number = line.next_number()
-            return self._told(await line.run(scripts()[verb], self._keys, self._head(now, line.lane, number, salt, args)))
+    async def _timely(self, line: AsyncLine, verb: str, args: Sequence[Any], now: int | None, lane: str, salt: bytes) -> Any:
+        """Run a script; once more, if we have not heard from the server for long."""
+        for last in (False, True):
+            number = line.next_number() if lane else 0
+            try:
+                return self._told(await line.run(scripts()[verb], self._keys, self._head(now, lane, number, salt, args)))
+            except TooOld as late:  # nothing was done, and now we know what time it is
+                self._space.hear(late.now)
+                if last:
+                    raise
+        raise AssertionError("unreachable")
 
     def _head(self, now: int | None, lane: str, number: int, salt: bytes, args: Sequence[Any]) -> list[Any]:
         return ["" if now is None else now, self._space.known, lane, number, salt, *args]

@@ -9,6 +9,17 @@ local call = redis.call
 local floor, byte, char, sub, format = math.floor, string.byte, string.char, string.sub, string.format
 local pack, unpack_ = struct.pack, struct.unpack
 
+-- Rights are asked for first: one that is missing would stop the script half-way. All the commands that a script calls
+-- are put into these parentheses when it is loaded.
+local function may(...)
+  if not redis.acl_check_cmd then return end
+  for i = 1, select('#', ...) do
+    local name = select(i, ...)
+    if not redis.acl_check_cmd(name, META) then error('NORIGHT ' .. name, 0) end
+  end
+end
+may()
+
 local function number(text)
   local value = tonumber(text)
   if not value or value ~= value or value < 0 or value > 9007199254740991 or value ~= floor(value) then
@@ -66,26 +77,17 @@ local function remember(what, name, record)
   if call('HSET', key, name, record) == 1 then call('PEXPIRE', key, LIFE) end
 end
 
+-- Whoever has not heard from the server for so long may have been frozen with this on its way.
+local function too_old() return known > 0 and now - known >= AGE end
+
 local function before()
+  if too_old() then return redis.error_reply('TOOOLD ' .. format('%d', now)) end
   if LANE == '' then return nil end
-  if known > 0 and now - known >= AGE then
-    return redis.error_reply('TOOOLD ' .. format('%d', now))
-  end
   local record = remembered('lanes', LANE)
   if not record then return nil end
   local last, answer = unpack_('>I6', record), sub(record, 7)
   if last > NUMBER then return redis.error_reply('OVERTAKEN') end
   if last == NUMBER then return cmsgpack.unpack(answer) end
-end
-
--- Rights are asked for before the first write: one that is missing would stop the script half-way.
-local function may(...)
-  if not redis.acl_check_cmd then return end
-  for i = 1, select('#', ...) do
-    local name = select(i, ...)
-    if not redis.acl_check_cmd(name, META) then error('NORIGHT ' .. name, 0) end
-  end
-  if stored[4] and not redis.acl_check_cmd('SET', META) then error('NORIGHT SET', 0) end
 end
 
 -- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.

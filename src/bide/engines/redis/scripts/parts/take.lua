@@ -53,6 +53,7 @@ local function take_near(topic, level, limit, bound)
     if value and value ~= '' then count = count + hand_out(topic, ids[i], value, life_of(topic, ids[i])) end
   end
   call('ZREM', key, unpack(ids, 1, used))
+  spent = spent + used / HEAVY -- many may have expired
   return count
 end
 

@@ -1,0 +1,5 @@
+-- Tell the time. Gives: now.
+
+-- include: begin
+
+return {format('%d', now)}

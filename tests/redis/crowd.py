@@ -1,0 +1,187 @@
+"""A keyspace with messages of every sort in every state, and for each script calls that meet many of them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+
+from bide.engines.base import Claimed, End, Hold, Move, NewMessage, Ref, Window
+from bide.engines.redis.lines.aio import AsyncLine
+from bide.engines.redis.script import Script, scripts
+from bide.testing.contract.bench import Bench
+from tests.redis.keyspace import Picture, bench_at, bring_back
+
+DAY = 86_400_000
+TOPICS = ("near", "ready", "slots", "leased", "held", "dead", "paused", "new", "x", "-1", "1e99", "nan")
+LARGE = b"L" * 5_000
+SETTINGS: dict[str, Any] = {"dead_for": DAY}
+
+
+class Crowd(NamedTuple):
+    """What the verbs are asked about."""
+
+    ids: dict[str, str]
+    held: list[Claimed]
+
+
+async def gather_crowd(bench: Bench) -> Crowd:
+    """Three days of history; the bench stands at its end."""
+    ids: dict[str, str] = {}
+    begin = bench.now
+    for level in (0, 1, 2):
+        await bench.put("slots", b"%d" % level, delay=30_000, level=level)
+        await bench.put("slots", delay=90_000, level=level, headers={"x": "y"})
+    await bench.put("slots", LARGE, delay=90_000)
+    await bench.put("slots", delay=95_000, expires_in=5 * DAY, max_attempts=5)
+    await bench.put("slots", delay=96_000, expires_in=1_000)  # which has ended when somebody looks
+    for i, delay in enumerate((3 * DAY + 1, 3 * DAY + 40_000, 4 * DAY, 40 * DAY, 30_000 * DAY)):
+        ids[f"far {i}"] = (await bench.put("slots", LARGE if i == 1 else b"f", delay=delay, key=f"far {i}")).id
+    for i in range(3):
+        await bench.put("leased", b"old", max_attempts=i + 1)
+    await bench.claim("leased", limit=3, lease=1_000)  # nobody ends it
+    await bench.bury("dead", b"first")
+    await bench.bury("dead", LARGE, key="dead")
+    bench.now = begin + 3 * DAY - 2_000
+    for i in range(4):
+        sent = await bench.put("near", LARGE if i == 0 else b"n", delay=5 * DAY, key=f"near {i}" if i < 2 else None)
+        await bench.reschedule(sent.id, delay=1_000)
+        ids[f"near {i}"] = sent.id
+    ids["dead"] = (await bench.bury("dead", b"second", key="second", expires_in=DAY)).id
+    await bench.put("paused")
+    await bench.engine.pause("paused", True)
+    held = await _lease_some(bench)
+    for level in (0, 1, 2):
+        await bench.put("ready", b"%d" % level, level=level)
+    await bench.put("ready", LARGE, key="ready", expires_in=DAY)
+    ids["ready"] = (await bench.put("ready", b"r", key="plain")).id
+    bench.now = begin + 3 * DAY
+    return Crowd(ids, held)
+
+
+async def _lease_some(bench: Bench) -> list[Claimed]:
+    for i in range(6):
+        options: dict[str, Any] = {"key": f"held {i}", "expires_in": DAY} if i % 2 else {}
+        await bench.put("held", LARGE if i == 3 else b"h", **options)
+    held = await bench.claim("held", limit=6, lease=60_000)
+    assert len(held) == 6
+    assert await bench.extend(held[0], 90_000)
+    return held
+
+
+def _ends(crowd: Crowd) -> list[End]:
+    verdicts: list[Any] = ["done", "done", "done", "retry", "release", "dead"]
+    return [
+        End(each.topic, each.id, each.token, verdict, 1_000 if verdict == "release" else 0, "broke")
+        for each, verdict in zip(crowd.held, verdicts, strict=True)
+    ]
+
+
+def _holds(held: Sequence[Claimed]) -> list[Hold]:
+    return [Hold(each.topic, each.id, each.token) for each in held]
+
+
+def _refs(crowd: Crowd) -> list[Ref]:
+    ids = crowd.ids
+    named = [ids["far 0"], ids["far 3"], ids["near 0"], crowd.held[1].id, ids["dead"], ids["ready"], "no such id"]
+    return [*map(Ref, named), Ref(topic="slots", key="far 1"), Ref(topic="near", key="near 1"), Ref(topic="none", key="no")]
+
+
+BATCH = [
+    NewMessage("ready", b"1"),
+    NewMessage("ready", b"2", delay=5_000, max_attempts=7),
+    NewMessage("new", b"3", delay=100 * DAY, level=2, headers={"x": "y"}),
+    NewMessage("slots", b"4", key="far 0"),
+    NewMessage("slots", b"5", key="far 1", if_exists="replace", delay=1),
+    NewMessage("near", LARGE, key="near 0", if_exists="later", delay=1, expires_in=DAY),
+    NewMessage("held", b"7", key="held 1", if_exists="replace", operation="once"),
+    NewMessage("new", LARGE, key="fresh", if_exists="error", delay=3, operation="twice"),
+]
+
+
+def any_shard(bench: Bench) -> Any:
+    """What is below the seam, for what is no verb of it."""
+    engine: Any = bench.engine
+    return engine._shards[0]
+
+
+Ask = Callable[[Bench, Crowd], Awaitable[Any]]
+CALLS: dict[str, list[Ask]] = {
+    "put": [lambda at, _: at.put_all(*BATCH[:3])],
+    "put_named": [
+        lambda at, _: at.put_all(*BATCH),
+        lambda at, _: at.put("new", operation=f"~0.{'0' * 16}.7#2"),  # asked after, and never heard of
+    ],
+    "claim": [lambda at, _: at.engine.claim(["near", "ready", "slots", "held"], 100, 10_000, request="mine", now=at.now)],
+    "settle": [lambda at, crowd: at.engine.settle(_ends(crowd), now=at.now)],
+    "extend": [lambda at, crowd: at.engine.extend(_holds(crowd.held[:2]), 99_000, now=at.now)],
+    "cancel": [lambda at, crowd: at.engine.cancel(_refs(crowd), now=at.now)],
+    "reschedule": [
+        lambda at, crowd: at.engine.reschedule([Move(ref, 70_000) for ref in _refs(crowd)], now=at.now),
+        lambda at, crowd: at.engine.reschedule([Move(_refs(crowd)[0], at=at.now + DAY)], now=at.now),
+    ],
+    "tend": [lambda at, _: at.engine.tend(now=at.now)],
+    "requeue": [
+        lambda at, _: at.engine.requeue("dead", now=at.now),
+        lambda at, crowd: at.engine.requeue("dead", [crowd.ids["dead"]], delay=5, now=at.now),
+    ],
+    "purge": [
+        lambda at, _: at.engine.purge("slots", "ready", now=at.now),
+        lambda at, _: at.engine.purge("dead", "dead", now=at.now),
+        lambda at, _: at.engine.purge("slots", "scheduled", now=at.now),
+    ],
+    "expect": [lambda at, _: any_shard(at).ask_for_expiry()],
+    "time": [lambda at, _: any_shard(at).tell_time()],
+    "hear": [lambda at, _: any_shard(at).hear(["none", "near", "ready"])],
+    "leave": [lambda at, _: at.claim("held", "slots", limit=50)],  # by closing
+    "pause": [lambda at, _: at.engine.pause("new", True), lambda at, _: at.engine.pause("paused", False)],
+    "get": [lambda at, crowd: at.engine.get(_refs(crowd), now=at.now)],
+    "scan": [
+        lambda at, _: at.engine.scan("slots", None, 5, now=at.now),
+        lambda at, _: at.engine.scan("held", None, 5, now=at.now),
+    ],
+    "stats": [lambda at, _: at.engine.stats("slots", window=Window(at.now - DAY, at.now + DAY, 3), now=at.now)],
+}
+
+
+def calls() -> dict[str, list[Ask]]:
+    """One entry for every script there is."""
+    assert set(CALLS) == set(scripts()), "a script has no call here"
+    return CALLS
+
+
+class Call(NamedTuple):
+    script: Script
+    keys: Sequence[str]
+    args: Sequence[Any]
+
+
+class Scene(NamedTuple):
+    """A crowded keyspace, and the calls that meet it."""
+
+    client: redis.Redis
+    url: str
+    base: Picture
+    crowd: Crowd
+    now: int
+
+
+async def recorded(scene: Scene, verb: str, patch: pytest.MonkeyPatch) -> list[Call]:
+    """Calls of a script as the engine makes them, each of the scene as it is."""
+    run = AsyncLine.run
+    found: list[Call] = []
+
+    async def listen(line: AsyncLine, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+        answer = await run(line, script, keys, args, **how)
+        if script.name == verb:
+            found.append(Call(script, list(keys), list(args)))
+        return answer
+
+    with patch.context() as wrapped:
+        wrapped.setattr(AsyncLine, "run", listen)
+        for call in calls()[verb]:
+            bring_back(scene.client, scene.base)
+            async with bench_at(scene.url, now=scene.now, **SETTINGS) as bench:
+                await call(bench, scene.crowd)
+    assert len(found) >= len(calls()[verb])
+    return found

@@ -1,0 +1,119 @@
+"""Engine time never goes back and never stands still, whatever becomes of the server's clock."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import redis
+
+from bide.engines.base import NewMessage
+from bide.testing.contract.bench import Bench
+from tests.redis.keyspace import COLOURS, bench_at
+from tests.servers.redis import RedisServer
+
+Ask = Callable[[Bench], Awaitable[int]]
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+HOUR = 3_600_000_000  # µs
+META = "{shop:0}:meta"
+
+
+def clock(client: redis.Redis) -> int:
+    """The server's, in µs."""
+    seconds, rest = client.time()
+    return int(seconds) * 1_000_000 + int(rest)
+
+
+async def told(bench: Bench) -> int:
+    """The engine's time as a script that writes it down tells it."""
+    [sent] = await bench.engine.put([NewMessage("t", b"x")])
+    return sent.due
+
+
+async def looked(bench: Bench) -> int:
+    """The engine's time as a script that writes nothing tells it."""
+    return (await bench.engine.claim(["none"], 1, 1_000)).now
+
+
+@both_colours
+async def test_whoever_comes_with_an_earlier_time_stays_at_the_latest(redis_url: str, colour: str) -> None:
+    async with bench_at(redis_url, colour) as bench, bench_at(redis_url, colour) as other:
+        late = bench.now + 5_000_000
+        await bench.put("t", delay=1_000_000)
+        bench.now = late
+        [claimed] = await bench.claim("t")
+        for each in (bench, other):
+            for now in (late - 4_000_000, late - 1, 1):
+                claim = await each.engine.claim(["t"], 1, 1_000, now=now)
+                assert claim.now == late
+                [sent] = await each.engine.put([NewMessage("u", b"x", delay=7)], now=now)
+                assert sent.due == late + 7
+        assert (await other.engine.claim(["t"], 1, 1_000, now=late + 3)).now == late + 3
+        assert await bench.end(claimed, "done") == "done"
+
+
+@both_colours
+async def test_who_has_heard_a_time_is_told_no_earlier_one(redis_url: str, colour: str) -> None:
+    """Although nothing was written, as nothing was due."""
+    async with bench_at(redis_url, colour) as bench:
+        late = bench.now + 60_000
+        assert (await bench.engine.claim(["t"], 1, 1_000, now=late)).now == late
+        assert (await bench.engine.claim(["t"], 1, 1_000, now=bench.now)).now == late
+
+
+async def pace(bench: Bench, client: redis.Redis, ask: Ask, ms: int) -> tuple[int, int, int]:
+    """How far engine time went while the server's clock went at least so far: engine's, least and most of the server's."""
+    before = clock(client)
+    first = last = await ask(bench)
+    begun = asked = clock(client)
+    while asked < begun + ms * 1_000:
+        asked = clock(client)
+        now = await ask(bench)
+        assert now >= last
+        last = now
+    return last - first, (asked - begun) // 1_000, (clock(client) - before) // 1_000
+
+
+@both_colours
+@pytest.mark.parametrize("ahead", [0, HOUR])
+async def test_while_the_servers_clock_is_behind_engine_time_goes_on_at_half_its_speed(
+    redis_url: str, redis_server: RedisServer, colour: str, ahead: int
+) -> None:
+    """As after somebody set the clock back: the mark is of the time before, and so may be what the clock said then."""
+    with redis_server.client() as client:
+        now = clock(client)
+        client.hset(META, mapping={"raw": now + ahead, "mark": now + HOUR, "layout": "1"})
+        async with bench_at(redis_url, colour) as bench:
+            assert await looked(bench) >= (now + HOUR) // 1_000
+            assert await told(bench) >= (now + HOUR) // 1_000
+            for ask in (told, looked):
+                went, least, most = await pace(bench, client, ask, 60)
+                assert (least - 4) / 2 <= went <= most / 2 + 2
+            assert await looked(bench) < (now + HOUR) // 1_000 + 10_000
+
+
+@both_colours
+async def test_when_the_servers_clock_has_caught_up_they_go_together(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    with redis_server.client() as client:
+        now = clock(client)
+        client.hset(META, mapping={"raw": now, "mark": now + 30_000, "layout": "1"})
+        async with bench_at(redis_url, colour) as bench:
+            last = 0
+            while clock(client) < now + 70_000:
+                went = await told(bench)
+                assert went >= last
+                last = went
+            for ask in (told, looked):
+                before = clock(client) // 1_000
+                assert before <= await ask(bench) <= clock(client) // 1_000
+
+
+@both_colours
+async def test_a_delay_is_never_cut_short(redis_url: str, redis_server: RedisServer, colour: str) -> None:
+    with redis_server.client() as client:
+        async with bench_at(redis_url, colour) as bench:
+            for delay in (1, 2, 5) * 20:
+                begin = clock(client)
+                [sent] = await bench.engine.put([NewMessage("t", b"x", delay=delay)])
+                assert sent.due * 1_000 >= begin + delay * 1_000
+                assert sent.due * 1_000 < clock(client) + delay * 1_000 + 1_000

@@ -1,0 +1,128 @@
+"""The model on an engine whose buckets and slots are small, so that short histories meet every border; and under trouble."""
+
+import hashlib
+import itertools
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bide.engines.base import NewMessage, Settings
+from bide.engines.redis import CAPABILITIES, source
+from bide.engines.redis.script import Script, scripts
+from bide.engines.redis.shards import aio, sync
+from bide.engines.registry import Source
+from bide.errors import BadTime
+from bide.testing.machine import EngineMachine, Pointer, check_engine
+from bide.testing.pair import MakeSource
+from tests.redis.keyspace import COLOURS, bench_at
+from tests.servers.redis import RedisServer
+
+SMALL = {"ROOM": 2, "BUCKET": 2, "ROW": 8, "WAITING": 3, "ENOUGH": 8, "CROWDED": 2}
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+
+
+def smaller(text: str, found: set[str]) -> str:
+    """A script with other numbers behind those names."""
+
+    def line(match: re.Match[str]) -> str:
+        names, values = match[1].split(", "), match[2].split(", ")
+        found.update(set(names) & set(SMALL))
+        return f"local {match[1]} = {', '.join(str(SMALL.get(name, value)) for name, value in zip(names, values, strict=True))}"
+
+    return re.sub(r"^local ([A-Z]+(?:, [A-Z]+)*) = (\d+(?:, \d+)*)", line, text, flags=re.MULTILINE)
+
+
+@pytest.fixture
+def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: set[str] = set()
+    changed: dict[str, Script] = {}
+    for name, script in scripts().items():
+        text = smaller(script.text, found)
+        changed[name] = Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    assert found == set(SMALL), "the scripts have other names for their bounds"
+
+    def small() -> Mapping[str, Script]:
+        return changed
+
+    monkeypatch.setattr(aio, "scripts", small)
+    monkeypatch.setattr(sync, "scripts", small)
+
+
+@pytest.fixture
+def forgetful(redis_url: str, redis_server: RedisServer) -> Iterator[str]:
+    """The URL of a server that forgets its scripts again and again."""
+    over = threading.Event()
+
+    def forget() -> None:
+        with redis_server.client() as client:
+            while not over.wait(0.1):
+                client.script_flush()
+
+    thread = threading.Thread(target=forget)
+    thread.start()
+    yield redis_url
+    over.set()
+    thread.join()
+
+
+def places(url: str) -> MakeSource:
+    numbers = itertools.count()
+
+    def make(**settings: Any) -> Source:
+        return source(Settings(url=url, namespace=f"check-{next(numbers)}", **settings))
+
+    return make
+
+
+@both_colours
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.usefixtures("small_scripts")
+def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
+    check_engine(places(redis_url), colour=colour, examples=60, steps=60, seed=seed)
+
+
+@both_colours
+def test_an_engine_whose_server_forgets_its_scripts_does_what_the_model_does(forgetful: str, colour: str) -> None:
+    check_engine(places(forgetful), colour=colour, examples=30, steps=60, seed=2)
+
+
+@pytest.fixture
+def alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several shards can't do: to take a batch as a whole, and to know an operation that comes with another key."""
+    fitted, refuse = EngineMachine.fitted, EngineMachine.refuse
+
+    def without_key(machine: EngineMachine, new: NewMessage) -> NewMessage:
+        return fitted(machine, replace(new, key=None) if new.operation else new)
+
+    def but_no_put(machine: EngineMachine, what: str, new: NewMessage, pointers: list[Pointer]) -> None:
+        refuse(machine, "purge" if what == "put" else what, new, pointers)
+
+    monkeypatch.setattr(EngineMachine, "fitted", without_key)
+    monkeypatch.setattr(EngineMachine, "refuse", but_no_put)
+
+
+@pytest.mark.timeout(300)
+@both_colours
+@pytest.mark.usefixtures("alike")
+def test_an_engine_of_three_shards_does_what_the_model_does(redis_url: str, colour: str) -> None:
+    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=60, steps=60, seed=3)
+
+
+@pytest.mark.timeout(300)
+@both_colours
+@pytest.mark.usefixtures("small_scripts", "alike")
+def test_an_engine_of_three_shards_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str) -> None:
+    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=40, steps=60, seed=4)
+
+
+@both_colours
+async def test_a_batch_that_one_of_several_shards_refuses_leaves_nothing(redis_url: str, colour: str) -> None:
+    async with bench_at(redis_url + "?shards=3", colour) as bench:
+        batch = [NewMessage("t", b"x", key=f"k{i}") for i in range(20)]
+        with pytest.raises(BadTime):
+            await bench.put_all(*batch, NewMessage("t", b"x", key="far", delay=CAPABILITIES.max_delay + 1))
+        assert not await bench.stored("t")
