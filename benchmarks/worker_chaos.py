@@ -1,6 +1,7 @@
-"""`python -m benchmarks.worker_chaos`: workers on one SQLite file or, with `--url`, one server, killed, stopped and asked to end at random.
+"""`python -m benchmarks.worker_chaos`: workers killed, stopped and asked to end at random.
 
-It prints what was done to them, and the verdict on what they have seen. `--help` lists the parameters.
+All of them are on one SQLite file or, with `--url`, on one server. It prints what was done to them, and the verdict on
+what they have seen. `--help` lists the parameters.
 """
 
 import sys

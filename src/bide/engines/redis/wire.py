@@ -14,8 +14,9 @@ KEYLESS = 1
 USUAL_ATTEMPTS = 3
 LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads it but a claim
 
-_WIDTH = (4, 3, 2, 6, 6)  # bytes of a due time in each sort of home
-_SLOT = (27, 22, 16)  # bits of a slot of each calendar
+_LETTERS = b"0123456789abcde"  # of the kinds of homes: three levels of priority, and five sorts in each
+_SORTS = ((6, 27), (5, 22), (4, 16), (8, None), (8, None))  # where the flags are, and the bits of a slot
+_HOMES: Mapping[int, tuple[int, int | None]] = {letter: _SORTS[i % 5] for i, letter in enumerate(_LETTERS)}
 _SHORT = Struct(">H")
 _LENGTH = Struct(">I")
 _LIFE = Struct(">6s6sHBB")
@@ -75,7 +76,7 @@ def name_of(text: str) -> Name:
         raw = bytes.fromhex(text)
     except ValueError:
         return NOWHERE
-    if raw.hex() != text or raw[6:7] not in b"0123456789abcde":
+    if raw.hex() != text or raw[6] not in _LETTERS:
         return NOWHERE
     return Name(raw[0], f"{int.from_bytes(raw[1:6], 'big'):x}", raw[6:15], raw[15:])
 
@@ -104,8 +105,8 @@ def content(new: NewMessage) -> tuple[bytes, bytes]:
     return bytes((flags,)) + head + tail, b""
 
 
-def read_content(kind: int, value: bytes, large: bytes) -> Content:
-    at = 2 + _WIDTH[kind % 5]
+def read_content(at: int, value: bytes, large: bytes) -> Content:
+    """`at`: where the flags are."""
     flags = value[at]
     at += 1
     if not flags:
@@ -137,28 +138,24 @@ def read_life(text: bytes) -> Life | None:
     return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
 
 
-def born_due(kind: int, slot: int, value: bytes) -> int:
-    sort = kind % 5
-    offset = int.from_bytes(value[2 : 2 + _WIDTH[sort]], "big")
-    return offset if sort > 2 else (slot << _SLOT[sort]) + offset
+def born_due(full: bytes, value: bytes) -> int:
+    """When a message was due that has no life."""
+    at, bits = _HOMES[full[5]]
+    offset = int.from_bytes(value[2:at], "big")
+    return offset if bits is None else (int.from_bytes(full[6:10], "big") << bits) + offset
 
 
-def kind_of(full: bytes) -> int:
-    return int(full[5:6], 16)
-
-
-def slot_of(full: bytes) -> int:
-    return int.from_bytes(full[6:10], "big")
-
-
-def claimed(shard: int, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
+def claimed(shard: bytes, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
     """`beside`: what is there more than its value: its life, and its long body."""
-    kind = kind_of(full)
-    what = read_content(kind, value, beside[1])
+    at = _HOMES[full[5]][0]
+    id = (shard + full + value[:2]).hex()
+    if not value[at] and not beside[0]:  # as most are: nothing but a body
+        due = born_due(full, value)
+        return Claimed(id, topic, value[at + 1 :], NO_HEADERS, None, due, due, 1, USUAL_ATTEMPTS, token)
+    what = read_content(at, value, beside[1])
     life = read_life(beside[0])
-    id = public_id(shard, full, value[:2])
     if life is None:
-        due = born_due(kind, slot_of(full), value)
+        due = born_due(full, value)
         return Claimed(id, topic, what.body, what.headers, what.key, due, due, 1, what.attempts, token)
     key = None if life.marks & KEYLESS else what.key
     return Claimed(
@@ -170,10 +167,9 @@ def stored(shard: int, topic: str, now: int, told: list[Any]) -> Stored:
     """From what the scripts tell of a message: topic's number, id, value, state, life, long body, end of lease."""
     number, local, value, state, life_text, large, until = told
     full = full_id(number.decode(), local)
-    kind = kind_of(full)
-    what = read_content(kind, value, large)
+    what = read_content(_HOMES[full[5]][0], value, large)
     life = read_life(life_text)
-    due = life.due if life else born_due(kind, slot_of(full), value)
+    due = life.due if life else born_due(full, value)
     since = life.since if life else due
     counted = life.attempt if life else 0
     return Stored(
@@ -184,7 +180,7 @@ def stored(shard: int, topic: str, now: int, told: list[Any]) -> Stored:
         attempt=counted + 1 if state == b"leased" else counted,
         max_attempts=what.attempts,
         key=None if life and life.marks & KEYLESS else what.key,
-        level=life.level if life else kind // 5,
+        level=life.level if life else _LETTERS.index(full[5]) // 5,
         body=what.body,
         headers=what.headers,
         last_error=life.error if life else None,

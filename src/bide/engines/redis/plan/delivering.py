@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bide.engines.base import Claim, Claimed, End, Ended, Hold
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import Name, claimed, error_text, full_id, name_of
+from bide.engines.redis.wire import claimed, error_text, full_id
 
 
 def claim_answer(shard: int, request: str, reply: Sequence[Any]) -> Claim:
-    now, due, more, number, fulls, values, beside, named, *places = reply
-    names = {int(digits, 16): name.decode() for digits, name in zip(named[::2], named[1::2], strict=True)}
+    now, due, more, number, fulls, values, beside, named, *again = reply
+    names = {full_id(digits.decode(), b""): name.decode() for digits, name in zip(named[::2], named[1::2], strict=True)}
     known = {beside[i]: (beside[i + 1], beside[i + 2]) for i in range(0, len(beside), 3)}
-    held = places[0] if places else range(len(values))
-    head = number.decode()
+    places = again[0] if again else range(len(values))
+    head, first = number.decode(), shard.to_bytes(1, "big")
     none = (b"", b"")
     found: list[Claimed] = []
     for i, value in enumerate(values):
         full = fulls[14 * i : 14 * i + 14]
-        topic = names[int.from_bytes(full[:5], "big")]
-        found.append(claimed(shard, full, topic, f"{head}{held[i]:03x}{request}", value, known.get(i + 1, none)))
+        token = f"{head}{places[i]:03x}{request}"
+        found.append(claimed(first, full, names[full[:5]], token, value, known.get(i + 1, none)))
     found.sort(key=_due)
     return Claim(found, int(now), int(due) if due else None, bool(more))
 
@@ -29,39 +29,56 @@ def _due(message: Claimed) -> int:
 
 
 class Held(NamedTuple):
-    """What the token and the id of a delivery say."""
+    """What the token and the id of a delivery say, as the scripts are told it."""
 
     request: str
     claim: str
     topic: str
-    place: int
-    name: Name
+    digits: str  # the topic's number
+    place: bytes
+    full: bytes
+
+
+_PLACES = {f"{place:03x}": place.to_bytes(2, "big") for place in range(MAX_BATCH)}
 
 
 def held(delivery: End | Hold) -> Held | None:
     """None when they are none of ours, and so the delivery is lost."""
-    token = delivery.token
-    name = name_of(delivery.id)
+    token, id = delivery.token, delivery.id
+    place = _PLACES.get(token[16:19])
+    if place is None or len(id) != 34 or len(token) < 20:
+        return None
     try:
-        place = int(token[16:19], 16)
+        full = bytes.fromhex(id)[1:15]
     except ValueError:
         return None
-    if not name.local or not token[:16].isdecimal() or len(token) < 20 or token[16:19] != f"{place:03x}":
+    if len(full) != 14:
         return None
-    return Held(token[19:], token[:16], delivery.topic, place, name)
+    return Held(token[19:], token[:16], delivery.topic, f"{int.from_bytes(full[:5], 'big'):x}", place, full)
 
 
-Grouped = dict[tuple[str, str, str, str], list[int]]
+class Grouped:
+    """Deliveries by what their scripts are told once of all of them."""
 
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str, str, str], tuple[list[int], list[bytes], list[bytes]]] = {}
 
-def _packed(grouped: Grouped, known: Sequence[Held | None]) -> list[Arg]:
-    args: list[Arg] = [len(grouped)]
-    for group, indexes in grouped.items():
-        here = [each for i in indexes if (each := known[i]) is not None]
-        head = int(group[3], 16).to_bytes(5, "big")
-        places = b"".join([each.place.to_bytes(2, "big") for each in here])
-        args += (*group, places, b"".join([head + each.name.local for each in here]))
-    return args
+    def add(self, i: int, each: Held) -> None:
+        indexes, places, fulls = self._groups.setdefault(each[:4], ([], [], []))
+        indexes.append(i)
+        places.append(each.place)
+        fulls.append(each.full)
+
+    @property
+    def indexes(self) -> list[list[int]]:
+        return [indexes for indexes, _, _ in self._groups.values()]
+
+    @property
+    def args(self) -> list[Arg]:
+        args: list[Arg] = [len(self._groups)]
+        for group, (_, places, fulls) in self._groups.items():
+            args += (*group, b"".join(places), b"".join(fulls))
+        return args
 
 
 class Settle(NamedTuple):
@@ -71,26 +88,24 @@ class Settle(NamedTuple):
 
 
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
-    known = [held(end) for end in ends]
-    times: dict[Held, int] = {}
-    for each in known:
-        if each is not None:
-            times[each] = times.get(each, 0) + 1
-    groups: Grouped = {}
+    tokens = [end.token for end in ends]
+    again = set() if len(set(tokens)) == len(tokens) else {each for each in tokens if tokens.count(each) > 1}
+    grouped = Grouped()
     others: list[int] = []
     other_args: list[Arg] = []
-    for i, (end, each) in enumerate(zip(ends, known, strict=True)):
+    for i, end in enumerate(ends):
+        each = held(end)
         if each is None:
             continue
-        if end.verdict == "done" and times[each] == 1:
-            groups.setdefault((each.request, each.claim, each.topic, each.name.topic), []).append(i)
+        if end.verdict == "done" and end.token not in again:
+            grouped.add(i, each)
         else:
-            full = full_id(each.name.topic, each.name.local)
+            request, claim, topic, _, place, full = each
             others.append(i)
             other_args += (
-                each.request, each.claim, each.topic, full, each.place, end.verdict, end.delay, error_text(end.error),
+                request, claim, topic, full, int.from_bytes(place, "big"), end.verdict, end.delay, error_text(end.error),
             )  # fmt: skip
-    return Settle(list(groups.values()), others, [dead_max, *_packed(groups, known), len(others), *other_args])
+    return Settle(grouped.indexes, others, [dead_max, *grouped.args, len(others), *other_args])
 
 
 def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended]:
@@ -105,12 +120,12 @@ def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended
 
 
 def extend(holds: Sequence[Hold], lease: int) -> tuple[list[list[int]], list[Arg]]:
-    known = [held(hold) for hold in holds]
-    groups: Grouped = {}
-    for i, each in enumerate(known):
+    grouped = Grouped()
+    for i, hold in enumerate(holds):
+        each = held(hold)
         if each is not None:
-            groups.setdefault((each.request, each.claim, each.topic, each.name.topic), []).append(i)
-    return list(groups.values()), [lease, *_packed(groups, known)]
+            grouped.add(i, each)
+    return grouped.indexes, [lease, *grouped.args]
 
 
 def extend_answer(groups: Sequence[Sequence[int]], count: int, reply: Sequence[Any]) -> list[bool]:
