@@ -168,7 +168,7 @@ def test_a_producer_can_not_wait_for_messages(guarded: RedisServer, admin: Any) 
 
 
 @pytest.mark.parametrize(
-    ("wake", "parts"), [("poll", ["+lpop"]), ("expiry", ["+psubscribe", "&__keyevent@*__:expired"]), ("list", ["+blpop"])]
+    ("wake", "parts"), [("poll", ["+lpop"]), ("expiry", ["+subscribe", "&__keyevent@*__:expired"]), ("list", ["+blpop"])]
 )
 def test_each_way_of_waking_has_rights_of_its_own(guarded: RedisServer, admin: Any, wake: Wake, parts: list[str]) -> None:
     lines = [rights.line(role, "bide", wake=wake, database=3).replace("CHANGE-ME", PASSWORD) for role in ROLES]

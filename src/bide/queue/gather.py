@@ -70,7 +70,8 @@ class AsyncGather(Generic[T, R]):
             raise
         except OutcomeUnknown as error:  # each caller is told the operation of its own message
             for i, (_, future) in enumerate(batch):
-                _fail(future, OutcomeUnknown(str(error), error.operations[i]) if error.operations else error)
+                own = OutcomeUnknown(str(error), error.operations[i]) if i < len(error.operations) else error
+                _fail(future, own)
         except Exception as error:
             for _, future in batch:
                 _fail(future, error)

@@ -50,6 +50,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return [("shown", self.shown)]
 
     @property
+    def db(self) -> int:
+        return int(self.reach.options("sync" if self.reach.colour is None else self.reach.colour).get("db") or 0)
+
+    @property
     def secrets(self) -> list[str]:
         """What `redacted` is to keep out of the driver's error texts."""
         return [*([self.password.reveal()] if self.password else []), *self.reach.secrets]

@@ -32,7 +32,7 @@ from bide.engines.redis.ears.aio import AsyncEars
 from bide.engines.redis.plan import looking, sending
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
-from bide.errors import BadOption, OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BadOption, BideError, OutcomeUnknown, Unavailable, Unsupported
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -71,14 +71,17 @@ class AsyncRedis(AsyncEngine):
     async def close(self) -> None:
         self._closed = True
         ears, self._ears = self._ears, None
-        if ears is not None:
-            await ears.close()
         shards, self._shards = self._shards, []
         topics = sorted(set().union(*self._alarms))
-        for shard in shards if topics else ():
-            await shard.leave(self._me, topics)
-        if shards:
-            await shards[0].close()
+        try:
+            if ears is not None:
+                await ears.close()
+            for shard in shards if topics else ():
+                if not await shard.leave(self._me, topics):
+                    break  # nobody waits for a server that is away
+        finally:
+            if shards:
+                await shards[0].close()
 
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
@@ -103,8 +106,11 @@ class AsyncRedis(AsyncEngine):
         for shard, indexes in sending.by_shard(named, lambda new: self._space.shard_of(new, any_shard)).items():
             try:
                 got = await self._shards[shard].put([named[i] for i in indexes], now)
-            except (OutcomeUnknown, Unavailable) as error:
-                raise OutcomeUnknown(str(error), operations=[new.operation or "" for new in named]) from None
+            except BideError as error:
+                if not answers and not isinstance(error, OutcomeUnknown):
+                    raise
+                told = f"{error} This was one of several shards, and others have taken their part of the batch."
+                raise OutcomeUnknown(told, operations=[new.operation or "" for new in named]) from None
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(messages))]
 
@@ -116,14 +122,19 @@ class AsyncRedis(AsyncEngine):
         named = request if request is not None else self._new_request()
         found: list[Claimed] = []
         claims: list[Claim] = []
+        if request is not None and len(shards) > 1:  # what it holds already, wherever, is all that it gets
+            claims = [await shard.claim(self._me, [], limit, lease, named, now) for shard in shards]
+            found = [each for claim in claims for each in claim.messages]
         first = self._next(len(shards))
-        for turn in range(len(shards)):
+        room = 0 if found else limit
+        for turn in range(len(shards) if topics or not claims else 0):
             shard = shards[(first + turn) % len(shards)]
-            room = limit - len(found)
-            # where there is no room, it is asked for what the request holds, and for the time to come back
+            # where there is no room, it is asked for the time to come back
             claim = await shard.claim(self._me, topics, room, lease, named, now)
             claims.append(claim)
-            found += claim.messages
+            if room:
+                found += claim.messages
+                room = limit - len(found)
         now_told = max(each.now for each in claims)
         due = min((each.next_due for each in claims if each.next_due is not None), default=None)
         if len(self._alarms) >= MOST:

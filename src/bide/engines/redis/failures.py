@@ -20,7 +20,10 @@ _WAITING = (  # the driver takes the codes of these off their texts
     theirs.TryAgainError,
 )
 _PASSING = re.compile(r"^(BUSY |NOREPLICAS)|max number of clients")
-_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+)|BADLAYOUT (\S+)|NORIGHT (\w+)|OVERTAKEN)")
+_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+)|NORIGHT (\w+)|OVERTAKEN)")
+
+
+_WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
 class TooOld(Exception):
@@ -56,7 +59,7 @@ def missing_script(error: theirs.ResponseError) -> bool:
 
 def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld:
     """One of our errors, with what to do. Nothing was changed."""
-    text = redacted(str(error), secrets).rstrip(".")
+    text = _WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
     if refused(error):
         return ConfigError(
             f"{shown} refused the user or the password ({text}). Mend the URL, or what the server knows of them."
@@ -72,9 +75,14 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
             f"What is stored at {shown} has the layout {found[3]}, which another release of bide made. "
             "Use that release, or another namespace."
         )
+    if found and code == "BADSHARDS":
+        return ConfigError(
+            f"The messages of this namespace at {shown} are spread over {found[4]} shards. "
+            f"Write shards={found[4]} in the URL, or use another namespace."
+        )
     if found and code == "NORIGHT":
         return ConfigError(
-            f"The user at {shown} may not call {found[4]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
+            f"The user at {shown} may not call {found[5]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
         )
     if isinstance(error, theirs.OutOfMemoryError) or "OOM command" in text:
         return QueueFull(

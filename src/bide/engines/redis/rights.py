@@ -49,7 +49,6 @@ _CALLS: Mapping[str, str] = {
     "zcount": f"{KEY} 0 1",
     "zrange": f"{KEY} 0 1",
     "zrangebyscore": f"{KEY} 0 1",
-    "zrank": f"{KEY} -",
     "zrem": f"{KEY} -",
     "zscore": f"{KEY} -",
 }
@@ -58,7 +57,7 @@ _CALLS: Mapping[str, str] = {
 _SLEEPS: Mapping[Wake, Mapping[str, str]] = {
     "list": {"blpop": f"{KEY} 1", "client|id": "", "client|unblock": "1"},
     "poll": {"lpop": KEY},
-    "expiry": {"client|id": "", "psubscribe": EXPIRED},
+    "expiry": {"client|id": "", "subscribe": EXPIRED},
 }
 """What a user who receives calls as well, by the way it is woken. Scripts can't be told apart: all else is the same."""
 

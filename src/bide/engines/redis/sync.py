@@ -32,7 +32,7 @@ from bide.engines.redis.plan import looking, sending
 from bide.engines.redis.shards.sync import Shard
 from bide.engines.redis.space import Space
 from bide.engines.sync import Engine
-from bide.errors import BadOption, OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BadOption, BideError, OutcomeUnknown, Unavailable, Unsupported
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -71,14 +71,17 @@ class Redis(Engine):
     def close(self) -> None:
         self._closed = True
         ears, self._ears = self._ears, None
-        if ears is not None:
-            ears.close()
         shards, self._shards = self._shards, []
         topics = sorted(set().union(*self._alarms))
-        for shard in shards if topics else ():
-            shard.leave(self._me, topics)
-        if shards:
-            shards[0].close()
+        try:
+            if ears is not None:
+                ears.close()
+            for shard in shards if topics else ():
+                if not shard.leave(self._me, topics):
+                    break  # nobody waits for a server that is away
+        finally:
+            if shards:
+                shards[0].close()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._check(messages)
@@ -101,8 +104,11 @@ class Redis(Engine):
         for shard, indexes in sending.by_shard(named, lambda new: self._space.shard_of(new, any_shard)).items():
             try:
                 got = self._shards[shard].put([named[i] for i in indexes], now)
-            except (OutcomeUnknown, Unavailable) as error:
-                raise OutcomeUnknown(str(error), operations=[new.operation or "" for new in named]) from None
+            except BideError as error:
+                if not answers and not isinstance(error, OutcomeUnknown):
+                    raise
+                told = f"{error} This was one of several shards, and others have taken their part of the batch."
+                raise OutcomeUnknown(told, operations=[new.operation or "" for new in named]) from None
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(messages))]
 
@@ -114,14 +120,19 @@ class Redis(Engine):
         named = request if request is not None else self._new_request()
         found: list[Claimed] = []
         claims: list[Claim] = []
+        if request is not None and len(shards) > 1:  # what it holds already, wherever, is all that it gets
+            claims = [shard.claim(self._me, [], limit, lease, named, now) for shard in shards]
+            found = [each for claim in claims for each in claim.messages]
         first = self._next(len(shards))
-        for turn in range(len(shards)):
+        room = 0 if found else limit
+        for turn in range(len(shards) if topics or not claims else 0):
             shard = shards[(first + turn) % len(shards)]
-            room = limit - len(found)
-            # where there is no room, it is asked for what the request holds, and for the time to come back
+            # where there is no room, it is asked for the time to come back
             claim = shard.claim(self._me, topics, room, lease, named, now)
             claims.append(claim)
-            found += claim.messages
+            if room:
+                found += claim.messages
+                room = limit - len(found)
         now_told = max(each.now for each in claims)
         due = min((each.next_due for each in claims if each.next_due is not None), default=None)
         if len(self._alarms) >= MOST:

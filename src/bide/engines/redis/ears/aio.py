@@ -60,14 +60,14 @@ class AsyncEars:
         except theirs.NoPermissionError as error:
             await ear.close()
             raise translated(error, self._server.shown, self._server.secrets) from None
-        except (*LOST, theirs.ResponseError):
+        except (*LOST, theirs.ResponseError, EngineError):
             await ear.close()
             await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
         except BaseException:
             await ear.close()
             raise
         else:
-            if self._closed:
+            if self._closed or how == "expiry":  # one that goes on listening would gather what nobody reads
                 await ear.close()
             else:
                 self._free.append(ear)
@@ -75,7 +75,10 @@ class AsyncEars:
     async def close(self) -> None:
         self._closed = True
         for number in list(self._blocked):
-            await self._unblock(number)
+            try:
+                await self._unblock(number)
+            except EngineError:
+                break  # the server is away, and sleepers will see that
         while self._free:
             await self._free.pop().close()
 
@@ -99,7 +102,7 @@ class AsyncEars:
     async def _expect(self, ear: AsyncEar, end: float) -> None:
         """Subscribed to expiries, of which our shards' alarm keys concern us."""
         alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
-        await ear.open("PSUBSCRIBE", "__keyevent@*__:expired")
+        await ear.open("SUBSCRIBE", f"__keyevent@{self._space.address.db}__:expired")
         while not self._closed and (left := end - time.monotonic()) > 0:
             if await ear.hears(min(left, SLICE)):
                 told = await ear.answer()

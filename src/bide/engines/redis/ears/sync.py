@@ -60,14 +60,14 @@ class Ears:
         except theirs.NoPermissionError as error:
             ear.close()
             raise translated(error, self._server.shown, self._server.secrets) from None
-        except (*LOST, theirs.ResponseError):
+        except (*LOST, theirs.ResponseError, EngineError):
             ear.close()
             Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
         except BaseException:
             ear.close()
             raise
         else:
-            if self._closed:
+            if self._closed or how == "expiry":  # one that goes on listening would gather what nobody reads
                 ear.close()
             else:
                 self._free.append(ear)
@@ -75,7 +75,10 @@ class Ears:
     def close(self) -> None:
         self._closed = True
         for number in list(self._blocked):
-            self._unblock(number)
+            try:
+                self._unblock(number)
+            except EngineError:
+                break  # the server is away, and sleepers will see that
         while self._free:
             self._free.pop().close()
 
@@ -99,7 +102,7 @@ class Ears:
     def _expect(self, ear: Ear, end: float) -> None:
         """Subscribed to expiries, of which our shards' alarm keys concern us."""
         alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
-        ear.open("PSUBSCRIBE", "__keyevent@*__:expired")
+        ear.open("SUBSCRIBE", f"__keyevent@{self._space.address.db}__:expired")
         while not self._closed and (left := end - time.monotonic()) > 0:
             if ear.hears(min(left, SLICE)):
                 told = ear.answer()

@@ -55,7 +55,7 @@ end
 -- When something of a topic may be due: what is near, and the start of the next slot.
 local function next_start(topic)
   local earliest = FAR
-  if topic.f.far == 0 then return earliest end
+  if not may_be_far(topic) then return earliest end
   for level = 0, 2 do
     if topic.f['l' .. level] > 0 then
       for sort = COARSE, FINE do
@@ -74,7 +74,7 @@ end
 local function reply_with(number, fulls, due, more)
   local beside, named, seen = {}, {}, {}
   for i = 1, T.count do
-    local topic, life, large = T.topics[i], T.lives[i], has(T.flags[i], LARGE)
+    local topic, life, large = T.topics[i], T.lives[i], T.large[i]
     if not seen[topic] then
       seen[topic] = true
       named[#named + 1], named[#named + 2] = topic.digits, topic.name
@@ -82,7 +82,7 @@ local function reply_with(number, fulls, due, more)
     if life or large then
       beside[#beside + 1] = i
       beside[#beside + 1] = life_text(life)
-      beside[#beside + 1] = large and call('GET', large_of(topic, T.ids[i])) or ''
+      beside[#beside + 1] = large or ''
     end
   end
   local when = due == FAR and '' or format('%d', due)
@@ -96,11 +96,10 @@ local function hand_out_again(unit)
       local full = full_at(unit, place)
       local digits, id = parts_of(full)
       local topic = load(digits)
-      local value, at = topic and read(topic, id), #fulls + 1
+      local value = topic and read(topic, id)
       if value then
-        fulls[at], places[at] = full, place - 1
-        T.topics[at], T.ids[at], T.values[at] = topic, id, value
-        T.lives[at], T.flags[at], T.count = life_of(topic, id), flags_of(id, value), at
+        fulls[#fulls + 1], places[#places + 1] = full, place - 1
+        add_taken(topic, id, value, life_of(topic, id), flags_of(id, value))
       end
     end
   end

@@ -1,11 +1,11 @@
--- Drop messages of one state, a page at a time. After what every script is told: topic, state, how many.
--- Gives: now, how many were dropped, whether there are more.
+-- Drop messages of one state, a page at a time. After what every script is told: topic, state, how many, and where the
+-- last one stopped that found none ('' at first). Gives: now, how many were dropped, whether there are more, where it stopped.
 
 -- include: begin topic drop keys message together units look
 
 local again = before()
 if again then return again end
-local name, state, limit = take_text(), take_text(), take_number()
+local name, state, limit, mark = take_text(), take_text(), take_number(), take_text()
 if limit > 1000 or not ({scheduled = 1, ready = 1, dead = 1})[state] then error('BADARG state or limit', 0) end
 
 local count, more = 0, false
@@ -13,7 +13,7 @@ local function wanted(due) return (state == 'ready') == (due <= now) end
 
 -- What has expired goes too, and is not counted.
 local function end_one(topic, id, value, life)
-  if not expired(id, value, life) then count = count + 1 end
+  if not value or not expired(id, value, life) then count = count + 1 end
   finish(topic, id, value, life)
 end
 
@@ -31,7 +31,8 @@ end
 local function purge_near(topic, level)
   local low, high = '-inf', format('%d', now)
   if state == 'scheduled' then low, high = '(' .. high, '+inf' end
-  local ids = call('ZRANGEBYSCORE', topic.prefix .. 'due' .. level, low, high, 'LIMIT', 0, limit - count + 1)
+  local most = limit - count + 1
+  local ids = call('ZRANGEBYSCORE', topic.prefix .. 'due' .. level, low, high, 'LIMIT', 0, most)
   for i = 1, #ids do
     if count >= limit then
       more = true
@@ -40,6 +41,7 @@ local function purge_near(topic, level)
     call('ZREM', topic.prefix .. 'due' .. level, ids[i])
     end_one(topic, ids[i], read(topic, ids[i]), life_of(topic, ids[i]))
   end
+  if #ids == most then more = true end -- some had expired, and there may be others behind them
 end
 
 -- Sees what of a slot or row is to go, and ends it: those that are plain together.
@@ -76,41 +78,61 @@ local function sweeper(topic)
   return seen, sweep
 end
 
-local function purge_slot(topic, at)
+-- From the number `first` on; gives where it had to stop.
+local function purge_slot(topic, at, first)
   local seen, sweep = sweeper(topic)
-  local got = each_in(topic, at.kind, at.slot, at.first, at.births, seen)
+  local got = each_in(topic, at.kind, at.slot, math.max(first, at.first), at.births, seen)
   sweep(at)
   if got < at.births then
     more = true
-    local whole = at.start > now or at.stop <= now -- then nothing before is left, and need not be looked at again
-    if whole then call('HSET', topic.prefix .. 'slots', 'x' .. at.name, got) end
+    if first <= at.first and (at.start > now or at.stop <= now) then -- nothing before is left, nor need be looked at again
+      call('HSET', topic.prefix .. 'slots', 'x' .. at.name, got)
+    end
+    return got
   end
 end
 
-local function purge_pending(topic)
-  for level = 0, 2 do
-    if topic.f['l' .. level] > 0 and not more then
-      purge_near(topic, level)
-      if state == 'ready' and not more then
-        local seen, sweep = sweeper(topic)
-        local row = ready_of(topic, level)
-        each_ready(topic, row, seen)
-        sweep(row)
-        if looked >= LOOKS then more = true end
+-- Of a row nothing is left before where this stops: it is passed.
+local function purge_row(topic, level)
+  local row = ready_of(topic, level)
+  if row.births == row.first then return end
+  local seen, sweep = sweeper(topic)
+  local got = each_ready(topic, row, seen)
+  sweep(row)
+  if got < row.births then more = true end
+  local passed = got - row.first
+  set(topic, 'p' .. row.kind, got)
+  add(topic, 'g' .. row.kind, -passed)
+end
+
+-- Goes on where the last script stopped, of the same page: level, slot, number. Gives such a mark, or ''.
+local function purge_pending(topic, mark)
+  local from_level, from_name, from_n = string.match(mark, '^(%d):(%x+):(%d+)$')
+  local from_start = from_name and tonumber(sub(from_name, 2), 16) * SLOT[SORT_OF[sub(from_name, 1, 1)]]
+  for level = tonumber(from_level or 0), 2 do
+    if topic.f['l' .. level] > 0 then
+      if not from_name then
+        purge_near(topic, level)
+        if state == 'ready' and not more then purge_row(topic, level) end
       end
       for _, at in ipairs(more and {} or slots_of(topic, level)) do
         local fits = state == 'ready' and at.start <= now or state == 'scheduled' and at.stop > now
-        if more then break end
-        if fits then purge_slot(topic, at) end
+        if fits and (not from_start or at.start >= from_start) then
+          local stopped = purge_slot(topic, at, at.name == from_name and tonumber(from_n) or 0)
+          if stopped then return level .. ':' .. at.name .. ':' .. stopped end
+        end
       end
+      if more then return '' end
     end
+    from_name, from_start = nil, nil
   end
+  return ''
 end
 
 begin_shrinking()
 local topic = find_topic(name)
 if topic then
-  if state == 'dead' then purge_dead(topic) else purge_pending(topic) end
+  if state == 'dead' then purge_dead(topic) else mark = purge_pending(topic, mark) end
   close_topics()
 end
-return answer({format('%d', now), count, more and 1 or 0})
+return answer({format('%d', now), count, more and 1 or 0, mark})

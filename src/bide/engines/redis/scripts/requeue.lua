@@ -6,6 +6,7 @@
 local function revive(topic, id, value, due)
   local life = life_of(topic, id)
   call('ZREM', topic.prefix .. 'dead', id)
+  if not value then return finish(topic, id, nil, life) end
   local known = content(id, value)
   if known.key and not has(life.marks, KEYLESS) then
     if pending_holder(topic, known.key) then life.marks = life.marks + KEYLESS else hold_key(topic, known.key, id) end

@@ -10,42 +10,53 @@
 local PENDING, LEASED, DEAD = 1, 2, 3
 local MANY = 1000 -- leased ones: more are not sorted by due time
 local name, state, limit = take_text(), take_text(), take_number()
+
+-- A key is what entries are sorted by: stage, order, then the id as two numbers (texts compare as the server's locale has it).
+local function key_of(stage, order, id)
+  if id == '' then return {stage, order, -1, -1} end
+  local kind, slot, n = home(id)
+  return {stage, order, tonumber(kind, 16) * 4294967296 + slot, n}
+end
+local function precedes(a, b)
+  for i = 1, 4 do
+    if a[i] ~= b[i] then return a[i] < b[i] end
+  end
+  return false
+end
+
 local from_stage, from_order, from_id = take_number(), take_number(), take_text()
+local from = key_of(from_stage, from_order, from_id)
 
-local function after(stage, order, id)
-  if stage ~= from_stage then return stage > from_stage end
-  return order > from_order or (order == from_order and id > from_id)
+local entries, stopped = {}, nil -- stopped: a key and its mark, where looking had to end before the page was full
+local function stop_at(order, id)
+  local key = key_of(PENDING, order, id)
+  if not stopped or precedes(key, stopped.key) then stopped = {key = key, mark = {PENDING, format('%d', order), id}} end
 end
 
-local function before(a, b)
-  if a[1] ~= b[1] then return a[1] < b[1] end
-  if a[2] ~= b[2] then return a[2] < b[2] end
-  return a[3] < b[3]
-end
-
-local entries, stopped = {}, nil -- stopped: where looking had to end before the page was full
 local function add_entry(stage, order, id, value, life, what)
-  if after(stage, order, id) then entries[#entries + 1] = {stage, order, id, value, life, what} end
+  local key = key_of(stage, order, id)
+  if precedes(from, key) then entries[#entries + 1] = {key = key, order = order, id = id, value = value, life = life, what = what} end
 end
 
+local function by_key(a, b) return precedes(a.key, b.key) end
 local function wanted(due) return state == '' or (state == 'ready') == (due <= now) end
 
 -- Keep what fits the page and one more; gives the order of the last when the page is full.
 local function cut()
   if #entries <= limit then return math.huge end
-  table.sort(entries, before)
+  table.sort(entries, by_key)
   for i = #entries, limit + 2, -1 do entries[i] = nil end
-  return entries[limit + 1][1] == PENDING and entries[limit + 1][2] or math.huge
+  return entries[limit + 1].key[1] == PENDING and entries[limit + 1].order or math.huge
 end
 
 -- A slot or row of which only a part is read: from behind the mark on, as many as the page takes.
-local function add_crowd(topic, at, slot, order)
-  local first = at.first
-  if from_stage == PENDING and from_order == order and #from_id == 9 and sub(from_id, 1, 1) == at.kind then
-    local _, marked_slot, n = home(from_id)
-    first = math.max(first, (at.slot and 0 or marked_slot * ROW) + n + 1)
+local function add_crowd(topic, at, order)
+  local first, count = at.first, 0
+  if from_stage == PENDING and from_order > order then return end
+  if from_stage == PENDING and from_order == order and from_id ~= '' and sub(from_id, 1, 1) == at.kind then
+    local _, slot, n = home(from_id)
+    first = math.max(first, (at.slot and 0 or slot * ROW) + n + 1)
   end
-  local count = 0
   local function seen(id, value)
     if wanted(born_due(id, value)) then
       add_entry(PENDING, order, id, value, nil, 'far')
@@ -53,41 +64,56 @@ local function add_crowd(topic, at, slot, order)
     end
     return count <= limit
   end
+  local got
   if at.slot then
-    local got = each_in(topic, at.kind, at.slot, first, at.births, seen)
-    if got < at.births and count <= limit then stopped = {PENDING, order, pack('>c1I4I4', at.kind, at.slot, got - 1)} end
+    got = each_in(topic, at.kind, at.slot, first, at.births, seen)
   else
-    each_ready(topic, {kind = at.kind, first = first, births = at.births}, seen)
+    got = each_ready(topic, {kind = at.kind, first = first, births = at.births}, seen)
+  end
+  if got < at.births and count <= limit then
+    local last = got - 1
+    stop_at(order, pack('>c1I4I4', at.kind, at.slot or floor(last / ROW), at.slot and last or last % ROW))
   end
 end
 
 local function add_slot(topic, at)
   if (state == 'ready' and at.start > now) or (state == 'scheduled' and at.stop <= now) then return end
-  if at.count > CROWD then return add_crowd(topic, at, at.slot, at.start) end
+  if at.births - at.first > CROWD then return add_crowd(topic, at, at.start) end
   if from_stage == PENDING and at.stop <= from_order then return end
-  each_in(topic, at.kind, at.slot, at.first, at.births, function(id, value)
+  local before_it = #entries
+  local got = each_in(topic, at.kind, at.slot, at.first, at.births, function(id, value)
     local due = born_due(id, value)
     if wanted(due) then add_entry(PENDING, due, id, value, nil, 'far') end
   end)
+  if got < at.births then -- all of it, or none
+    for i = #entries, before_it + 1, -1 do entries[i] = nil end
+    stop_at(at.start, '')
+  end
 end
 
 local function add_row(topic, level)
   local row = ready_of(topic, level)
   if row.count == 0 or state == 'scheduled' then return end
-  if row.count > CROWD then return add_crowd(topic, row, nil, 0) end
+  if row.births - row.first > CROWD then return add_crowd(topic, row, 0) end
   each_ready(topic, row, function(id, value) add_entry(PENDING, born_due(id, value), id, value, nil, 'far') end)
 end
 
-local function add_near(topic, level)
-  local key, at = topic.prefix .. 'due' .. level, 0
-  if from_stage == PENDING then
-    local marked = call('ZSCORE', key, from_id)
-    if marked and tonumber(marked) == from_order then
-      at = call('ZRANK', key, from_id) + 1
-    else
-      at = call('ZCOUNT', key, '-inf', '(' .. format('%d', from_order))
-    end
+-- The rank in a zset of what comes behind the mark.
+local function rank_behind(key)
+  if from_stage ~= PENDING then return 0 end
+  local low = call('ZCOUNT', key, '-inf', '(' .. format('%d', from_order))
+  local high = call('ZCOUNT', key, '-inf', format('%d', from_order))
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local id = call('ZRANGE', key, middle, middle)[1]
+    if precedes(from, key_of(PENDING, from_order, id)) then high = middle else low = middle + 1 end
   end
+  return low
+end
+
+local function add_near(topic, level)
+  local key = topic.prefix .. 'due' .. level
+  local at = rank_behind(key)
   if state == 'scheduled' then at = math.max(at, call('ZCOUNT', key, '-inf', now)) end
   local near = call('ZRANGE', key, at, at + limit, 'WITHSCORES')
   for i = 1, #near, 2 do
@@ -96,14 +122,14 @@ local function add_near(topic, level)
 end
 
 local function pending(topic)
+  for level = 0, 2 do add_row(topic, level) end -- first, as they have no end to be skipped by
   for level = 0, 2 do
     add_near(topic, level)
-    add_row(topic, level)
     local bound = cut()
     for _, at in ipairs(slots_of(topic, level)) do
-      if at.start > bound or stopped then break end
+      if at.start > bound then break end
       if looked >= LOOKS then
-        stopped = {PENDING, at.start, ''}
+        stop_at(at.start, '')
         break
       end
       add_slot(topic, at)
@@ -126,7 +152,7 @@ local function leased(topic)
       add_entry(LEASED, 0, id, nil, nil, 'leased')
     else
       local value, life = read(topic, id), life_of(topic, id)
-      add_entry(LEASED, life and life.due or born_due(id, value), id, value, life, 'leased')
+      if value then add_entry(LEASED, life and life.due or born_due(id, value), id, value, life, 'leased') end
     end
   end
 end
@@ -141,18 +167,21 @@ local topic = find_topic(name)
 local reply = {format('%d', now), {}}
 if not topic then return reply end
 if from_stage <= PENDING and (state == '' or state == 'scheduled' or state == 'ready') then pending(topic) end
-if not stopped then
+if not stopped and #entries <= limit then
   if from_stage <= LEASED and (state == '' or state == 'leased') then leased(topic) end
   if state == '' or state == 'dead' then dead(topic) end
 end
-table.sort(entries, before)
-while stopped and #entries > 0 and before(stopped, entries[#entries]) do entries[#entries] = nil end
-local last = stopped
-if #entries > limit then last = entries[limit] end
-if last then reply[2] = {last[1], format('%d', last[2]), last[3]} end
+table.sort(entries, by_key)
+while stopped and #entries > 0 and precedes(stopped.key, entries[#entries].key) do entries[#entries] = nil end
+local mark = stopped and stopped.mark
+if #entries > limit then
+  local last = entries[limit]
+  mark = {last.key[1], format('%d', last.order), last.id}
+end
+reply[2] = mark or {}
 for i = 1, math.min(limit, #entries) do
-  local _, order, id, value, life, what = unpack(entries[i], 1, 6)
-  value, life = value or read(topic, id), life or life_of(topic, id)
-  reply[#reply + 1] = shown(topic, id, value, life, what)
+  local entry = entries[i]
+  local value = entry.value or read(topic, entry.id)
+  if value then reply[#reply + 1] = shown(topic, entry.id, value, entry.life or life_of(topic, entry.id), entry.what) end
 end
 return reply

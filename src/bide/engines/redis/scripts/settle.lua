@@ -24,8 +24,7 @@ local function end_group(group)
       if state == SIMPLE then
         simple[#simple + 1] = id
       else
-        local value = read(topic, id)
-        if value then finish(topic, id, value, life_of(topic, id)) end
+        finish(topic, id, read(topic, id), life_of(topic, id))
       end
       states[place] = ENDED
       results[i] = '1'
@@ -44,7 +43,10 @@ local function end_other(other, most)
   if not unit or not topic or topic.digits ~= digits or not is_open(unit, other.place, other.full) then return 'lost' end
   end_place(unit, other.place)
   local value, life = read(topic, id), life_of(topic, id)
-  if not value then return 'lost' end -- somebody has deleted it
+  if not value then
+    finish(topic, id, nil, life)
+    return 'lost'
+  end
   if other.verdict == 'done' then
     finish(topic, id, value, life)
     return 'done'

@@ -13,7 +13,8 @@ local function take_back(full)
   local digits, id = parts_of(full)
   local topic = load(digits)
   local value = topic and read(topic, id)
-  if not value then return end -- somebody has deleted it: there is nothing to give back
+  if topic and not value then return finish(topic, id, nil, life_of(topic, id)) end
+  if not value then return end
   local life = give_attempt(id, value, life_of(topic, id))
   returned = returned + 1
   if life.attempt >= content(id, value).attempts then
@@ -91,8 +92,8 @@ end
 if not waiting() then return {format('%d', now), 0, 0, 0, 0, 0} end
 begin_shrinking()
 end_leases()
+close_units()
 expire()
 drop_old()
-close_units()
 close_topics()
 return {format('%d', now), returned, buried, expired, dropped, waiting() and 1 or 0}

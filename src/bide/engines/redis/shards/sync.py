@@ -13,10 +13,11 @@ from bide.engines.redis.plan import delivering, looking, sending
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
-from bide.errors import ConfigError, EngineError, OutcomeUnknown
+from bide.errors import BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 TOPICS = 20  # that one script counts
+LOOKS = ("get", "scan", "stats", "time")  # scripts that change nothing
 SAFE = "Sending again with this error's operation does it once."
 
 
@@ -59,9 +60,12 @@ class Shard:
         self._lines.close()
 
     def command(self, *args: Any) -> Any:
+        """What a command answers that changes nothing."""
         line = self._lines.take()
         try:
             return line.command(*args)
+        except Unanswered as lost:
+            raise Unavailable(str(lost)) from None
         finally:
             self._lines.give(line)
 
@@ -80,15 +84,16 @@ class Shard:
         reply = self._ask("claim", (me, request, lease, limit, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
-    def leave(self, me: str, topics: Sequence[str]) -> None:
-        """Whoever goes takes no alarm along. Nobody waits for a server that is away."""
+    def leave(self, me: str, topics: Sequence[str]) -> bool:
+        """Whoever goes takes no alarm along. False when the server is away: it is asked once."""
         line = self._lines.take()
         try:
             line.run(scripts()["leave"], self._keys, self._head(None, "", 0, b"", (me, *topics)), patience=0.0)
-        except (EngineError, Unanswered):
-            pass
+        except (BideError, Unanswered, TooOld):
+            return False
         finally:
             self._lines.give(line)
+        return True
 
     def hear(self, topics: Sequence[str]) -> bool:
         """Whether somebody has pushed a token, which is then used up."""
@@ -137,8 +142,11 @@ class Shard:
         return Swept(count, bool(more))
 
     def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
-        _, count, more = self._do("purge", [topic, state, limit], now)
-        return Swept(count, bool(more))
+        mark = b""
+        while True:
+            _, count, more, mark = self._do("purge", [topic, state, limit, mark], now)
+            if count or not more or not mark:
+                return Swept(count, bool(more))
 
     def pause(self, topic: str, paused: bool) -> None:
         self._ask("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here
@@ -149,7 +157,7 @@ class Shard:
         try:
             return self._timely(line, verb, args, now, "", b"")
         except Unanswered as lost:
-            raise OutcomeUnknown(str(lost)) from None
+            raise (Unavailable if verb in LOOKS else OutcomeUnknown)(str(lost)) from None
         finally:
             self._lines.give(line)
 
@@ -176,7 +184,7 @@ class Shard:
         raise AssertionError("unreachable")
 
     def _head(self, now: int | None, lane: str, number: int, salt: bytes, args: Sequence[Any]) -> list[Any]:
-        return ["" if now is None else now, self._space.known, lane, number, salt, *args]
+        return ["" if now is None else now, self._space.known, lane, number, salt, self._space.shards, *args]
 
     def _told(self, reply: Any) -> Any:
         self._space.hear(int(reply[0]))

@@ -28,7 +28,7 @@ local function number(text)
   return value
 end
 
-local NEXT = 5 -- the arguments from here on are the verb's own
+local NEXT = 6 -- the arguments from here on are the verb's own
 local function take_text()
   NEXT = NEXT + 1
   local value = ARGV[NEXT]
@@ -41,7 +41,7 @@ local function take_number() return number(take_text()) end
 -- (somebody set it back), engine time goes on at half its speed until the two have met.
 local time = call('TIME')
 local raw = time[1] * 1000000 + time[2]
-local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry')
+local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry', 'shards')
 local us, known = raw, number(ARGV[2])
 do
   local mark = tonumber(stored[2] or 0)
@@ -56,6 +56,10 @@ local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
 
 if stored[3] and stored[3] ~= '1' then
   return redis.error_reply('BADLAYOUT ' .. stored[3])
+end
+
+if stored[5] and stored[5] ~= format('%d', number(ARGV[6])) then
+  return redis.error_reply('BADSHARDS ' .. stored[5])
 end
 
 -- An operation is a lane (one connection's serial stream) and its number: run again, it gets its first answer.
@@ -92,7 +96,7 @@ end
 
 -- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.
 local function store_time()
-  call('HSET', META, 'raw', format('%d', raw), 'mark', format('%d', us), 'layout', '1')
+  call('HSET', META, 'raw', format('%d', raw), 'mark', format('%d', us), 'layout', '1', 'shards', format('%d', number(ARGV[6])))
 end
 local begin_growing = store_time
 local function begin_shrinking()

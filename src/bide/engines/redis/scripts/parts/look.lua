@@ -10,8 +10,8 @@ local function each_in(topic, kind, slot, first, births, seen)
   local n = first
   while n < births do
     if looked >= LOOKS then return n end
-    looked = looked + 1
     local values = call('LRANGE', bucket_of(topic, kind, slot, n), n % BUCKET, -1)
+    looked = looked + (#values > 0 and 1 or 1 / 16)
     local ids, found = {}, {}
     for i = 1, #values do
       if values[i] ~= '' then
@@ -63,9 +63,10 @@ local function each_ready(topic, row, seen)
   while n < row.births do
     local stop = math.min(row.births, n - n % ROW + ROW)
     local got = each_in(topic, row.kind, floor(n / ROW), n % ROW, n % ROW + stop - n, seen)
-    if got < n % ROW + stop - n then return end
+    if got < n % ROW + stop - n then return n - n % ROW + got end
     n = stop
   end
+  return row.births
 end
 
 local function expired(id, value, life)
@@ -73,18 +74,23 @@ local function expired(id, value, life)
   return expires and expires <= now
 end
 
--- When the lease of a message ends: units are few, and looked through.
+-- When the lease of a message ends. All units are looked through, once a script.
+local lease_ends
 local function lease_end(full)
-  local leases = call('ZRANGE', P .. 'lease', 0, -1, 'WITHSCORES')
-  for i = 1, #leases, 2 do
-    local unit = unit_of(leases[i])
-    for place = 1, unit and #unit.states or 0 do
-      if is_open(unit, place, full) then
-        local deadlines = deadlines_of(unit)
-        return deadlines and unpack_('>I6', deadlines, place * 6 - 5) or tonumber(leases[i + 1])
+  if not lease_ends then
+    lease_ends = {}
+    local leases = call('ZRANGE', P .. 'lease', 0, -1, 'WITHSCORES')
+    for i = 1, #leases, 2 do
+      local unit = unit_of(leases[i])
+      local deadlines = unit and deadlines_of(unit)
+      for place = 1, unit and #unit.states or 0 do
+        if unit.states[place] ~= ENDED then
+          lease_ends[full_at(unit, place)] = deadlines and unpack_('>I6', deadlines, place * 6 - 5) or tonumber(leases[i + 1])
+        end
       end
     end
   end
+  return lease_ends[full]
 end
 
 -- All that is to be told of a message: its topic's number, id, value, state, life, large body, end of lease.

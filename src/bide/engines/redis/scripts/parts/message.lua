@@ -129,6 +129,10 @@ end
 
 -- A message that is in no zset and under no lease ends.
 local function finish(topic, id, value, life)
+  if not value then -- somebody has deleted it by hand
+    if life then call('HDEL', topic.prefix .. 'life', id) end
+    return add(topic, 'live', -1)
+  end
   local known = content(id, value)
   if known.key and not (life and has(life.marks, KEYLESS)) then free_key(topic, known.key, id) end
   if known.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end

@@ -25,6 +25,11 @@ local function look_into(topic, kind, slot, n)
   return kept_ids, kept
 end
 
+-- Whether there are slots or a row to look at: also slots of which all is gone are to be passed.
+local function may_be_far(topic)
+  return topic.f.far > 0 or call('HLEN', topic.prefix .. 'slots') > 0
+end
+
 -- The place of a calendar to go on from: its first slot that has begun, entered; nil when there is none.
 local function enter(topic, kind)
   local name = call('ZRANGE', topic.prefix .. 'o' .. kind, 0, 0)[1]

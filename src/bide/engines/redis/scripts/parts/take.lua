@@ -1,7 +1,17 @@
 -- Taking what is due, the oldest first: from the zset, from the head of the ready row, from slots that are over.
 
--- What is taken: topics, ids, values, lives, flags, each by place.
-local T = {topics = {}, ids = {}, values = {}, lives = {}, flags = {}, count = 0}
+-- What is taken: topics, ids, values, lives, flags, large bodies, each by place.
+local T = {topics = {}, ids = {}, values = {}, lives = {}, flags = {}, large = {}, count = 0}
+
+local function add_taken(topic, id, value, life, flags)
+  local place = T.count + 1
+  T.count, T.topics[place], T.ids[place], T.values[place], T.lives[place], T.flags[place] = place, topic, id, value, life, flags
+  bytes = bytes + #value
+  if has(flags, LARGE) then
+    T.large[place] = call('GET', large_of(topic, id)) or ''
+    bytes = bytes + #T.large[place]
+  end
+end
 
 local function hand_out(topic, id, value, life)
   local flags = flags_of(id, value)
@@ -9,9 +19,7 @@ local function hand_out(topic, id, value, life)
     finish(topic, id, value, life)
     return 0
   end
-  local place = T.count + 1
-  T.count, T.topics[place], T.ids[place], T.values[place], T.lives[place], T.flags[place] = place, topic, id, value, life, flags
-  bytes = bytes + #value
+  add_taken(topic, id, value, life, flags)
   return 1
 end
 
@@ -42,12 +50,12 @@ local function read_all(topic, ids)
   return values
 end
 
-local function take_near(topic, level, limit, bound)
+local function take_near(topic, level, limit, bound, wide)
   local key = topic.prefix .. 'due' .. level
-  local ids = call('ZRANGEBYSCORE', key, '-inf', bound, 'LIMIT', 0, limit)
+  local ids = call('ZRANGEBYSCORE', key, '-inf', bound, 'LIMIT', 0, math.max(limit, wide))
   local values, count, used = read_all(topic, ids), 0, 0
   for i = 1, #ids do
-    if bytes >= FULL then break end
+    if bytes >= FULL or count >= limit then break end
     used = i
     local value = values[i]
     if value and value ~= '' then count = count + hand_out(topic, ids[i], value, life_of(topic, ids[i])) end
@@ -63,7 +71,7 @@ local function take_front(topic, first, ids, values, numbers, limit, bound)
   local count = 0
   for i = 1, #ids do
     if count >= limit or bytes >= FULL or (bound and born_due(ids[i], values[i]) > bound) then
-      return count, (byte(ids[i], 9) - first) % 256, i - 1
+      return count, select(3, home(ids[i])) - first % ROW, i - 1
     end
     count = count + hand_out(topic, ids[i], values[i], nil)
   end
@@ -123,16 +131,18 @@ end
 
 -- Take up to so many of one level; gives how many, and the earliest that is left (math.huge: nothing is).
 local function take(topic, level, limit)
-  local count, near, head, over = 0, nil, nil, nil
+  local count, near, head, over, wide = 0, nil, nil, nil, 0
   while true do
     over, head = nil, nil
-    if topic.f.far > 0 then over, head = begun(topic, level), ready_head(topic, level) end
+    if may_be_far(topic) then over, head = begun(topic, level), ready_head(topic, level) end
     near = first_near(topic, level)
     local ready_at, over_at = head and head.due or math.huge, over and over.start or math.huge
     local oldest = math.min(near, ready_at, over_at)
     if oldest > now or count >= limit or exhausted() then return count, oldest end
     if near == oldest then
-      count = count + take_near(topic, level, limit - count, format('%d', math.min(now, ready_at, over_at)))
+      local got = take_near(topic, level, limit - count, format('%d', math.min(now, ready_at, over_at)), wide)
+      if got == 0 then wide = 64 end -- they had expired: there may be many more
+      count = count + got
     elseif ready_at == oldest then
       count = count + take_ready(topic, head, limit - count, math.min(now, near, over_at))
     else

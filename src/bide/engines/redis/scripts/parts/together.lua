@@ -17,7 +17,7 @@ local function end_simple(topic, ids)
     local bucket = bucket_of(topic, home(group.id))
     if #group == BUCKET then
       call('UNLINK', bucket)
-    elseif not end_places(topic, bucket, #group) then
+    elseif call('LLEN', bucket) > 0 and not end_places(topic, bucket, #group) then
       for i = 1, #group do call('LSET', bucket, group[i], '') end
     end
   end
