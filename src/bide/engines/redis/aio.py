@@ -117,7 +117,7 @@ class AsyncRedis(AsyncEngine):
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._check(limit=limit)
+        self._check(topics, limit=limit)
         shards = self._opened()
         named = request if request is not None else self._new_request()
         found: list[Claimed] = []
@@ -180,7 +180,7 @@ class AsyncRedis(AsyncEngine):
         return did
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._check()
+        self._check(topics)
         self._opened()
         assert self._ears is not None
         alarm = self._alarms.get(frozenset(topics), 0.0)
@@ -272,4 +272,6 @@ class AsyncRedis(AsyncEngine):
         if self._closed:
             raise Unavailable("The Redis engine is closed: make a new queue.")
         if max(len(batch), limit) > MAX_BATCH or limit < 1:
-            raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")
+            raise BadOption(
+                f"A batch, a limit or a number of topics is over {MAX_BATCH:,}, or under 1: ask for less at a time."
+            )
