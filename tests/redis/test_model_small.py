@@ -12,11 +12,14 @@ from msgspec.structs import replace
 
 from bide.engines.base import NewMessage, Settings
 from bide.engines.redis import CAPABILITIES, source
+from bide.engines.redis import aio as engine_aio
+from bide.engines.redis import sync as engine_sync
 from bide.engines.redis.script import Script, scripts
 from bide.engines.redis.shards import aio, sync
 from bide.engines.registry import Source
 from bide.errors import BadTime
-from bide.testing.machine import EngineMachine, Pointer, check_engine
+from bide.testing import machine
+from bide.testing.machine import EngineMachine, check_engine
 from bide.testing.pair import MakeSource
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.redis import RedisServer
@@ -94,17 +97,25 @@ def test_an_engine_whose_server_forgets_its_scripts_does_what_the_model_does(for
 
 @pytest.fixture
 def alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What several shards can't do: to take a batch as a whole, and to know an operation that comes with another key."""
-    fitted, refuse = EngineMachine.fitted, EngineMachine.refuse
+    """Without what several shards can't do: know an operation that comes with another key, or what is oldest of all.
 
-    def without_key(machine: EngineMachine, new: NewMessage) -> NewMessage:
-        return fitted(machine, replace(new, key=None) if new.operation else new)
+    Where a message goes is by chance, which is taken out, or a history could not be played again.
+    """
+    fitted, requeue = EngineMachine.fitted, EngineMachine.requeue
+    count = itertools.count()
 
-    def but_no_put(machine: EngineMachine, what: str, new: NewMessage, pointers: list[Pointer]) -> None:
-        refuse(machine, "purge" if what == "put" else what, new, pointers)
+    def without_key(self: EngineMachine, new: NewMessage) -> NewMessage:
+        return fitted(self, replace(new, key=None) if new.operation else new)
+
+    def all_at_once(self: EngineMachine, topic: str, picks: Any, delay: int, limit: int) -> None:
+        requeue(self, topic, picks, delay, 1_000)
 
     monkeypatch.setattr(EngineMachine, "fitted", without_key)
-    monkeypatch.setattr(EngineMachine, "refuse", but_no_put)
+    monkeypatch.setattr(EngineMachine, "requeue", all_at_once)
+    monkeypatch.setattr(machine, "DEAD_MAX", 1_000)
+    for colour in (engine_aio, engine_sync):
+        monkeypatch.setattr(colour, "randrange", lambda _: 0)
+        monkeypatch.setattr(colour, "lane", lambda: f"{next(count):016x}")
 
 
 @pytest.mark.timeout(300)

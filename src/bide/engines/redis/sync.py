@@ -14,7 +14,6 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
-    Claimed,
     End,
     Ended,
     Hold,
@@ -118,28 +117,42 @@ class Redis(Engine):
         self._check(topics, limit=limit)
         shards = self._opened()
         named = request if request is not None else self._new_request()
-        found: list[Claimed] = []
-        claims: list[Claim] = []
-        if request is not None and len(shards) > 1:  # what it holds already, wherever, is all that it gets
-            claims = [shard.claim(self._me, [], limit, lease, named, now) for shard in shards]
-            found = [each for claim in claims for each in claim.messages]
-        first = self._next(len(shards))
-        room = 0 if found else limit
-        for turn in range(len(shards) if topics or not claims else 0):
-            shard = shards[(first + turn) % len(shards)]
-            # where there is no room, it is asked for the time to come back
-            claim = shard.claim(self._me, topics, room, lease, named, now)
-            claims.append(claim)
-            if room:
-                found += claim.messages
-                room = limit - len(found)
-        now_told = max(each.now for each in claims)
-        due = min((each.next_due for each in claims if each.next_due is not None), default=None)
+        if len(shards) == 1:
+            claim = shards[0].claim(self._me, topics, limit, lease, named, now)
+        else:
+            claim = self._claim_around(topics, limit, lease, named, now, again=request is not None)
         if len(self._alarms) >= MOST:
             self._alarms.clear()
-        self._alarms[frozenset(topics)] = math.inf if due is None else time.monotonic() + (due - now_told) / 1000
-        more = any(each.more for each in claims) and len(found) < limit
-        return Claim(found, now_told, due, more)
+        wait = math.inf if claim.next_due is None else (claim.next_due - claim.now) / 1000
+        self._alarms[frozenset(topics)] = time.monotonic() + wait
+        return claim
+
+    def _claim_around(
+        self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, *, again: bool
+    ) -> Claim:
+        """One shard after the other. What the request holds already, wherever it is, is all that it gets again."""
+        shards = self._shards
+        claims: list[Claim] = []
+        if again:
+            claims = [shard.claim(self._me, [], limit, lease, request, now) for shard in shards]
+        found = [each for claim in claims for each in claim.messages]
+        first, held = self._next(len(shards)), bool(found)
+        for turn in range(len(shards) if topics or not claims else 0):
+            served = {each.topic for each in found}
+            others = [topic for topic in topics if topic not in served]  # each has a place kept on the shards to come
+            last = turn == len(shards) - 1
+            room = 0 if held else limit - len(found) - (0 if last else max(0, len(others) - 1))
+            named = [*others, *(topic for topic in topics if topic in served)]
+            shard = shards[(first + turn) % len(shards)]
+            # where there is no room, it is asked for the time to come back
+            claim = shard.claim(self._me, named, max(0, room), lease, request, now)
+            claims.append(claim)
+            if not held:
+                found += claim.messages
+        dues = [each.next_due for each in claims if each.next_due is not None]
+        told = max(each.now for each in claims)
+        more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
+        return Claim(found, told, min(dues, default=None), more)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         self._check(ends)
