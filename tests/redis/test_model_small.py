@@ -3,8 +3,7 @@
 import hashlib
 import itertools
 import re
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from bide.testing import machine
 from bide.testing.machine import EngineMachine, check_engine
 from bide.testing.pair import MakeSource
 from tests.redis.keyspace import COLOURS, bench_at
-from tests.servers.redis import RedisServer
 
 SMALL = {"ROOM": 2, "BUCKET": 2, "ROW": 8, "WAITING": 3, "ENOUGH": 8, "CROWDED": 2, "CROWD": 3, "MANY": 2}
 LOOKS = {"scan": 12, "purge": 12}  # stats counts roughly what it can't look at
@@ -57,23 +55,6 @@ def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "scripts", small)
 
 
-@pytest.fixture
-def forgetful(redis_url: str, redis_server: RedisServer) -> Iterator[str]:
-    """The URL of a server that forgets its scripts again and again."""
-    over = threading.Event()
-
-    def forget() -> None:
-        with redis_server.client() as client:
-            while not over.wait(0.1):
-                client.script_flush()
-
-    thread = threading.Thread(target=forget)
-    thread.start()
-    yield redis_url
-    over.set()
-    thread.join()
-
-
 def places(url: str) -> MakeSource:
     numbers = itertools.count()
 
@@ -88,11 +69,6 @@ def places(url: str) -> MakeSource:
 @pytest.mark.usefixtures("small_scripts")
 def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
     check_engine(places(redis_url), colour=colour, examples=60, steps=60, seed=seed)
-
-
-@both_colours
-def test_an_engine_whose_server_forgets_its_scripts_does_what_the_model_does(forgetful: str, colour: str) -> None:
-    check_engine(places(forgetful), colour=colour, examples=30, steps=60, seed=2)
 
 
 @pytest.fixture
