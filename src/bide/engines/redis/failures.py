@@ -12,14 +12,14 @@ LOST = (theirs.ConnectionError, theirs.TimeoutError, OSError, EOFError)
 """The answer did not come: the connection is of no more use, and what was sent may or may not have arrived."""
 
 _REFUSED = (theirs.AuthenticationError, theirs.AuthenticationWrongNumberOfArgsError, theirs.AuthorizationError)
-_WAITING = (  # the driver takes the codes of these off their texts
+_WAITING = (  # newer drivers take the codes of these off their texts
     theirs.BusyLoadingError,
     theirs.ClusterDownError,
     theirs.MasterDownError,
     theirs.ReadOnlyError,
     theirs.TryAgainError,
 )
-_PASSING = re.compile(r"^(BUSY |NOREPLICAS)|max number of clients")
+_PASSING = re.compile(r"^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|READONLY|TRYAGAIN) |max number of clients")
 _CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+)|NORIGHT (\w+)|OVERTAKEN)")
 
 
