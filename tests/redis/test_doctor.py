@@ -15,9 +15,9 @@ import pytest
 
 from bide import Finding, Queue
 from bide.engines.base import Settings
-from bide.engines.redis import doctor, query, rights
+from bide.engines.redis import doctor, look, query
 from bide.engines.redis.address import read
-from bide.engines.redis.rights import Look
+from bide.engines.redis.look import Look
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
 from tests.servers.certificates import make_certificates
@@ -231,7 +231,7 @@ def test_a_server_that_does_not_answer_is_given_up(new_redis: NewRedis) -> None:
 
 
 def test_a_server_that_is_slow_in_everything_is_given_up(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rights, "LIMIT", 0.0)
+    monkeypatch.setattr(look, "LIMIT", 0.0)
     [told] = Queue(redis_url).examine()
     assert told.level == "bad"
     assert "the questions took longer than" in told.value

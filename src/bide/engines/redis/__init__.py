@@ -20,7 +20,6 @@ class RedisSource:
     capabilities = CAPABILITIES
 
     def __init__(self, address: Address, space: Space) -> None:
-        self._address = address
         self._space = space
         self.shown: str = address.shown
 

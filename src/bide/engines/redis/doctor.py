@@ -10,7 +10,7 @@ import redis.exceptions as theirs
 from bide.engines.base import Finding
 from bide.engines.redis import rights
 from bide.engines.redis.failures import refused, translated
-from bide.engines.redis.rights import Look, refusal, text_of
+from bide.engines.redis.look import Look, refusal, text_of
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
 from bide.errors import BideError, ConfigError

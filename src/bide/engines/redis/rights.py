@@ -1,23 +1,17 @@
 """What bide must be allowed to ask of a server: as lines for `redis-cli`, as one question, and question by question."""
 
-import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
+from bide.engines.redis.look import Look, text_of
 from bide.engines.redis.query import Wake
-from bide.engines.redis.server import Server
-from bide.engines.redis.space import Space
 
 Role: TypeAlias = Literal["producer", "worker"]
 
-LIMIT = 15.0  # seconds that all questions of one look may take
 ROLES: Sequence[Role] = ("producer", "worker")
-SCANNING = 2.0  # seconds of them to look for keys
-PAGE = 1_000  # keys that one SCAN looks at
 KEY = "KEY"  # stands for a key of ours, where a command is shown as it is called
 EXPIRED = "__keyevent@*__:expired"  # what wake=expiry subscribes to
 
@@ -86,79 +80,6 @@ return missing
 """A script that gives the numbers of the calls that its user may not make. It needs Redis 7.0, and no right but EVAL."""
 
 
-class Look:
-    """A connection that is asked one thing after the other, and what it has told of itself."""
-
-    def __init__(self, space: Space, server: Server, connection: Any) -> None:
-        self.space: Space = space
-        self.server: Server = server
-        self.asked: str = ""  # the latest command, for when it is refused
-        self._info: Mapping[str, str] = {}
-        self._connection = connection
-        self._end = time.monotonic() + LIMIT
-
-    def ask(self, *words: str | bytes | int) -> Any:
-        return self.ask_all([words])[0]
-
-    def ask_all(self, commands: Sequence[Sequence[str | bytes | int]]) -> list[Any]:
-        """All in one go. Raises ResponseError when the server refuses any of them."""
-        for words in commands:
-            self.asked = _name_of(words)
-            self._connection.send_command(*words, check_health=False)
-        answers, error = [], None
-        for _ in commands:
-            if time.monotonic() > self._end:
-                raise theirs.TimeoutError(f"the questions took longer than {LIMIT:.0f} seconds")
-            try:
-                answers.append(self._connection.read_response())
-            except theirs.ResponseError as refusal:
-                error = refusal
-        if error is not None:
-            raise error
-        return answers
-
-    def config(self, *names: str) -> dict[str, str]:
-        answers = self.ask_all([("CONFIG", "GET", name) for name in names])  # before 7.0 it takes one name
-        return {text_of(answer[0]): text_of(answer[1]) for answer in answers if answer}
-
-    def of_shards(self, *fields: str) -> list[list[Any]]:
-        return self.ask_all([("HMGET", f"{self.space.prefix(n)}meta", *fields) for n in range(self.space.shards)])
-
-    def microseconds(self) -> int:
-        seconds, rest = self.ask("TIME")
-        return int(seconds) * 1_000_000 + int(rest)
-
-    @property
-    def info(self) -> Mapping[str, str]:
-        if not self._info:
-            lines = text_of(self.ask("INFO")).splitlines()
-            self._info = dict(line.split(":", 1) for line in lines if ":" in line)
-        return self._info
-
-    def keys(self) -> tuple[list[bytes], float]:
-        """Keys of the namespace, and about which share of them these are."""
-        pattern = self.space.prefix(0).partition(":")[0] + ":*"
-        everything, end = max(1, self.ask("DBSIZE")), time.monotonic() + SCANNING
-        found: list[bytes] = []
-        cursor, pages = b"0", 0
-        while time.monotonic() < end:
-            cursor, page = self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
-            found += page
-            pages += 1
-            if cursor == b"0":
-                return found, 1.0
-        return found, min(1.0, pages * PAGE / everything)
-
-    def number(self, name: str) -> int:
-        return int(self.info.get(name) or 0)
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """Of Redis, also where another server is as good as that one."""
-        found = re.match(r"(\d+)\.(\d+)", self.info.get("redis_version", ""))
-        return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
 def needed(role: Role, wake: Wake = "list") -> list[str]:
     """What a producer calls, who sends, looks, cancels and moves; or a worker, who receives as well."""
     return sorted(_samples(role, wake))
@@ -221,21 +142,3 @@ def _missing(look: Look) -> list[str] | None:
     flat = look.ask("ACL", "GETUSER", look.ask("ACL", "WHOAMI"))
     user = {text_of(name): value for name, value in zip(flat[::2], flat[1::2], strict=False)}
     return missing_in([text_of(flag) for flag in user["flags"]], text_of(user["commands"]), wake)
-
-
-def refusal(look: Look, error: BaseException) -> str:
-    text = look.server.told(error)
-    if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text or "no permissions" in text:
-        return f"this user may not call {look.asked}"
-    if "unknown command" in text or "unknown subcommand" in text.lower():
-        return f"this server has no {look.asked}"
-    return f"{look.asked} failed: {text}"
-
-
-def _name_of(words: Sequence[str | bytes | int]) -> str:
-    two = words[0] in ("ACL", "CLIENT", "CONFIG", "MEMORY", "SLOWLOG")
-    return " ".join(str(word) for word in words[: 1 + two])
-
-
-def text_of(value: bytes | str) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

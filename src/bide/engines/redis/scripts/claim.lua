@@ -67,10 +67,6 @@ local function next_start(topic)
   return earliest
 end
 
-local function life_text(life)
-  return life and pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) or ''
-end
-
 local function reply_with(number, fulls, due, more)
   local beside, named, seen = {}, {}, {}
   for i = 1, T.count do
@@ -81,7 +77,7 @@ local function reply_with(number, fulls, due, more)
     end
     if life or large then
       beside[#beside + 1] = i
-      beside[#beside + 1] = life_text(life)
+      beside[#beside + 1] = life and life_text(life) or ''
       beside[#beside + 1] = large or ''
     end
   end

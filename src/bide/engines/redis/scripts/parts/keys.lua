@@ -2,9 +2,15 @@
 
 local CROWDED = 48 -- keys a bucket
 
-local function index_bucket(topic, key, buckets)
-  local hash, size = tonumber(sub(redis.sha1hex(key), 1, 8), 16), 1
+-- The power of two that the buckets grew from.
+local function base_of(buckets)
+  local size = 1
   while size * 2 <= buckets do size = size * 2 end
+  return size
+end
+
+local function index_bucket(topic, key, buckets)
+  local hash, size = tonumber(sub(redis.sha1hex(key), 1, 8), 16), base_of(buckets)
   local at = hash % (size * 2)
   if at >= buckets then at = hash % size end
   return topic.prefix .. 'k' .. format('%x', at)
@@ -16,9 +22,8 @@ local function holder_of(topic, key)
 end
 
 local function split_index(topic)
-  local buckets, size = topic.f.index, 1
-  while size * 2 <= buckets do size = size * 2 end
-  local old = topic.prefix .. 'k' .. format('%x', buckets - size)
+  local buckets = topic.f.index
+  local old = topic.prefix .. 'k' .. format('%x', buckets - base_of(buckets))
   set(topic, 'index', buckets + 1)
   local held = call('HGETALL', old)
   for i = 1, #held, 2 do

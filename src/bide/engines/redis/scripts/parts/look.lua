@@ -95,10 +95,7 @@ end
 
 -- All that is to be told of a message: its topic's number, id, value, state, life, large body, end of lease.
 local function shown(topic, id, value, life, state)
-  local text, large, till = '', '', ''
-  if life then
-    text = pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
-  end
+  local text, large, till = life and life_text(life) or '', '', ''
   if has(content(id, value).flags, LARGE) then large = call('GET', large_of(topic, id)) or '' end
   if state == 'leased' then till = format('%d', lease_end(full_of(topic, id)) or now) end
   return {topic.digits, id, value, state, text, large, till}

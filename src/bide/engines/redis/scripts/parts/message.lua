@@ -76,9 +76,12 @@ local function new_life(id, value)
   return {due = due, since = due, attempt = 0, level = level_of(sub(id, 1, 1)), marks = 0, error = ''}
 end
 
+local function life_text(life)
+  return pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
+end
+
 local function save_life(topic, id, life)
-  local text = pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
-  call('HSET', topic.prefix .. 'life', id, text)
+  call('HSET', topic.prefix .. 'life', id, life_text(life))
   topic.lives = true
 end
 
