@@ -70,10 +70,15 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelResult(enum.Enum):
-    """Only CANCELLED is truthy. RUNNING: it was handed out and goes on. GONE: it has ended, or never was."""
+    """Only CANCELLED is truthy; the others changed nothing.
+
+    RUNNING: a worker has the message, and goes on. DEAD: it is a dead letter, to be requeued or purged. GONE: it has
+    ended, or never was. A dead letter's key is free, so by its key a dead letter is GONE.
+    """
 
     CANCELLED = "cancelled"
     RUNNING = "running"
+    DEAD = "dead"
     GONE = "gone"
 
     def __bool__(self) -> bool:
@@ -81,10 +86,15 @@ class CancelResult(enum.Enum):
 
 
 class RescheduleResult(enum.Enum):
-    """Only MOVED is truthy. RUNNING: it was handed out and goes on. GONE: it has ended, or never was."""
+    """Only MOVED is truthy; the others changed nothing.
+
+    RUNNING: a worker has the message, and goes on. DEAD: it is a dead letter, to be requeued with a delay. GONE: it has
+    ended, or never was. A dead letter's key is free, so by its key a dead letter is GONE.
+    """
 
     MOVED = "moved"
     RUNNING = "running"
+    DEAD = "dead"
     GONE = "gone"
 
     def __bool__(self) -> bool:

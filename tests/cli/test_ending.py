@@ -40,7 +40,7 @@ def test_the_installed_command_does_a_whole_life(folder: Path) -> None:
 
 
 def test_the_exit_codes_have_names() -> None:
-    codes = {"OK": 0, "FAILED": 1, "USAGE": 2, "RUNNING": 3, "GONE": 4, "STOPPED": 130, "CLOSED": 141}
+    codes = {"OK": 0, "FAILED": 1, "USAGE": 2, "RUNNING": 3, "GONE": 4, "DEAD": 6, "STOPPED": 130, "CLOSED": 141}
     for name, code in codes.items():
         assert Exit[name] == code
         assert f"{name:<7}  {code} " in str(Exit.__doc__)

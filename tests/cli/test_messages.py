@@ -255,6 +255,23 @@ def test_cancel_says_what_really_happened(bide: Bide, queue: Queue) -> None:
     assert bide("cancel", running.id, "--json") == (3, '{"result":"running"}\n', "")
 
 
+def test_cancel_and_reschedule_of_a_dead_letter_say_dead_and_what_to_do(bide: Bide, queue: Queue) -> None:
+    [dead] = buried(queue, "order.pack")
+    told = (
+        f"DEAD: Message {dead} is a dead letter. `bide requeue order.pack {dead}` gives it a new life, "
+        "`bide purge order.pack --state dead` drops all dead letters of its topic.\n"
+    )
+    assert bide("cancel", dead) == (6, told, "")
+    assert bide("reschedule", dead, "--delay", "1m") == (6, told, "")
+    assert bide("cancel", dead, "--json") == (6, '{"result":"dead"}\n', "")
+    assert json.loads(bide("reschedule", dead, "--delay", "1m", "--json").out) == {
+        "result": "dead",
+        "due": None,
+        "due_ms": None,
+    }
+    assert [each.id for each in queue.messages("order.pack", state="dead")] == [dead]
+
+
 def test_reschedule_says_what_really_happened(bide: Bide, queue: Queue) -> None:
     sent = queue.send("t", delay="1h", key="k")
     moved = bide("reschedule", sent.id, "--at", "2030-01-15T09:00:00Z", "--json")

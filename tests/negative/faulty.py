@@ -107,8 +107,8 @@ class LiesAboutCancel(Fault):
 
     def cancel(self, engine: Any, refs: Sequence[Ref], **how: Any) -> Steps:
         found: list[Stored | None] = yield engine.get(refs, **how)
-        said = {"scheduled": CancelResult.CANCELLED, "ready": CancelResult.CANCELLED, "leased": CancelResult.RUNNING}
-        return [CancelResult.GONE if each is None else said.get(each.state, CancelResult.GONE) for each in found]
+        said = {"leased": CancelResult.RUNNING, "dead": CancelResult.DEAD}
+        return [CancelResult.GONE if each is None else said.get(each.state, CancelResult.CANCELLED) for each in found]
 
 
 class SendsTwice(Fault):

@@ -129,7 +129,7 @@ async def test_cancel_and_reschedule_tell_the_truth(queue: Any, clock: ManualClo
     assert await queue.cancel(waiting) is CancelResult.CANCELLED
     assert await queue.cancel(waiting) is CancelResult.GONE
     assert await queue.reschedule(waiting, at=clock.now()) is RescheduleResult.GONE
-    assert [bool(each) for each in CancelResult] == [True, False, False]
+    assert [bool(each) for each in CancelResult] == [True, False, False, False]
 
 
 async def test_a_closed_queue_says_so(queue: Any) -> None:

@@ -222,6 +222,25 @@ def test_it_notices_a_cancel_that_lies(model: Model) -> None:
         model.cancel([Ref("m")], T0, [CancelResult.RUNNING])
 
 
+@pytest.mark.parametrize("told", ["GONE", "RUNNING", "CANCELLED"])
+def test_it_notices_a_dead_letter_that_is_called_something_else(model: Model, told: str) -> None:
+    put(model, "m", key="k")
+    claim(model, claimed("m", key="k"))
+    settle(model, "m", "1", "dead", "dead")
+    model.cancel([Ref("m"), Ref(topic="mail", key="k")], T0, [CancelResult.DEAD, CancelResult.GONE])
+    model.reschedule([Move(Ref("m"))], T0, [RescheduleResult.DEAD])
+    with pytest.raises(Divergence, match="cancel"):
+        model.cancel([Ref("m")], T0, [CancelResult[told]])
+
+
+def test_a_dead_letter_that_is_too_old_may_be_dead_or_gone(model: Model) -> None:
+    put(model, "m")
+    claim(model, claimed("m"))
+    settle(model, "m", "1", "dead", "dead")
+    for told in (CancelResult.DEAD, CancelResult.GONE):
+        model.cancel([Ref("m")], T0 + 1_000 * DAY, [told])
+
+
 def test_it_notices_an_operation_that_acts_twice(model: Model) -> None:
     put(model, "m", operation="o")
     with pytest.raises(Divergence, match="put again"):

@@ -23,7 +23,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback(
     epilog="Every command has examples: bide COMMAND --help. Exit codes: 0 done, 1 failed, 2 not understood, 3 RUNNING, "
-    "4 GONE, 130 Ctrl-C.",
+    "4 GONE, 6 DEAD, 130 Ctrl-C.",
 )
 def _bide(
     version: Annotated[

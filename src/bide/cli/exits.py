@@ -12,6 +12,7 @@ class Exit(enum.IntEnum):
     RUNNING  3    the message was handed out and goes on: not cancelled, not moved
     GONE     4    the message has ended, or never was: not cancelled, not moved, not requeued
     STUCK    5    a worker process asks to be replaced: a handler does not heed its timeout
+    DEAD     6    the message is a dead letter: not cancelled, not moved
     STOPPED  130  Ctrl-C
     CLOSED   141  whoever read the output has closed it, as `| head` does
     """
@@ -22,5 +23,6 @@ class Exit(enum.IntEnum):
     RUNNING = 3
     GONE = 4
     STUCK = 5
+    DEAD = 6
     STOPPED = 130
     CLOSED = 141

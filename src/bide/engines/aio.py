@@ -143,6 +143,7 @@ class AsyncEngine(ABC):
         - A cancelled message is never handed out.
         - Cancel by key is cancel by id.
         - Cancelling a running message leaves it running.
+        - Cancelling a dead letter says dead and leaves it.
         - Cancelling what has ended says gone.
         """
 
@@ -154,6 +155,7 @@ class AsyncEngine(ABC):
         - A rescheduled message keeps its key and its attempts.
         - Expiry moves with the due time.
         - Rescheduling a running message leaves it running.
+        - Rescheduling a dead letter says dead and leaves it.
         - Rescheduling what has ended says gone.
         - Rescheduling beyond the longest delay refuses its batch.
         """

@@ -141,6 +141,7 @@ class Engine(ABC):
         - A cancelled message is never handed out.
         - Cancel by key is cancel by id.
         - Cancelling a running message leaves it running.
+        - Cancelling a dead letter says dead and leaves it.
         - Cancelling what has ended says gone.
         """
 
@@ -152,6 +153,7 @@ class Engine(ABC):
         - A rescheduled message keeps its key and its attempts.
         - Expiry moves with the due time.
         - Rescheduling a running message leaves it running.
+        - Rescheduling a dead letter says dead and leaves it.
         - Rescheduling what has ended says gone.
         - Rescheduling beyond the longest delay refuses its batch.
         """

@@ -205,12 +205,10 @@ class Model:
         agree("cancel's number of answers", len(refs), len(answer))
         for ref, got in zip(refs, answer, strict=True):
             message = self._find(ref)
-            expected = CancelResult.GONE
+            expected = CancelResult[self._unmoved(message, got.name)]
             if message and message.pending:
                 message.step("cancel")
                 expected = CancelResult.CANCELLED
-            elif message and message.stage == "leased":
-                expected = CancelResult.RUNNING
             agree(f"cancel {ref}", expected, got)
 
     def reschedule(self, moves: Sequence[Move], now: int, answer: Sequence[RescheduleResult]) -> None:
@@ -218,16 +216,19 @@ class Model:
         agree("reschedule's number of answers", len(moves), len(answer))
         for move, got in zip(moves, answer, strict=True):
             message = self._find(move.ref)
-            expected = RescheduleResult.GONE
+            expected = RescheduleResult[self._unmoved(message, got.name)]
             if message and message.pending:
                 message.step("reschedule")
                 message.plan(self._due(move.delay, move.at))
                 message.order = None
                 self._ripen(message)
                 expected = RescheduleResult.MOVED
-            elif message and message.stage == "leased":
-                expected = RescheduleResult.RUNNING
             agree(f"reschedule {move}", expected, got)
+
+    def _unmoved(self, message: Message | None, told: str) -> str:
+        """What is said of one that is not pending. A dead letter that is too old, or one too many, may be gone already."""
+        dropped = told == "GONE" and message in self.overfull(self.now)
+        return "GONE" if message is None or dropped else message.unmoved
 
     def tend(self, budget: int, now: int, answer: Sequence[Tended], left: Iterable[str] | None) -> None:
         """All of a tend, call by call, until it said that nothing is left to do; `left`: dead ones that a scan shows then."""

@@ -56,6 +56,11 @@ class Message:
         return self.stage in ENDS
 
     @property
+    def unmoved(self) -> str:
+        """The answer to a cancel or reschedule that finds it not pending."""
+        return {"leased": "RUNNING", "dead": "DEAD"}.get(self.stage, "GONE")
+
+    @property
     def last(self) -> bool:
         """Whether the attempt that goes on is the last one."""
         return self.attempt >= self.sent.max_attempts

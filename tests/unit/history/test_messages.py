@@ -226,15 +226,16 @@ def test_nothing_is_accepted_after_the_end(book: Book) -> None:
     assert "final" in book.broken()
 
 
-def test_gone_is_not_said_of_what_comes_out_later(book: Book) -> None:
+@pytest.mark.parametrize("said", ["gone", "dead"])
+def test_gone_and_dead_are_not_said_of_what_comes_out_later(book: Book, said: str) -> None:
     book.send()
     asking = book.begin("cancel", id="m")
     receiving = book.begin("receive", topics=["t"])
-    book.end(asking, "fail", outcome="gone")
+    book.end(asking, "fail", outcome=said)
     book.deliver("m", call=receiving[1])
     book.end(receiving)
     assert not book.broken()
-    book.act("cancel", "m", "fail", outcome="gone")
+    book.act("cancel", "m", "fail", outcome=said)
     book.receive("m", token="2", attempt=2, now=1_500)
     assert book.broken() == {"final"}
 

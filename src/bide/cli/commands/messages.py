@@ -25,7 +25,10 @@ from bide.cli.place import Place
 
 family: typer.Typer = typer.Typer()
 
-_ENDS = "Exit code 0: {done}. 3: RUNNING, it was handed out and goes on. 4: GONE, it has ended or never was."
+_ENDS = (
+    "Exit code 0: {done}. 3: RUNNING, a worker has it, and goes on. 4: GONE, it has ended or never was. "
+    "6: DEAD, it is a dead letter."
+)
 
 
 @family.command(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bide.clock import MS
 from bide.core.when import check_delay, due_time
 from bide.engines.base import Move, Ref, Swept
-from bide.engines.memory.message import DEAD, LEASED, PENDING, Message
+from bide.engines.memory.message import DEAD, PENDING, Message
 from bide.engines.memory.store import Store
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, State
@@ -19,10 +19,10 @@ def cancel(store: Store, refs: Sequence[Ref], now: int | None) -> list[CancelRes
 
 
 def _cancel(store: Store, message: Message | None) -> CancelResult:
-    if message is None or message.stage == DEAD:
+    if message is None:
         return CancelResult.GONE
-    if message.stage == LEASED:
-        return CancelResult.RUNNING
+    if message.stage != PENDING:
+        return CancelResult.DEAD if message.stage == DEAD else CancelResult.RUNNING
     store.end_pending(message)
     return CancelResult.CANCELLED
 
@@ -40,10 +40,10 @@ def reschedule(store: Store, moves: Sequence[Move], now: int | None) -> list[Res
 
 
 def _reschedule(store: Store, message: Message | None, due: int, now: int) -> RescheduleResult:
-    if message is None or message.stage == DEAD:
+    if message is None:
         return RescheduleResult.GONE
-    if message.stage == LEASED:
-        return RescheduleResult.RUNNING
+    if message.stage != PENDING:
+        return RescheduleResult.DEAD if message.stage == DEAD else RescheduleResult.RUNNING
     message.entry = store.new_entry()
     store.topics[message.content.topic].forget()
     message.due = message.since = due

@@ -17,10 +17,10 @@ def cancel(turn: Turn, space: Space, refs: Sequence[Ref], now: int | None) -> li
 
 
 def _cancel(turn: Turn, known: plan.Known | None) -> CancelResult:
-    if known is None or known.stage == plan.DEAD:
+    if known is None:
         return CancelResult.GONE
-    if known.stage == plan.LEASED:
-        return CancelResult.RUNNING
+    if known.stage != plan.PENDING:
+        return CancelResult.DEAD if known.stage == plan.DEAD else CancelResult.RUNNING
     turn.end([known.id])
     return CancelResult.CANCELLED
 
@@ -35,10 +35,10 @@ def reschedule(turn: Turn, space: Space, moves: Sequence[Move], now: int | None)
 
 def _reschedule(turn: Turn, space: Space, ref: Ref, due: int, now: int) -> RescheduleResult:
     known = turn.find(space, ref, now)
-    if known is None or known.stage == plan.DEAD:
+    if known is None:
         return RescheduleResult.GONE
-    if known.stage == plan.LEASED:
-        return RescheduleResult.RUNNING
+    if known.stage != plan.PENDING:
+        return RescheduleResult.DEAD if known.stage == plan.DEAD else RescheduleResult.RUNNING
     first = turn.first_due(known.topic)
     turn.execute(SQL["reschedule"], {"id": known.id, "due": due, "expires": _expiry(due, known.life)})
     if due <= now or first is None or due < first:

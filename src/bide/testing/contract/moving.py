@@ -15,12 +15,11 @@ async def ended(bench: Bench) -> list[str]:
     """The ids of messages that have ended in every way, and one that never was."""
     done = await bench.running("mail")
     await bench.end(done, "done")
-    dead = await bench.bury("mail")
     cancelled = await bench.put("mail")
     await bench.cancel(id=cancelled.id)
     expired = await bench.put("mail", expires_in=1_000)
     bench.move(1_000)
-    return [done.id, dead.id, cancelled.id, expired.id, "no such id"]
+    return [done.id, cancelled.id, expired.id, "no such id"]
 
 
 class Moving:
@@ -70,8 +69,27 @@ class Moving:
     async def test_cancelling_what_has_ended_says_gone(self, bench: Bench) -> None:
         for id in await ended(bench):
             assert await bench.cancel(id=id) is CancelResult.GONE
+
+    @needs("cancel")
+    async def test_cancelling_a_dead_letter_says_dead_and_leaves_it(self, bench: Bench) -> None:
+        key: dict[str, Any] = {"key": "k"} if bench.can.keys else {}
+        dead = await bench.bury("mail", b"body", expires_in=1_000, **key)
+        pending = await bench.put("mail", delay=5_000)
+        bench.move(1_000)
+        # When it is cancelled twice, between others
+        refs = [Ref(id=dead.id), Ref(id=pending.id), Ref(id=dead.id), Ref(id="no such id")]
+        assert await bench.engine.cancel(refs, now=bench.now) == [
+            CancelResult.DEAD, CancelResult.CANCELLED, CancelResult.DEAD, CancelResult.GONE,
+        ]  # fmt: skip
+        # Then its key is free, as that of every dead letter, and it is there still
+        if bench.can.keys:
+            assert await bench.cancel(topic="mail", key="k") is CancelResult.GONE
         if bench.can.inspect:
-            assert [each.last_error for each in await bench.stored("mail", "dead")] == ["no use"]
+            [stored] = await bench.stored("mail")
+            assert (stored.id, stored.state, stored.body, stored.last_error) == (dead.id, "dead", b"body", "no use")
+            assert (await bench.engine.requeue("mail", now=bench.now)).count == 1
+            assert await bench.cancel(id=dead.id) is CancelResult.CANCELLED
+        assert await bench.claim("mail", limit=5) == []
 
     @needs("cancel")
     async def test_a_rescheduled_message_is_due_at_its_new_time_only(self, bench: Bench) -> None:
@@ -142,6 +160,21 @@ class Moving:
         for id in await ended(bench):
             assert await bench.reschedule(id) is RescheduleResult.GONE
         assert await bench.claim("mail", limit=5) == []
+
+    @needs("cancel")
+    async def test_rescheduling_a_dead_letter_says_dead_and_leaves_it(self, bench: Bench) -> None:
+        dead = await bench.bury("mail", b"body")
+        pending = await bench.put("mail", b"pending", delay=5_000)
+        before = await bench.stored("mail", "dead") if bench.can.inspect else []
+        moves = [Move(Ref(id=dead.id), 1_000), Move(Ref(id=pending.id), 2_000), Move(Ref(id=dead.id), at=bench.now)]
+        assert await bench.engine.reschedule(moves, now=bench.now) == [
+            RescheduleResult.DEAD, RescheduleResult.MOVED, RescheduleResult.DEAD,
+        ]  # fmt: skip
+        # Then it is what it was, and is not handed out at any of these times
+        bench.move(2_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"pending"]
+        if bench.can.inspect:
+            assert await bench.stored("mail", "dead") == before
 
     @needs("cancel")
     async def test_rescheduling_beyond_the_longest_delay_refuses_its_batch(self, bench: Bench) -> None:

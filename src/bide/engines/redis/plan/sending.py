@@ -11,8 +11,18 @@ from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
 
-_CANCELLED = {"c": CancelResult.CANCELLED, "r": CancelResult.RUNNING, "g": CancelResult.GONE}
-_MOVED = {"m": RescheduleResult.MOVED, "r": RescheduleResult.RUNNING, "g": RescheduleResult.GONE}
+_CANCELLED = {
+    "c": CancelResult.CANCELLED,
+    "r": CancelResult.RUNNING,
+    "d": CancelResult.DEAD,
+    "g": CancelResult.GONE,
+}
+_MOVED = {
+    "m": RescheduleResult.MOVED,
+    "r": RescheduleResult.RUNNING,
+    "d": RescheduleResult.DEAD,
+    "g": RescheduleResult.GONE,
+}
 
 
 def when(delay: int, at: int | None) -> str:

@@ -1,12 +1,13 @@
 -- End pending messages. After what every script is told: how many, and of each what names it (four arguments).
--- Gives: now, a string of c (cancelled), r (running) and g (gone).
+-- Gives: now, a string of c (cancelled), r (running), d (dead) and g (gone).
 
 -- include: begin topic drop keys message refs
 
 local function cancel(ref)
   local topic, id, value, life, state = find(ref)
-  if not id or state == 'dead' then return 'g' end
+  if not id then return 'g' end
   if state == 'leased' then return 'r' end
+  if state == 'dead' then return 'd' end
   unschedule(topic, id, state, life)
   finish(topic, id, value, life)
   return 'c'

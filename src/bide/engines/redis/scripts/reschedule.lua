@@ -1,12 +1,13 @@
 -- Give pending messages a new time. After what every script is told: the longest delay, how many, and of each: when (ms
--- from now, or '@' and an instant) and what names it (four arguments). Gives: now, a string of m, r (running), g (gone).
+-- from now, or '@' and an instant) and what names it (four arguments). Gives: now, a string of m, r (running), d (dead), g (gone).
 
 -- include: begin topic drop keys message times refs
 
 local function move(ref, due)
   local topic, id, value, life, state = find(ref)
-  if not id or state == 'dead' then return 'g' end
+  if not id then return 'g' end
   if state == 'leased' then return 'r' end
+  if state == 'dead' then return 'd' end
   unschedule(topic, id, state, life)
   life = life or new_life(id, value)
   life.due, life.since = due, due

@@ -13,7 +13,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
         if any(facts.requeues(message)):  # what was dead may live again
             ends = [act for act in ends if act.op in ("ack", "cancel")]
         else:
-            _said_gone(message, found)
+            _said_over(message, found)
         if len(ends) > 1:
             found.broken("final", message.id, f"has ended {len(ends)} times: {', '.join(act.op for act in ends)}")
         for end in ends:
@@ -49,11 +49,11 @@ def _later(delivered: Delivered, end: Act, terms: Terms) -> bool:
     return before(end, delivered)
 
 
-def _said_gone(message: Message, found: Findings) -> None:
-    """It was said to have ended, and then came out for all that."""
+def _said_over(message: Message, found: Findings) -> None:
+    """A cancel or reschedule was told that the message is gone or dead, and then it came out."""
     for act in message.acts:
-        if act.outcome == "gone" and act.result == "fail":
+        if act.outcome in ("gone", "dead") and act.result == "fail":
             sent = any(before(send, act) for send in message.sends)
             later = any(before(act, each) for each in message.deliveries)
             if sent and later:
-                found.broken("final", message.id, f"{act.op} said that it was gone, and then it came out")
+                found.broken("final", message.id, f"{act.op} said that it was {act.outcome}, and then it came out")
