@@ -19,13 +19,13 @@ from tests.redis.proxy import Proxy, proxied
 from tests.servers.redis import RedisServer
 
 MINUTE = 60_000
-ONCE = ["put", "put_named", "settle", "cancel", "reschedule", "requeue", "purge"]
+ONCE = ["put", "put_named", "settle", "extend", "cancel", "reschedule", "requeue", "purge", "pause"]
 
 
 def send(scene: Scene, call: Call, **changed: Any) -> object:
     """The bytes of a call, with other words in its head."""
-    order = ("now", "known", "lane", "number", "salt")
-    args = [changed.get(name, arg) for name, arg in zip(order, call.args, strict=False)] + list(call.args[5:])
+    order = ("now", "known", "lane", "number", "salt", "shards", "until")
+    args = [changed.get(name, arg) for name, arg in zip(order, call.args, strict=False)] + list(call.args[7:])
     return scene.client.eval(call.script.text, len(call.keys), *call.keys, *args)
 
 

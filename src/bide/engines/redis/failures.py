@@ -20,18 +20,22 @@ _WAITING = (  # newer drivers take the codes of these off their texts
     theirs.TryAgainError,
 )
 _PASSING = re.compile(r"^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|READONLY|TRYAGAIN) |max number of clients")
-_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+)|NORIGHT (\w+)|OVERTAKEN)")
+_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+)|NORIGHT (\w+)|OVERTAKEN)")
 
 
 _WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
-class TooOld(Exception):
-    """The server has not heard from us for so long that it can't tell whether this came before: nothing was done."""
+REMEMBERED = 600_000  # ms that the server knows an operation again, at least
 
-    def __init__(self, now: int) -> None:
+
+class TooOld(Exception):
+    """It came after the time until which it might act, and was not done. `sure` when no earlier try of it was, either."""
+
+    def __init__(self, now: int, silent: int) -> None:
         super().__init__(now)
         self.now: int = now
+        self.sure: bool = silent < REMEMBERED
 
 
 class Unanswered(Exception):
@@ -67,22 +71,22 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
     found = _CODE.search(text)
     code = found[0].split(" ")[0] if found else ""
     if found and code == "TOOOLD":
-        return TooOld(int(found[2]))
+        return TooOld(int(found[2]), int(found[3]))
     if code == "TOOFAR":
         return BadTime("A message can't be due more than a hundred years from now.")
     if found and code == "BADLAYOUT":
         return SchemaMismatch(
-            f"What is stored at {shown} has the layout {found[3]}, which another release of bide made. "
+            f"What is stored at {shown} has the layout {found[4]}, which another release of bide made. "
             "Use that release, or another namespace."
         )
     if found and code == "BADSHARDS":
         return ConfigError(
-            f"The messages of this namespace at {shown} are spread over {found[4]} shards. "
-            f"Write shards={found[4]} in the URL, or use another namespace."
+            f"The messages of this namespace at {shown} are spread over {found[5]} shards. "
+            f"Write shards={found[5]} in the URL, or use another namespace."
         )
     if found and code == "NORIGHT":
         return ConfigError(
-            f"The user at {shown} may not call {found[5]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
+            f"The user at {shown} may not call {found[6]}: nothing was changed. `bide doctor --acl` prints the rights it needs."
         )
     if isinstance(error, theirs.OutOfMemoryError) or "OOM command" in text:
         return QueueFull(

@@ -1,6 +1,8 @@
 """What is one for all engines of a source: the namespace, its shards, and the latest time that a server told."""
 
+import math
 import re
+import time
 import zlib
 from collections.abc import Sequence
 
@@ -13,19 +15,37 @@ GIVEN_UP = re.compile(r"~(\d+)\.[0-9a-f]+\.\d+#\d+")
 """The operation of a message whose put was given up: shard, lane, number, place."""
 
 
+SILENT = 60.0  # seconds: whoever has not heard from the server for longer asks for the time first
+
+
 class Space:
     def __init__(self, address: Address, settings: Settings) -> None:
         self.address: Address = address
         self.shards: int = address.shards or 1
         self.dead_for: int = settings.dead_for
         self.dead_max: int = settings.dead_max
-        self.known: int = 0  # engine time never goes back behind what we have been told
+        self._heard = (0, -math.inf)  # the engine's time, and ours when it was told
 
     def prefix(self, shard: int) -> str:
         return f"{{{self.address.namespace}:{shard}}}:"
 
+    @property
+    def known(self) -> int:
+        """The latest engine time that we were told: it never goes back behind that."""
+        return self._heard[0]
+
     def hear(self, now: int) -> None:
-        self.known = max(self.known, now)
+        if now > self.known:
+            self._heard = now, time.monotonic()
+
+    def until(self, now: int | None, patience: float) -> int:
+        """The engine time until which an operation may act whose sender waits for it so many seconds from now.
+
+        It is never later than that, but for the half speed of an engine whose server's clock was set back: hence SILENT.
+        """
+        known, heard = self._heard
+        passed = min(time.monotonic() - heard, SILENT)
+        return max(known + int(passed * 1000), now or 0) + int(patience * 1000)
 
     def shard_of(self, new: NewMessage, otherwise: int) -> int:
         """By its key, so that there is one such message; by its operation, so that it is the same when sent again."""

@@ -11,7 +11,7 @@ from typing import Any
 import redis.exceptions as theirs
 from hiredis import pack_command
 
-from bide.engines.redis.failures import LOST, Unanswered, missing_script, passing, refused, translated
+from bide.engines.redis.failures import LOST, TooOld, Unanswered, missing_script, passing, refused, translated
 from bide.engines.redis.script import Script
 from bide.engines.redis.server import Server
 from bide.errors import Unavailable
@@ -25,23 +25,23 @@ SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
 class Line:
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.patience: float = server.patience
         self._connection: Any = None
         self.lane: str = lane()
         self.number: int = 0
 
-    def next_number(self) -> int:
+    def next_number(self) -> None:
         """For the next operation. One that was given up and still arrives is refused once this one has."""
         self.number += 1
-        return self.number
 
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, patience: float | None = None) -> Any:
         """What a script answers. Raises Unanswered when it may or may not have run."""
         command = ("EVALSHA", script.sha, len(keys), *keys, *args)
-        return self._repeated(command, script, self._server.patience if patience is None else patience)
+        return self._repeated(command, script, self.patience if patience is None else patience)
 
     def command(self, *args: Any) -> Any:
         """What a command that may be repeated answers."""
-        return self._repeated(args, None, self._server.patience)
+        return self._repeated(args, None, self.patience)
 
     def _repeated(self, command: tuple[Any, ...], script: Script | None, patience: float) -> Any:
         """Try until there is an answer, or patience ends."""
@@ -59,9 +59,10 @@ class Line:
                     command = ("EVAL", script.text, *command[2:])
                     continue
                 if not passing(error):
-                    if unsure:
+                    told = translated(error, self._server.shown, self._server.secrets)
+                    if unsure and not (isinstance(told, TooOld) and told.sure):
                         raise self._given_up(error, unsure) from None
-                    raise translated(error, self._server.shown, self._server.secrets) from None
+                    raise told from None
                 failed: BaseException = error
             except LOST as error:
                 if refused(error):

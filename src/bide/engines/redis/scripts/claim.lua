@@ -119,8 +119,8 @@ local function lease(request, number, until_)
   return text
 end
 
-local again = before()
-if again then return again end
+local refused, ran = before()
+if refused then return refused end
 local me, request, lease_ms, limit = take_text(), take_text(), take_number(), take_number()
 if #me ~= 8 or request == '' or limit > 1000 then error('BADARG request or limit', 0) end
 local awake = {}
@@ -129,8 +129,8 @@ for i = NEXT + 1, #ARGV do
   if topic and topic.f.paused == 0 then awake[#awake + 1] = topic end
 end
 local unit = unit_of(request)
-if unit then
-  local reply = hand_out_again(unit)
+if unit or ran then
+  local reply = unit and hand_out_again(unit) or reply_with('', '', FAR, false)
   local due = FAR
   for _, topic in ipairs(awake) do
     due = math.min(due, next_start(topic))
@@ -141,6 +141,7 @@ if unit then
 end
 
 call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
+note_run()
 local dues = {}
 local share = #awake > 0 and math.max(1, floor(limit / #awake)) or 0
 for _, most in ipairs({share, limit}) do

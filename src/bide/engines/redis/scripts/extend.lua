@@ -39,6 +39,8 @@ local function extend_unit(unit, places, until_)
   call('ZADD', P .. 'lease', 'XX', format('%d', soonest), unit.request)
 end
 
+local again = before()
+if again then return again end
 local lease, groups = take_number(), {}
 for g = 1, take_number() do
   local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text()}
@@ -50,4 +52,4 @@ begin_shrinking()
 local reply, asked = {format('%d', now)}, {}
 for _, group in ipairs(groups) do reply[#reply + 1] = extend_group(group, asked) end
 for unit, places in pairs(asked) do extend_unit(unit, places, now + lease) end
-return reply
+return answer(reply)

@@ -2,6 +2,8 @@
 
 -- include: begin
 
+local refused = before()
+if refused then return refused end
 local woken = 0
 while NEXT < #ARGV and woken == 0 do
   if call('LPOP', P .. 'w:' .. take_text()) then woken = 1 end

@@ -2,6 +2,8 @@
 
 -- include: begin topic drop keys message
 
+local again = before()
+if again then return again end
 local name, paused = take_text(), take_number()
 if paused == 1 then begin_growing() else begin_shrinking() end
 local topic = paused == 1 and make_topic(name) or find_topic(name)
@@ -10,4 +12,4 @@ if topic then
   if paused == 0 then wake(topic) end
   close_topics()
 end
-return {format('%d', now)}
+return answer({format('%d', now)})

@@ -82,6 +82,8 @@ local function drop_old()
   end
 end
 
+local refused = before()
+if refused then return refused end
 budget, most, dead_for = take_number(), take_number(), take_number()
 if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
 local function waiting()

@@ -17,6 +17,7 @@ from bide.errors import BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 TOPICS = 20  # that one script counts
+TRIES = 3  # of an operation that comes too late
 LOOKS = ("get", "scan", "stats", "time")  # scripts that change nothing
 SAFE = "Sending again with this error's operation does it once."
 
@@ -73,7 +74,7 @@ class Shard:
         asked, salt = sending.put(messages), os.urandom(2)
         line = self._lines.take()
         try:
-            reply = self._timely(line, asked.verb, asked.args, now, line.lane, salt)
+            reply = self._timely(line, asked.verb, asked.args, now, once=True, salt=salt)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         finally:
@@ -81,14 +82,15 @@ class Shard:
         return sending.put_answer(asked, messages, self.number, salt, reply)
 
     def claim(self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
-        reply = self._ask("claim", (me, request, lease, limit, *topics), now)
+        reply = self._do("claim", (me, request, lease, limit, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
         """Whoever goes takes no alarm along. False when the server is away: it is asked once."""
         line = self._lines.take()
         try:
-            line.run(scripts()["leave"], self._keys, self._head(None, "", 0, b"", (me, *topics)), patience=0.0)
+            head = self._head(line, None, b"", (me, *topics), once=False)
+            line.run(scripts()["leave"], self._keys, head, patience=0.0)
         except (BideError, Unanswered, TooOld):
             return False
         finally:
@@ -106,7 +108,7 @@ class Shard:
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
-        return delivering.extend_answer(groups, len(holds), self._ask("extend", args, now))
+        return delivering.extend_answer(groups, len(holds), self._do("extend", args, now))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
         return sending.cancel_answer(self._do("cancel", [len(refs), *sending.refs(refs)], now))
@@ -149,42 +151,41 @@ class Shard:
                 return Swept(count, bool(more))
 
     def pause(self, topic: str, paused: bool) -> None:
-        self._ask("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here
+        self._do("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here
 
     def _ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
         """Run a script that may be run again at will."""
+        return self._run(verb, args, now, once=False)
+
+    def _do(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+        """Run a script that must act once."""
+        return self._run(verb, args, now, once=True)
+
+    def _run(self, verb: str, args: Sequence[Any], now: int | None, *, once: bool) -> Any:
         line = self._lines.take()
         try:
-            return self._timely(line, verb, args, now, "", b"")
+            return self._timely(line, verb, args, now, once=once)
         except Unanswered as lost:
             raise (Unavailable if verb in LOOKS else OutcomeUnknown)(str(lost)) from None
         finally:
             self._lines.give(line)
 
-    def _do(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
-        """Run a script that must act once."""
-        line = self._lines.take()
-        try:
-            return self._timely(line, verb, args, now, line.lane, b"")
-        except Unanswered as lost:
-            raise OutcomeUnknown(str(lost)) from None
-        finally:
-            self._lines.give(line)
-
-    def _timely(self, line: Line, verb: str, args: Sequence[Any], now: int | None, lane: str, salt: bytes) -> Any:
-        """Run a script; once more, if we have not heard from the server for long."""
-        for last in (False, True):
-            number = line.next_number() if lane else 0
+    def _timely(self, line: Line, verb: str, args: Sequence[Any], now: int | None, *, once: bool, salt: bytes = b"") -> Any:
+        """Run a script; again when it came too late to act, as when we have not heard from the server for long."""
+        for _ in range(TRIES):
+            if once:
+                line.next_number()
             try:
-                return self._told(line.run(scripts()[verb], self._keys, self._head(now, lane, number, salt, args)))
+                return self._told(line.run(scripts()[verb], self._keys, self._head(line, now, salt, args, once=once)))
             except TooOld as late:  # nothing was done, and now we know what time it is
                 self._space.hear(late.now)
-                if last:
-                    raise
-        raise AssertionError("unreachable")
+        raise Unavailable(f"{self._space.address.shown} answers too late for anything to be done. Nothing was done; try again.")
 
-    def _head(self, now: int | None, lane: str, number: int, salt: bytes, args: Sequence[Any]) -> list[Any]:
-        return ["" if now is None else now, self._space.known, lane, number, salt, self._space.shards, *args]
+    def _head(self, line: Line, now: int | None, salt: bytes, args: Sequence[Any], *, once: bool) -> list[Any]:
+        """What every script is told first."""
+        lane, number = (line.lane, line.number) if once else ("", 0)
+        until = self._space.until(now, line.patience)
+        return ["" if now is None else now, self._space.known, lane, number, salt, self._space.shards, until, *args]
 
     def _told(self, reply: Any) -> Any:
         self._space.hear(int(reply[0]))

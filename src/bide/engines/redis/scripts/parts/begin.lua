@@ -28,7 +28,7 @@ local function number(text)
   return value
 end
 
-local NEXT = 6 -- the arguments from here on are the verb's own
+local NEXT = 7 -- the arguments from here on are the verb's own
 local function take_text()
   NEXT = NEXT + 1
   local value = ARGV[NEXT]
@@ -63,7 +63,7 @@ if stored[5] and stored[5] ~= format('%d', number(ARGV[6])) then
 end
 
 -- An operation is a lane (one connection's serial stream) and its number: run again, it gets its first answer.
-local LANE, NUMBER = ARGV[3], number(ARGV[4])
+local LANE, NUMBER, UNTIL = ARGV[3], number(ARGV[4]), number(ARGV[7])
 local SALT = ARGV[5] or ''
 local AGE = 600000 -- ms that operations are remembered
 local LIFE = 2700000 -- ms: twice that long, at half speed, and some
@@ -81,17 +81,14 @@ local function remember(what, name, record)
   if call('HSET', key, name, record) == 1 then call('PEXPIRE', key, LIFE) end
 end
 
--- Whoever has not heard from the server for so long may have been frozen with this on its way.
-local function too_old() return known > 0 and now - known >= AGE end
-
+-- What to answer at once, if this is not to run, and whether it has run before. An operation runs once, in the order of
+-- its lane, and not when its sender has given it up, which is so from UNTIL on.
 local function before()
-  if too_old() then return redis.error_reply('TOOOLD ' .. format('%d', now)) end
-  if LANE == '' then return nil end
-  local record = remembered('lanes', LANE)
-  if not record then return nil end
-  local last, answer = unpack_('>I6', record), sub(record, 7)
+  local record = LANE ~= '' and remembered('lanes', LANE)
+  local last = record and unpack_('>I6', record) or -1
   if last > NUMBER then return redis.error_reply('OVERTAKEN') end
-  if last == NUMBER then return cmsgpack.unpack(answer) end
+  if last == NUMBER then return #record > 6 and cmsgpack.unpack(sub(record, 7)) or nil, true end
+  if now > UNTIL then return redis.error_reply(format('TOOOLD %d %d', now, now - known)) end
 end
 
 -- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.
@@ -104,7 +101,12 @@ local function begin_shrinking()
   store_time()
 end
 
+-- Note that the operation has run; what it answered, too, where running it again would not tell.
+local function note_run(reply)
+  if LANE ~= '' then remember('lanes', LANE, pack('>I6', NUMBER) .. (reply and cmsgpack.pack(reply) or '')) end
+end
+
 local function answer(reply)
-  if LANE ~= '' then remember('lanes', LANE, pack('>I6', NUMBER) .. cmsgpack.pack(reply)) end
+  note_run(reply)
   return reply
 end

@@ -1,0 +1,163 @@
+"""Bytes that the network kept back, and that arrive after they were repeated, answered, overtaken or given up: they change
+nothing.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import redis
+
+from bide.engines.base import Settings
+from bide.engines.redis import address, space
+from bide.engines.redis.script import scripts
+from bide.errors import OutcomeUnknown
+from bide.testing.contract.bench import Bench
+from tests.redis.crowd import Scene, recorded
+from tests.redis.keyspace import COLOURS, bench_at, bring_back, held
+from tests.redis.proxy import Proxy, proxied
+from tests.servers.redis import RedisServer
+
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+MINUTE = 60_000
+
+# Why these do no harm when their sender has given them up. All other scripts are refused then.
+HARMLESS = {
+    "get": "it only looks",
+    "scan": "it only looks",
+    "stats": "it only looks",
+    "time": "it only looks",
+    "expect": "it says once for all that somebody listens, and is never unsaid",
+    "leave": "it gives back what belongs to an engine that is closed, and has no successor of its name",
+}
+
+
+@asynccontextmanager
+async def delayed(server: RedisServer, colour: str) -> AsyncIterator[tuple[Bench, Proxy]]:
+    """A bench whose commands a proxy can keep back, on a server that knows the scripts."""
+    with server.client() as client:
+        for script in scripts().values():
+            client.script_load(script.text)
+    async with proxied(server.port) as proxy, bench_at(proxy.patient_url, colour) as bench:
+        await bench.claim("none")
+        yield bench, proxy
+
+
+async def repeated(proxy: Proxy, act: Callable[[], Awaitable[object]]) -> None:
+    """One call whose first bytes are kept back, and which is then made again by the engine, and answered."""
+    proxy.once = "hold request"
+    await act()
+    assert len(proxy.held) == 1
+
+
+@both_colours
+@pytest.mark.parametrize("paused", [True, False])
+async def test_a_pause_that_arrives_late_does_not_undo_a_newer_resume(
+    redis_url: str, redis_server: RedisServer, colour: str, paused: bool
+) -> None:
+    async with delayed(redis_server, colour) as (bench, proxy):
+        await bench.put("t")
+        await bench.engine.pause("t", not paused)
+        await repeated(proxy, lambda: bench.engine.pause("t", paused))
+        await bench.engine.pause("t", not paused)
+        await proxy.deliver()
+        assert (await bench.engine.stats("t", now=bench.now)).paused is not paused
+
+
+@both_colours
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("between", [True, False])
+async def test_a_claim_that_arrives_late_leases_to_nobody(
+    redis_url: str, redis_server: RedisServer, colour: str, first: int, between: bool
+) -> None:
+    """Whether it was answered with a message or with none, and whether its connection has asked something since."""
+    async with delayed(redis_server, colour) as (bench, proxy):
+        for _ in range(first):
+            await bench.put("t")
+
+        async def take() -> None:
+            for each in await bench.claim("t", limit=5):
+                assert await bench.end(each, "done") == "done"
+
+        await repeated(proxy, lambda: bench.claim("t", limit=5))
+        if between:
+            await take()
+        sent = await bench.put("t", b"next", max_attempts=1)
+        await proxy.deliver()
+        assert (await bench.find(id=sent.id)).state == "ready"
+
+
+@both_colours
+async def test_a_claim_that_arrives_after_its_lease_has_ended_gives_nothing(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    async with delayed(redis_server, colour) as (bench, proxy), bench_at(redis_url, colour) as other:
+        sent = await bench.put("t")
+        await repeated(proxy, lambda: bench.claim("t", lease=1_000))
+        other.now = bench.now + 1_000
+        assert (await other.tend()).returned == 1
+        await proxy.deliver()
+        assert (await other.find(id=sent.id)).state == "ready"
+
+
+@both_colours
+async def test_an_extension_that_arrives_late_does_not_lengthen_the_lease_again(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    async with delayed(redis_server, colour) as (bench, proxy):
+        await bench.put("t")
+        [claimed] = await bench.claim("t", lease=5_000)
+        await repeated(proxy, lambda: bench.extend(claimed, 90_000))
+        assert await bench.extend(claimed, 1_000)
+        await proxy.deliver()
+        assert (await bench.find(id=claimed.id)).lease_until == bench.now + 1_000
+
+
+@pytest.mark.parametrize("verb", sorted(set(scripts()) - set(HARMLESS)))
+async def test_what_its_sender_has_given_up_is_refused(scene: Scene, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for call in await recorded(scene, verb, monkeypatch):
+        bring_back(scene.client, scene.base)
+        until = int(call.args[6])
+        assert scene.now < until < scene.now + MINUTE
+        with pytest.raises(redis.ResponseError, match="TOOOLD"):
+            scene.client.eval(call.script.text, len(call.keys), *call.keys, until + 1, *call.args[1:])
+        assert held(scene.client) == scene.base.held
+        scene.client.eval(call.script.text, len(call.keys), *call.keys, until, *call.args[1:])
+
+
+@both_colours
+async def test_what_came_too_late_is_sent_anew_and_acts_once(redis_url: str, redis_server: RedisServer, colour: str) -> None:
+    async with delayed(redis_server, colour) as (bench, proxy), bench_at(redis_url, colour) as other:
+        other.now = bench.now + 5 * MINUTE
+        await other.put("u")
+        proxy.once = "lose request"
+        sent = await bench.put("t")
+        assert sent.due == other.now
+        assert len(await bench.stored("t")) == 1
+
+
+@both_colours
+async def test_what_may_have_acted_longer_ago_than_the_server_remembers_is_unknown(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    async with delayed(redis_server, colour) as (bench, proxy), bench_at(redis_url, colour) as other:
+        other.now = bench.now + 11 * MINUTE
+        await other.put("u")
+        proxy.once = "lose request"
+        with pytest.raises(OutcomeUnknown):
+            await bench.put("t")
+
+
+def test_the_time_to_act_is_counted_from_when_the_server_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(url="redis://localhost")
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    place = space.Space(address.read(settings), settings)
+    place.hear(1_000_000)
+    assert place.until(None, 15.0) == 1_015_000
+    clock[0] += 4.5
+    place.hear(999_000)  # an answer that was overtaken
+    assert place.until(None, 15.0) == 1_019_500
+    assert place.until(3_000_000, 15.0) == 3_015_000
+    clock[0] += 3_600
+    assert place.until(None, 15.0) == 1_000_000 + int(space.SILENT) * 1_000 + 15_000
