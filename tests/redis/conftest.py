@@ -8,6 +8,7 @@ import redis
 
 from tests.redis.crowd import SETTINGS, Scene, gather_crowd
 from tests.redis.keyspace import bench_at, picture
+from tests.redis.small import use_small_scripts
 from tests.servers.redis import RedisServer
 
 
@@ -20,3 +21,8 @@ def scene(redis_url: str, redis_server: RedisServer) -> Iterator[Scene]:
 
     with redis_server.client() as client:
         yield asyncio.run(make(client))
+
+
+@pytest.fixture
+def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_scripts(monkeypatch)

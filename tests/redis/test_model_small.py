@@ -1,67 +1,22 @@
 """The model on an engine whose buckets and slots are small, so that short histories meet every border; and under trouble."""
 
-import hashlib
 import itertools
-import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from bide.engines.base import NewMessage, Settings
-from bide.engines.redis import CAPABILITIES, source
+from bide.engines.base import NewMessage
+from bide.engines.redis import CAPABILITIES
 from bide.engines.redis import aio as engine_aio
 from bide.engines.redis import sync as engine_sync
-from bide.engines.redis.script import Script, scripts
-from bide.engines.redis.shards import aio, sync
-from bide.engines.registry import Source
 from bide.errors import BadTime
 from bide.testing import machine
 from bide.testing.machine import EngineMachine, check_engine
-from bide.testing.pair import MakeSource
 from tests.redis.keyspace import COLOURS, bench_at
+from tests.redis.small import places
 
-SMALL = {"ROOM": 2, "BUCKET": 2, "ROW": 8, "WAITING": 3, "ENOUGH": 8, "CROWDED": 2, "CROWD": 3, "MANY": 2}
-LOOKS = {"scan": 12, "purge": 12}  # stats counts roughly what it can't look at
 both_colours = pytest.mark.parametrize("colour", COLOURS)
-
-
-def smaller(text: str, small: Mapping[str, int], found: set[str]) -> str:
-    """A script with other numbers behind those names."""
-
-    def line(match: re.Match[str]) -> str:
-        names, values = match[1].split(", "), match[2].split(", ")
-        found.update(set(names) & set(small))
-        return f"local {match[1]} = {', '.join(str(small.get(name, value)) for name, value in zip(names, values, strict=True))}"
-
-    return re.sub(r"^local ([A-Z]+(?:, [A-Z]+)*) = (\d+(?:, \d+)*)", line, text, flags=re.MULTILINE)
-
-
-@pytest.fixture
-def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: set[str] = set()
-    changed: dict[str, Script] = {}
-    for name, script in scripts().items():
-        own = {"LOOKS": LOOKS[name]} if name in LOOKS else {}
-        text = smaller(script.text, SMALL | own, found)
-        changed[name] = Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-    assert found == {*SMALL, "LOOKS"}, "the scripts have other names for their bounds"
-
-    def small() -> Mapping[str, Script]:
-        return changed
-
-    monkeypatch.setattr(aio, "scripts", small)
-    monkeypatch.setattr(sync, "scripts", small)
-
-
-def places(url: str) -> MakeSource:
-    numbers = itertools.count()
-
-    def make(**settings: Any) -> Source:
-        return source(Settings(url=url, namespace=f"check-{next(numbers)}", **settings))
-
-    return make
 
 
 @both_colours
