@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bide.engines.base import NewMessage
+from bide.engines.base import Claimed, NewMessage
 from bide.engines.redis import CAPABILITIES
 from bide.engines.redis import aio as engine_aio
 from bide.engines.redis import sync as engine_sync
 from bide.errors import BadTime
 from bide.testing import machine
 from bide.testing.machine import EngineMachine, check_engine
-from tests.redis.keyspace import COLOURS, bench_at
+from tests.redis.keyspace import COLOURS, bench_at, finish_all, names
 from tests.redis.small import places
+from tests.servers.redis import RedisServer
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 
@@ -70,3 +71,23 @@ async def test_a_batch_that_one_of_several_shards_refuses_leaves_nothing(redis_u
         with pytest.raises(BadTime):
             await bench.put_all(*batch, NewMessage("t", b"x", key="far", delay=CAPABILITIES.max_delay + 1))
         assert not await bench.stored("t")
+
+
+@both_colours
+@pytest.mark.parametrize("limit", [1, 3, 7])
+@pytest.mark.usefixtures("small_scripts")
+async def test_a_slot_with_more_messages_than_a_slot_of_a_row_has_gives_them_all(
+    redis_url: str, redis_server: RedisServer, colour: str, limit: int
+) -> None:
+    async with bench_at(redis_url, colour) as bench:
+        at = bench.now + 600_000
+        ids = {each.id for each in await bench.put_all(*[NewMessage("t", b"x", at=at)] * 45)}
+        bench.now = at + 65_536  # the slot is over, and handed out without the zset
+        got: list[Claimed] = []
+        while some := await bench.claim("t", limit=limit):
+            got += some
+        assert len(got) == len(ids)
+        assert {each.id for each in got} == ids
+        await finish_all(bench, got)
+        with redis_server.client() as client:
+            assert not [name for name in names(client) if ":1:" in name]

@@ -65,13 +65,13 @@ local function take_near(topic, level, limit, bound, wide)
   return count
 end
 
--- Hand out from the front of what a bucket holds, from the number `first` on; gives how many were handed out, how many
--- numbers were passed, and how many pending messages.
-local function take_front(topic, first, ids, values, numbers, limit, bound)
+-- Hand out from the front of what a bucket holds, from the number `n` of its slot on, which has so many numbers more;
+-- gives how many were handed out, how many numbers were passed, and how many pending messages.
+local function take_front(topic, n, ids, values, numbers, limit, bound)
   local count = 0
   for i = 1, #ids do
     if count >= limit or bytes >= FULL or (bound and born_due(ids[i], values[i]) > bound) then
-      return count, select(3, home(ids[i])) - first % ROW, i - 1
+      return count, select(3, home(ids[i])) - n, i - 1
     end
     count = count + hand_out(topic, ids[i], values[i], nil)
   end
@@ -79,9 +79,9 @@ local function take_front(topic, first, ids, values, numbers, limit, bound)
 end
 
 local function take_over(topic, at, limit)
-  local first = topic.f['p' .. at.kind]
+  local n = topic.f['p' .. at.kind]
   local ids, values, numbers = next_bucket(topic, at)
-  local count, passed, pending = take_front(topic, first, ids, values, numbers, limit)
+  local count, passed, pending = take_front(topic, n, ids, values, numbers, limit)
   pass(topic, at, passed, pending)
   return count
 end
@@ -103,7 +103,7 @@ local function ready_head(topic, level)
 end
 
 local function take_ready(topic, head, limit, bound)
-  local count, passed, pending = take_front(topic, head.first, head.ids, head.values, head.numbers, limit, bound)
+  local count, passed, pending = take_front(topic, head.first % ROW, head.ids, head.values, head.numbers, limit, bound)
   set(topic, 'p' .. head.kind, head.first + passed)
   add(topic, 'g' .. head.kind, pending - passed)
   add(topic, 'far', -pending)
