@@ -89,6 +89,38 @@ def test_subclasses_mean_what_their_base_means() -> None:
     assert became(NoSuchOrder()) == Outcome("dead", 0, "no such order")
 
 
+@pytest.mark.parametrize(
+    ("raised", "verdict"), [(Bury("closed"), "dead"), (Retry("7s"), "retry"), (Snooze("7s"), "release")], ids=repr
+)
+def test_what_is_raised_in_a_group_means_what_it_means_alone(raised: Exception, verdict: str) -> None:
+    inner = BaseExceptionGroup("inner", [raised])
+    assert became(BaseExceptionGroup("outer", [inner])) == became(raised)
+    assert became(raised).verdict == verdict
+
+
+def test_of_a_group_bury_decides_then_retry_and_snooze_only_alone() -> None:
+    fault, bury, retry, snooze = ValueError("no tape"), Bury("closed"), Retry("7s"), Snooze("9s")
+    assert became(ExceptionGroup("g", [fault, snooze, retry, bury])) == became(bury)
+    assert became(ExceptionGroup("g", [fault, snooze, retry])) == became(retry)
+    assert became(ExceptionGroup("g", [snooze, Snooze("1s")])) == became(snooze)
+    assert became(ExceptionGroup("g", [snooze, fault])).verdict == "retry"
+    assert "ExceptionGroup: g" in (became(ExceptionGroup("g", [fault, snooze])).error or "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "ended"),
+    [
+        (Bury, Outcome("dead", 0, "buried by its handler")),
+        (Retry, Outcome("retry", 1_000, "asked for another attempt")),
+        (Snooze, Outcome("release", 30_000)),
+    ],
+)
+def test_a_class_that_is_raised_bare_means_what_its_instance_means(kind: type[Exception], ended: Outcome) -> None:
+    with pytest.raises(kind) as raised:
+        raise kind
+    assert became(raised.value) == ended
+
+
 @pytest.mark.parametrize("bad", ["soon", -1, "-1s", float("nan"), True, [], "200000w"], ids=repr)
 def test_bad_delays_are_refused(bad: Any) -> None:
     with pytest.raises(BadTime, match="delay"):

@@ -66,6 +66,14 @@ def test_jitter_stays_within_its_share(attempt: int, seed: int) -> None:
     assert wait_ms(backoff, attempt, by_chance=False) == plain
 
 
+@given(st.integers(1, 10_000), st.floats(0, 1), st.floats(0, 1))
+def test_no_wait_is_above_the_cap_and_those_at_the_cap_are_spread(attempt: int, jitter: float, chance: float) -> None:
+    ms = wait_ms(exponential("1s", cap="10m", jitter=jitter, chance=lambda: chance), attempt)
+    assert 0 <= ms <= 600_000
+    if attempt > 20:
+        assert abs(ms - 600_000 * (1 - jitter * abs(2 * chance - 1))) <= 1
+
+
 @given(st.integers(1, MAX_DELAY_MS))
 def test_a_backoff_gives_seconds_that_are_exact_to_the_millisecond(ms: int) -> None:
     first = timedelta(milliseconds=ms)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import TypeAlias
 
-from bide.core.when import MAX_DELAY_MS, duration_ms
+from bide.core.when import duration_ms
 from bide.errors import BadOption
 from bide.types import Duration
 
@@ -16,14 +16,16 @@ Backoff: TypeAlias = Callable[[int], Duration]
 class Spread:
     """Waits that are spread by chance, so that failures don't come back in step."""
 
-    def __init__(self, plain: Callable[[int], int], jitter: float, chance: Callable[[], float]) -> None:
+    def __init__(self, plain: Callable[[int], int], cap: int, jitter: float, chance: Callable[[], float]) -> None:
         self._plain = plain
+        self._cap = cap
         self._jitter = jitter
         self._chance = chance
 
     def __call__(self, attempt: int) -> float:
-        spread = 1 + self._jitter * (2 * self._chance() - 1)
-        return min(MAX_DELAY_MS, round(self._plain(attempt) * spread)) / 1000
+        """What would be above the cap goes as far below it: cutting it off would put half of the waits in step again."""
+        wait = self._plain(attempt) * (1 + self._jitter * (2 * self._chance() - 1))
+        return round(wait if wait <= self._cap else 2 * self._cap - wait) / 1000
 
     def plain(self, attempt: int) -> float:
         """What is spread: the same each time."""
@@ -33,11 +35,11 @@ class Spread:
 def exponential(
     first: Duration = "1s", *, cap: Duration = "10m", jitter: float = 0.2, chance: Callable[[], float] = random.random
 ) -> Backoff:
-    """Double the wait each time, up to `cap`, and spread it by ± `jitter` so that failures don't come back in step."""
+    """Double the wait each time and spread it by ± `jitter`, so that failures don't come back in step. Never above `cap`."""
     first_ms, cap_ms = duration_ms(first, "first"), duration_ms(cap, "cap")
     if not 0 <= jitter <= 1:
         raise BadOption(f"jitter is {jitter}. Give a share of the wait, from 0 to 1.")
-    return Spread(lambda attempt: min(cap_ms, first_ms << min(attempt - 1, 60)), jitter, chance)
+    return Spread(lambda attempt: min(cap_ms, first_ms << min(attempt - 1, 60)), cap_ms, jitter, chance)
 
 
 def steps(*waits: Duration) -> Backoff:

@@ -1,6 +1,7 @@
 """What becomes of a message when its handler has ended: what handlers raise to say so, and the rules."""
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from bide.core.backoff import USUAL, wait_ms
@@ -31,7 +32,7 @@ class Snooze(Exception):
     With `max_wait`, a message that would then have been put off for longer since it first fell due is buried.
     """
 
-    def __init__(self, delay: Duration, *, max_wait: Duration | None = None) -> None:
+    def __init__(self, delay: Duration = "30s", *, max_wait: Duration | None = None) -> None:
         self.delay_ms: int = duration_ms(delay)
         self.max_wait_ms: int | None = None if max_wait is None else duration_ms(max_wait, "max_wait")
         super().__init__(delay)
@@ -43,7 +44,7 @@ class Snooze(Exception):
 class Bury(Exception):
     """Raise it in a handler: this can't be done, and trying again won't help. To the dead letters, with the reason."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str = "buried by its handler") -> None:
         super().__init__(reason)
 
 
@@ -61,6 +62,7 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, waited_
     """`waited_ms`: since the message first fell due. Not `by_chance`: waits aren't spread, so that they can be foreseen."""
     if error is None:
         return DONE
+    error = decisive(error)
     if isinstance(error, Snooze):
         if error.max_wait_ms is not None and waited_ms + error.delay_ms > error.max_wait_ms:
             return Outcome("dead", 0, f"put off for {waited_ms / 1000:.0f} s, and max_wait is {error.max_wait_ms / 1000:.0f} s")
@@ -71,6 +73,29 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, waited_
         wait = _backoff(task, attempt, by_chance) if error.delay_ms is None else error.delay_ms
         return Outcome("retry", wait, error_text(error.__cause__ or str(error)))
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
+
+
+def decisive(error: BaseException) -> BaseException:
+    """Of the errors in a group, as asyncio.TaskGroup raises it, the one that decides; an error alone decides itself.
+
+    Bury is the end whatever else went wrong. Retry says when. Snooze counts only if nothing else was raised.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    raised = list(_leaves(error))
+    for kind in (Bury, Retry):
+        for each in raised:
+            if isinstance(each, kind):
+                return each
+    return raised[0] if all(isinstance(each, Snooze) for each in raised) else error
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
 
 
 def _backoff(task: Definition, attempt: int, by_chance: bool) -> int:
