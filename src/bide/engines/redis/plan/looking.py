@@ -9,6 +9,8 @@ from bide.engines.redis.wire import stored
 from bide.errors import BadOption
 from bide.types import Stats
 
+TOPICS = 50  # that one script is asked to count at most
+
 
 def get_answer(shard: int, reply: Sequence[Any]) -> list[Stored | None]:
     now = int(reply[0])
@@ -43,13 +45,29 @@ def scan_answer(shard: int, topic: str, reply: Sequence[Any]) -> Scanned:
     return Scanned(found, f"{shard}.{mark[0]}.{mark[1].decode()}.{mark[2].hex()}" if mark else None)
 
 
-def stats_args(window: Window | None, topics: Sequence[str]) -> list[Arg]:
-    return [*((window.start, window.end, window.parts) if window else (0, 0, 0)), *topics]
+class Counting:
+    """Counts of topics, which may take several scripts. All of them count at the time of the first."""
 
+    def __init__(self, topics: Sequence[str], window: Window | None) -> None:
+        self._left: list[str] = list(topics)
+        self._window: Sequence[int] = (window.start, window.end, window.parts) if window else (0, 0, 0)
+        self._at: int | None = None
+        self._mark: bytes = b""
+        self.found: dict[str, Stats] = {}
 
-def stats_answer(topics: Sequence[str], reply: Sequence[Any]) -> dict[str, Stats]:
-    now = int(reply[0])
-    return {topic: _stats(now, told) for topic, told in zip(topics, reply[1:], strict=True) if told}
+    def args(self) -> list[Arg] | None:
+        """What to ask next; None when all is counted."""
+        if not self._left:
+            return None
+        return ["" if self._at is None else self._at, *self._window, self._mark, *self._left[:TOPICS]]
+
+    def hear(self, reply: Sequence[Any]) -> None:
+        now, counted, self._mark = reply
+        self._at = int(now) if self._at is None else self._at
+        for told in counted:
+            topic = self._left.pop(0)
+            if told:
+                self.found[topic] = _stats(self._at, told)
 
 
 def _stats(now: int, told: Sequence[Any]) -> Stats:

@@ -16,7 +16,6 @@ from bide.engines.redis.space import Space
 from bide.errors import BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
-TOPICS = 20  # that one script counts
 TRIES = 3  # of an operation that comes too late
 LOOKS = ("get", "scan", "stats", "time")  # scripts that change nothing
 SAFE = "Sending again with this error's operation does it once."
@@ -134,11 +133,10 @@ class AsyncShard:
         names = (
             [topic] if topic is not None else [name.decode() for name in await self.command("HKEYS", self.prefix + "topics")]
         )
-        found: dict[str, Stats] = {}
-        for i in range(0, len(names), TOPICS):
-            some = names[i : i + TOPICS]
-            found |= looking.stats_answer(some, await self._ask("stats", looking.stats_args(window, some), now))
-        return found
+        counting = looking.Counting(names, window)
+        while args := counting.args():
+            counting.hear(await self._ask("stats", args, now))
+        return counting.found
 
     async def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
         args = [topic, sending.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *sending.named_dead(ids or ())]

@@ -1,0 +1,129 @@
+"""What an operator reads is exact at every size, whatever a script may do at once and however large the topic beside it is."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from bide.engines.base import NewMessage, Ref, Window
+from bide.testing.contract.bench import Bench
+from bide.types import State, Stats
+from tests.redis.keyspace import COLOURS, bench_at, finish_all, put_many
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+SPANS = (0, 1, 500, 40_000, 70_000, HOUR, HOUR + 30_000, DAY, 40 * DAY)
+
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+
+
+async def put_dues(bench: Bench, topic: str, dues: Sequence[int], draw: random.Random) -> dict[str, int]:
+    """Messages of all priorities; ids and due times in the order of sending."""
+    found: dict[str, int] = {}
+    for i in range(0, len(dues), 1_000):
+        batch = [NewMessage(topic, b"x", at=due, level=draw.randrange(3)) for due in dues[i : i + 1_000]]
+        found |= {sent.id: sent.due for sent in await bench.put_all(*batch)}
+    return found
+
+
+async def crowd(bench: Bench, topic: str, count: int, seed: int) -> dict[str, int]:
+    """Messages all over the calendars: dense and sparse, many of one instant, some gone, some moved."""
+    draw = random.Random(seed)
+    begin = bench.now
+    dues = [begin + draw.choice(SPANS) + draw.randrange(draw.choice((1, 3, 2_000, 70_000, HOUR))) for _ in range(count)]
+    dues += [begin + 45_000] * (count // 5)
+    found = await put_dues(bench, topic, dues, draw)
+    ids = list(found)
+    for id in draw.sample(ids, count // 6):
+        await bench.cancel(id=id)
+        del found[id]
+    for id in draw.sample(list(found), count // 8):
+        delay = draw.choice(SPANS) + draw.randrange(5)
+        await bench.reschedule(id, delay=delay)
+        found[id] = bench.now + delay
+    return found
+
+
+def told(stats: Stats) -> tuple[int, int, float | None, int | None]:
+    return stats.scheduled, stats.ready, stats.oldest_overdue, stats.next_due
+
+
+def truth(dues: Sequence[int], now: int) -> tuple[int, int, float | None, int | None]:
+    ready, scheduled = [due for due in dues if due <= now], [due for due in dues if due > now]
+    overdue = (now - min(ready)) / 1_000 if ready else None
+    return len(scheduled), len(ready), overdue, min(scheduled, default=None)
+
+
+def parts(dues: Sequence[int], window: Window) -> list[int]:
+    counts = [0] * window.parts
+    for due in dues:
+        if window.start <= due < window.end:
+            counts[(due - window.start) * window.parts // (window.end - window.start)] += 1
+    return counts
+
+
+def windows(now: int) -> list[Window]:
+    return [
+        Window(now - HOUR, now + HOUR, 60),
+        Window(now, now + 1_000, 7),
+        Window(now - 50_000, now - 20_000, 10),
+        Window(now + 20 * MINUTE, now + 41 * DAY, 13),
+        Window(now + 30_000, now + 90_000, 1),
+    ]
+
+
+async def numbers_are_true(bench: Bench, topic: str, dues: Sequence[int]) -> None:
+    assert told(await bench.engine.stats(topic, now=bench.now)) == truth(dues, bench.now)
+    assert told((await bench.engine.stats(now=bench.now)).topics[topic]) == truth(dues, bench.now)
+    for window in windows(bench.now):
+        stats = await bench.engine.stats(topic, window=window, now=bench.now)
+        assert list(stats.timeline) == parts(dues, window)
+        assert told(stats) == truth(dues, bench.now)
+
+
+STEPS = (0, 700, 40_000, 10_000, HOUR, 20 * DAY, 21 * DAY)
+
+
+async def stay_true(bench: Bench, count: int, beside: int, seed: int) -> None:
+    """While time goes by, and somebody takes a few now and then."""
+    await put_many(bench, "a", beside, delay=50_000)
+    await put_many(bench, "z", beside)
+    found = await crowd(bench, "t", count, seed)
+    for step in STEPS:
+        bench.move(step)
+        await numbers_are_true(bench, "t", list(found.values()))
+        taken = await bench.claim("t", limit=10, lease=100 * DAY)
+        for each in taken:
+            del found[each.id]
+        await numbers_are_true(bench, "t", list(found.values()))
+        await finish_all(bench, taken[::2])
+        assert (await bench.engine.stats("a", now=bench.now)).pending == beside
+
+
+@both_colours
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.usefixtures("small_scripts")
+async def test_counts_and_times_are_exact_when_a_script_does_next_to_nothing(redis_url: str, colour: str, seed: int) -> None:
+    async with bench_at(redis_url, colour) as bench:
+        await stay_true(bench, 150, 60, seed)
+
+
+@pytest.mark.timeout(120)
+async def test_counts_and_times_are_exact_of_very_many(redis_url: str) -> None:
+    async with bench_at(redis_url) as bench:
+        await stay_true(bench, 12_000, 25_000, 3)
+
+
+@both_colours
+async def test_the_oldest_behind_very_many_that_are_gone_is_found(redis_url: str, colour: str) -> None:
+    async with bench_at(redis_url, colour) as bench:
+        for delay in (0, 45_000):
+            ids = await put_many(bench, f"t{delay}", 3_000, delay=delay)
+            bench.move(5)
+            last = await put_many(bench, f"t{delay}", 3, delay=delay)
+            for i in range(0, len(ids), 1_000):
+                await bench.engine.cancel([Ref(id) for id in ids[i : i + 1_000]], now=bench.now)
+            state: State = "scheduled" if delay else "ready"
+            stats = await bench.engine.stats(f"t{delay}", now=bench.now)
+            assert getattr(stats, state) == len(last) == stats.pending
+            due = stats.next_due if delay else bench.now - round((stats.oldest_overdue or 0.0) * 1_000)
+            assert due == bench.now + delay
