@@ -1,17 +1,18 @@
 """Renews leases from a thread of its own, so that a busy event loop or a long handler can't lose them."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from bide.engines.base import MAX_BATCH, Hold
 from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.errors import BideError
+from bide.logs import Log
 
-_log = logging.getLogger("bide.heartbeat")
+_log = Log("bide.heartbeat")
 BEATS = 3  # a lease
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
 LONGEST_PAUSE = 1.0  # seconds, after a breakdown
@@ -20,7 +21,8 @@ LONGEST_PAUSE = 1.0  # seconds, after a breakdown
 class Beat:
     """Deliveries whose leases are renewed together, such as those of one claim.
 
-    `lost` is called, in the heartbeat's thread, for a delivery whose lease can't be renewed any more.
+    `lost` is called, in the heartbeat's thread, for a delivery whose lease is not renewed any more: it can't be, or the
+    delivery was dropped.
     """
 
     __slots__ = ("holds", "lease_ms", "lost", "next")
@@ -43,20 +45,35 @@ class Heartbeat:
         self._source = source
         self._lock = threading.Lock()
         self._beats: dict[Beat, None] = {}
-        self._sooner = threading.Event()
+        self._mail: SimpleQueue[tuple[Beat, Hold] | None] = SimpleQueue()  # what was dropped; None: look again now
         self._asleep_until = 0.0
         self._thread: threading.Thread | None = None
+        self._failed = False  # the last try to begin it
         self._closed = False
 
     def add(self, beat: Beat) -> None:
         """Renew these leases until each is removed."""
         with self._lock:
             self._beats[beat] = None
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="bide-heartbeat", daemon=True)
-                self._thread.start()
+        self.see_to_thread()
         if beat.next < self._asleep_until:
-            self._sooner.set()
+            self._mail.put(None)
+
+    def see_to_thread(self) -> None:
+        """Begin the thread if there is work for it. When the machine has none to give, call this again: leases last a while."""
+        with self._lock:
+            if self._thread is not None or self._closed or not self._beats:
+                return
+            thread = threading.Thread(target=self._run, name="bide-heartbeat", daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                failed, self._failed = self._failed, True
+                refused = error if not failed else None
+            else:
+                self._thread, self._failed, refused = thread, False, None
+        if refused is not None:
+            _log.error("No thread can be started to renew leases, which is tried again and again: %s", refused)
 
     def remove(self, beat: Beat, hold: Hold) -> bool:
         """Renew this lease no longer. False: it was known to be lost, or removed."""
@@ -68,6 +85,14 @@ class Heartbeat:
                     self._beats.pop(beat, None)
             return known
 
+    def drop(self, beat: Beat, hold: Hold) -> None:
+        """A delivery was dropped without being ended: renew its lease no longer, and say so.
+
+        The garbage collector calls this in any thread, also in one that holds a lock, so it takes none: the heartbeat's
+        thread does the rest.
+        """
+        self._mail.put((beat, hold))
+
     def close(self, patience: float = 30.0) -> None:
         """Renew nothing more, and see the thread to its end, unless its engine keeps it for so many seconds."""
         with self._lock:
@@ -76,7 +101,7 @@ class Heartbeat:
             self._closed = True
             self._beats.clear()
             thread = self._thread
-        self._sooner.set()
+        self._mail.put(None)
         if thread is not None:
             thread.join(patience)
 
@@ -97,8 +122,7 @@ class Heartbeat:
                 _log.error("The heartbeat has broken down and begins anew: %s", error, exc_info=unforeseen)
             finally:
                 engine.close()
-            self._sooner.wait(min(LONGEST_PAUSE, 0.025 * 2**breakdowns))
-            self._sooner.clear()
+            self._read(min(LONGEST_PAUSE, 0.025 * 2 ** min(breakdowns, 30)))
 
     def _over(self) -> bool:
         """Whether there is nothing to do any more; then the next delivery begins a new thread."""
@@ -113,14 +137,34 @@ class Heartbeat:
         with self._lock:
             idle = not self._beats
             self._asleep_until = min((beat.next for beat in self._beats), default=time.monotonic() + IDLE)
-        self._sooner.wait(max(0.0, self._asleep_until - time.monotonic()))
-        self._sooner.clear()
+        self._read(self._asleep_until - time.monotonic())
         with self._lock:
             if self._closed or (idle and not self._beats):
                 self._thread = None
                 return None
             now = time.monotonic()
             return _parts([beat for beat in self._beats if beat.next <= now])
+
+    def _read(self, seconds: float) -> None:
+        """Sleep until there is mail, at most so long, and stop renewing what was dropped."""
+        try:
+            mail = self._mail.get(timeout=max(0.0, seconds))
+            while True:
+                if mail is not None:
+                    self._dropped(*mail)
+                mail = self._mail.get_nowait()
+        except Empty:
+            return
+
+    def _dropped(self, beat: Beat, hold: Hold) -> None:
+        _log.warning(
+            "Message %s of %s was dropped without being ended: it comes back when its lease ends. "
+            "Use `with delivery:`, or call ack(), retry(), release() or bury().",
+            hold.id,
+            hold.topic,
+        )
+        if self.remove(beat, hold):
+            beat.lost(hold)
 
     def _renew(self, engine: Engine, lease_ms: int, part: "list[tuple[Beat, Hold]]") -> None:
         try:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-_log = logging.getLogger("bide.engine")
+from bide.logs import Log
+
+_log = Log("bide.engine")
 
 
 class Call:
@@ -80,4 +82,4 @@ class Watch:
 
 def hooks_for(given: Sequence[Hook]) -> Sequence[Hook]:
     """Those that were given, and the log when somebody listens to it."""
-    return [*given, LogCalls()] if _log.isEnabledFor(logging.DEBUG) else given
+    return [*given, LogCalls()] if _log.listens(logging.DEBUG) else given

@@ -1,6 +1,5 @@
 """What a queue and its twin of the other colour have in common."""
 
-import logging
 import os
 import time
 from collections.abc import Sequence
@@ -12,12 +11,13 @@ from bide.core.when import duration_ms
 from bide.engines import registry
 from bide.engines.base import Settings
 from bide.errors import BadOption
+from bide.logs import Log
 from bide.queue.hooks import Hook
 from bide.queue.outgoing import Envelope
 from bide.queue.tasks.definition import Tasks
 from bide.types import Duration
 
-_log = logging.getLogger("bide.queue")
+_log = Log("bide.queue")
 
 
 class Setup:

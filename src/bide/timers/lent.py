@@ -1,15 +1,15 @@
 """Hands due timers to an executor of the user's: not more at a time than it can be expected to hold."""
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
+from bide.logs import Log
 from bide.timers.levels import Levels
 from bide.timers.timer import Timer
 
-_log = logging.getLogger("bide.timers")
+_log = Log("bide.timers")
 MOST = 1_000  # timers that are handed over and have not ended; the others can still be cancelled
 
 

@@ -1,11 +1,12 @@
 """A timer, and the row it waits in: a ring of links, so that any timer can leave it at once and nothing is left behind."""
 
-import logging
 from collections.abc import Callable, Iterator
 from threading import RLock
 from typing import Any
 
-_log = logging.getLogger("bide.timers")
+from bide.logs import Log
+
+_log = Log("bide.timers")
 
 
 class Link:

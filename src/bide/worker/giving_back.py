@@ -1,16 +1,16 @@
 """What a dead worker process held is given back by whoever has its ledger: at once, and one by one from the second time on."""
 
-import logging
 from collections.abc import Sequence
 
 from bide.core.backoff import DEFAULT
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Verdict
 from bide.errors import EngineError
+from bide.logs import Log
 from bide.worker.ledger import Ledger
 from bide.worker.patience import Patience
 
-_log = logging.getLogger("bide.supervisor")
+_log = Log("bide.supervisor")
 TRIES = 5
 APART = 1_500  # milliseconds: a neighbour that takes a second is done before the next one comes
 

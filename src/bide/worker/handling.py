@@ -1,12 +1,12 @@
 """One message under way: its handler is called, and what comes of that is told once."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from bide.engines.base import Hold
+from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.deliveries import error_text
 from bide.queue.heartbeat import Beat
@@ -16,7 +16,7 @@ from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
 from bide.queue.tasks.present import present
 from bide.worker.threads import Threads
 
-_log = logging.getLogger("bide.worker")
+_log = Log("bide.worker")
 Why: TypeAlias = Literal["lost", "timeout", "stop"]
 Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
 """Called around each handler, with its delivery and what to go on with: `async def timed(delivery, handle): await handle()`."""

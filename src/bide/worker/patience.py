@@ -2,15 +2,15 @@
 
 import asyncio
 import contextlib
-import logging
 import time
 
 from bide.core.backoff import Backoff, exponential, wait_ms
 from bide.engines.aio import AsyncEngine
 from bide.errors import Unavailable
+from bide.logs import Log
 from bide.queue import AsyncQueue
 
-_log = logging.getLogger("bide.worker")
+_log = Log("bide.worker")
 _WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)
 
 

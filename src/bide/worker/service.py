@@ -1,7 +1,6 @@
 """One run of a worker: its parts, put together, and what passes between them."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Hold
 from bide.errors import ConfigError
+from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.heartbeat import Beat
 from bide.queue.tasks.definition import Definition
@@ -23,7 +23,7 @@ from bide.worker.settling import Settling
 from bide.worker.threads import Threads
 from bide.worker.unhandled import Unhandled
 
-_log = logging.getLogger("bide.worker")
+_log = Log("bide.worker")
 LAST_WORDS = 0.4  # seconds: what cancelled handlers get to end in, and then the last ends on their way
 PULSE = 1.0  # seconds
 

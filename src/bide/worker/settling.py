@@ -1,16 +1,16 @@
 """Ends of deliveries on their way to the engine: what gathers while a call is under way goes into the next one."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
 from bide.errors import EngineError
+from bide.logs import Log
 from bide.worker.handling import Handling
 from bide.worker.patience import Patience
 
-_log = logging.getLogger("bide.worker")
+_log = Log("bide.worker")
 
 
 class Settling:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import shutil
 import signal
@@ -13,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from bide.engines.aio import AsyncEngine
+from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
 from bide.worker.giving_back import give_back
 from bide.worker.ledger import Health, Ledger
 from bide.worker.patience import reached
 from bide.worker.signals import stopped_by_signals
 
-_log = logging.getLogger("bide.supervisor")
+_log = Log("bide.supervisor")
 SHORT = 5.0  # seconds: a process that lives no longer has something wrong with it
 LONGEST_WAIT = 10.0
 OVERTIME = 0.9  # seconds after the grace, then a process is killed

@@ -1,13 +1,13 @@
 """Looks for messages that no handler here is for. They stay where they are; somebody should know."""
 
 import asyncio
-import logging
 
 from bide.engines.aio import AsyncEngine
 from bide.errors import BideError
+from bide.logs import Log
 from bide.queue.tasks.definition import Tasks
 
-_log = logging.getLogger("bide.worker")
+_log = Log("bide.worker")
 EVERY = 60.0  # seconds
 
 

@@ -1,7 +1,6 @@
 """The worker: how it is made, what it is made of, and how it begins and ends."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -11,6 +10,7 @@ from typing import Any, Self
 from bide.core import options
 from bide.core.when import duration_ms, lease_ms
 from bide.errors import BadOption, ConfigError
+from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration
@@ -21,7 +21,7 @@ from bide.worker.plan import Plan
 from bide.worker.service import Service, served
 from bide.worker.signals import stopped_by_signals
 
-_log = logging.getLogger("bide.worker")
+_log = Log("bide.worker")
 CONCURRENCY = 100
 THREADS = 32
 

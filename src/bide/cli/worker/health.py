@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -13,6 +12,7 @@ import msgspec
 import typer
 
 from bide.errors import ConfigError
+from bide.logs import Log
 from bide.worker.ledger import Health
 
 STALE = 15.0  # seconds that a loop may be busy with something else
@@ -21,7 +21,7 @@ EVERY = 5.0  # seconds between two writings of the file
 SOON = 0.1  # while all is not well
 
 _GONE = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
-_log = logging.getLogger("bide.worker")
+_log = Log("bide.worker")
 Look = Callable[[], Mapping[int, Health]]
 
 

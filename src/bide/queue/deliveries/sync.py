@@ -1,7 +1,6 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
 """One handing-out of a message, and the ways to end it."""
 
-import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -13,11 +12,12 @@ from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.engines.sync import Engine
 from bide.errors import LeaseLost
+from bide.logs import Log
 from bide.queue.deliveries import STOPS, error_text
 from bide.queue.gather import Gather
 from bide.types import Duration
 
-_log = logging.getLogger("bide.delivery")
+_log = Log("bide.delivery")
 
 
 class Delivery:
@@ -26,7 +26,19 @@ class Delivery:
     Each verb raises LeaseLost when this delivery has ended already or the message was handed to somebody else.
     """
 
-    __slots__ = ("__weakref__", "_engine", "_on_end", "_settles", "body", "claimed", "ended", "ending", "expired", "now")
+    __slots__ = (
+        "__weakref__",
+        "_engine",
+        "_on_drop",
+        "_on_end",
+        "_settles",
+        "body",
+        "claimed",
+        "ended",
+        "ending",
+        "expired",
+        "now",
+    )
 
     def __init__(self, claimed: Claimed, body: Any, now: int, engine: Engine, settles: Gather[End, Ended]) -> None:
         self.body: Any = body
@@ -38,6 +50,7 @@ class Delivery:
         self._engine = engine
         self._settles = settles
         self._on_end: Callable[[], None] | None = None
+        self._on_drop: Callable[[], None] | None = None
 
     @property
     def id(self) -> str:
@@ -137,14 +150,17 @@ class Delivery:
         claimed = self.claimed
         return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
 
-    def on_end(self, tell: Callable[[], None]) -> None:
-        """Have somebody told, once, when this delivery ends or is dropped without being ended."""
-        self._on_end = tell
+    def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
+        """Have somebody told, once, when this delivery ends or is dropped without being ended.
+
+        `dropped` is called by the garbage collector, in any thread and at any instant: it must take no lock.
+        """
+        self._on_end, self._on_drop = tell, dropped
 
     def mark_ended(self) -> None:
         """It has ended, or is not ours any more: whoever keeps its lease alive may stop."""
         self.ended = True
-        on_end, self._on_end = self._on_end, None
+        on_end, self._on_end, self._on_drop = self._on_end, None, None
         if on_end is not None:
             on_end()
 
@@ -174,14 +190,8 @@ class Delivery:
         return handled
 
     def __del__(self) -> None:
-        if self._on_end is not None and not self.ended:
-            _log.warning(
-                "Message %s of %s was dropped without being ended: it comes back when its lease ends. "
-                "Use `with delivery:`, or call ack(), retry(), release() or bury().",
-                self.id,
-                self.topic,
-            )
-            self.mark_ended()
+        if self._on_drop is not None and not self.ended:
+            self._on_drop()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.topic}, attempt {self.attempt}>"

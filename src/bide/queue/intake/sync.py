@@ -2,7 +2,7 @@
 """How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
 
 import contextlib
-import logging
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -11,13 +11,15 @@ from random import randrange
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, EngineError, LeaseLost
+from bide.logs import Log
 from bide.queue.deliveries.sync import Delivery
 from bide.queue.gather import Gather
 from bide.queue.heartbeat import Beat, Heartbeat
+from bide.queue.intake.cycles import Cycles
 from bide.queue.outgoing import Envelope
 from bide.signals import Signal
 
-_log = logging.getLogger("bide.intake")
+_log = Log("bide.intake")
 SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
 PATIENCE = 12  # sweeps
 TICK = 0.001  # seconds
@@ -99,8 +101,12 @@ class Intake:
 
         beat = Beat([hold], lease_ms, lost)
         held.add(hold)
-        delivery.on_end(end)
+        delivery.on_end(end, functools.partial(self._heartbeat.drop, beat, hold))
         self._heartbeat.add(beat)
+
+    def see_to_leases(self) -> None:
+        """Where no thread could be started to renew them, try again."""
+        self._heartbeat.see_to_thread()
 
 
 def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
@@ -113,10 +119,12 @@ def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, leas
     intake.fresh.append(fresh)
     held: set[Hold] = set()
     freed = Signal()
+    cycles = Cycles()
     full = 0
     try:
         while True:
             freed.clear()
+            intake.see_to_leases()
             if len(held) < limit:
                 fresh.extend(intake.take(topics, limit - len(held), lease_ms, SWEEP))
                 for place in range(len(fresh)):
@@ -125,6 +133,8 @@ def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, leas
             else:
                 freed.wait(SWEEP)
                 full += 1
+                if len(held) == limit:
+                    cycles.collect()
             if full == PATIENCE:
                 _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
             while fresh:

@@ -1,17 +1,17 @@
 """What becomes of a message when its handler has ended: what handlers raise to say so, and the rules."""
 
-import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from bide.core.backoff import USUAL, wait_ms
 from bide.core.when import duration_ms
 from bide.engines.base import Verdict
+from bide.logs import Log
 from bide.queue.deliveries import error_text
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration
 
-_log = logging.getLogger("bide.tasks")
+_log = Log("bide.tasks")
 
 
 class Retry(Exception):

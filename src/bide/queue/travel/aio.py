@@ -1,7 +1,6 @@
 # unasync: sync.py
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
-import logging
 from typing import TYPE_CHECKING
 
 from bide.clock import ManualClock
@@ -9,6 +8,7 @@ from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import ConfigError
+from bide.logs import Log
 from bide.queue.deliveries import error_text
 from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.tasks.arguments import Unfit
@@ -22,7 +22,7 @@ from bide.types import Duration, State
 if TYPE_CHECKING:
     from bide.queue.twins import AsyncQueue
 
-_log = logging.getLogger("bide.testing")
+_log = Log("bide.testing")
 _DAY = 86_400_000
 MOST_AT_ONCE = 100_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
