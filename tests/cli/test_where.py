@@ -72,6 +72,15 @@ def test_a_namespace_is_a_queue_of_its_own(bide: Bide, folder: Path) -> None:
     assert bide("list", "t", "--namespace", "a b").code == 1
 
 
+@pytest.mark.parametrize("asked", ["bide", "till"])
+@pytest.mark.parametrize("command", [["send", "t"], ["topics"], ["doctor"], ["doctor", "--acl"]], ids=repr)
+def test_two_namespaces_are_refused(bide: Bide, command: list[str], asked: str) -> None:
+    ended = bide(*command, "--url", "redis://nowhere.invalid?namespace=shop", "--namespace", asked)
+    assert (ended.code, ended.out) == (1, "")
+    assert "namespace" in ended.err
+    assert asked in ended.err
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -172,6 +172,7 @@ class FaultySource:
     def __init__(self, plain: Source, fault: Fault) -> None:
         self.capabilities = plain.capabilities
         self.shown = f"{plain.shown} with {type(fault).__name__}"
+        self.namespace = plain.namespace
         self._plain = plain
         self._fault = fault
 

@@ -15,7 +15,7 @@ def topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
     found: list[str] = []
     given = ctx.params
-    place = Place(given.get("url"), given.get("url_file"), given.get("namespace") or "bide")
+    place = Place(given.get("url"), given.get("url_file"), given.get("namespace"))
 
     def look() -> None:
         try:

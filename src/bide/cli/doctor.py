@@ -8,7 +8,7 @@ from bide.cli.output.columns import Columns
 from bide.cli.output.out import say, tell
 from bide.cli.place import Place
 from bide.engines import registry
-from bide.engines.base import Finding, Settings
+from bide.engines.base import Finding
 from bide.errors import ConfigError
 
 STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
@@ -28,10 +28,9 @@ def run(place: Place, *, as_json: bool = False) -> int:
 
 def show_rights(place: Place) -> int:
     """Print the lines that make a server's users, each with no right too many. No server is asked."""
-    settings = Settings(url=place._chosen(), namespace=place.namespace)
+    settings = place.any_queue()._setup.settings  # what is wrong with the URL, or not installed, is told as ever
     if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
         raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")
-    registry.source(settings)  # what is wrong with the URL, or not installed, is told as ever
     from bide.engines.redis import rights
     from bide.engines.redis.address import read
 

@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
     url: str | None = None
     url_file: str | None = None
-    namespace: str = "bide"
+    namespace: str | None = None
 
     def any_queue(self) -> "Queue":
         """The queue, wherever it is. Nothing is opened yet."""
@@ -48,7 +48,16 @@ class Place(NamedTuple):
     def _queue(self, url: str) -> "Queue":
         from bide.queue import Queue
 
-        return Queue(url, namespace=self.namespace)
+        if self.namespace is None:
+            return Queue(url)
+        queue = Queue(url, namespace=self.namespace)
+        self._heeded(queue._setup.source.namespace)
+        return queue
+
+    def _heeded(self, used: str) -> None:
+        """What somebody typed is never passed over in silence."""
+        if self.namespace not in (None, used):
+            raise ConfigError(f"The URL names the namespace {used}, and --namespace {self.namespace}: leave one of them out.")
 
 
 def _file(url: str) -> str | None:

@@ -21,6 +21,10 @@ class Source(Protocol):
     def shown(self) -> str:
         """What to call this place in logs and banners: no password in it."""
 
+    @property
+    def namespace(self) -> str:
+        """The one that is used, whether the URL names it or the queue."""
+
     def aio(self) -> AsyncEngine: ...
     def sync(self) -> Engine: ...
 

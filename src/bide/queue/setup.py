@@ -36,13 +36,12 @@ class Setup:
     ) -> None:
         self.clock: Clock | None = clock
         self.hooks: Sequence[Hook] = hooks
-        self.namespace: str = _namespace(namespace)
         self.max_body: int = options.count(max_body, "max_body", 2**30)
         self.tasks: Tasks = Tasks()
         self.envelope: Envelope = Envelope(codec, self.max_body, self.tasks.attempts)
         self.settings: Settings = Settings(
             url=_chosen(url, client),
-            namespace=self.namespace,
+            namespace=_namespace(namespace),
             client=client,
             clock=clock,
             dead_for=duration_ms(dead_for, "dead_for"),

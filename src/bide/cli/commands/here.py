@@ -57,7 +57,7 @@ def doctor(
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.doctor import run, show_rights
 

@@ -76,7 +76,7 @@ def send(
     json: JsonLines = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.messages import draft, lines
     from bide.cli.messages import send as one
@@ -122,7 +122,7 @@ def list_(
     json: JsonLines = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.messages.listing import run
 
@@ -147,7 +147,7 @@ def show(
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.messages.show import run
     from bide.cli.messages.which import Which
@@ -170,7 +170,7 @@ def cancel(
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.messages import change
     from bide.cli.messages.which import Which
@@ -195,7 +195,7 @@ def reschedule(
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.messages import change
     from bide.cli.messages.which import Which

@@ -54,7 +54,12 @@ UrlFile = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
-Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="The queue's namespace.", rich_help_panel=_WHERE)]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", metavar="NAME", help="The queue's namespace. Default: the URL's, else bide.", rich_help_panel=_WHERE
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, for a program: one object a line.")]
 

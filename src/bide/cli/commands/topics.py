@@ -25,7 +25,7 @@ def stats(
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.topics import counts
 
@@ -37,7 +37,7 @@ def stats(
     help="List the topics, each with its counts, how late its oldest message is, and when the next is due.",
     epilog=examples(("bide topics", ""), ("bide topics --json", "one topic a line")),
 )
-def topics(*, json: JsonLines = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "bide") -> None:
+def topics(*, json: JsonLines = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = None) -> None:
     from bide.cli.topics import counts
 
     raise typer.Exit(counts.topics(Place(url, url_file, namespace), as_json=json))
@@ -55,7 +55,7 @@ def dead(
     json: JsonLines = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.topics.dead import run
 
@@ -80,7 +80,7 @@ def requeue(
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.output.times import delay_of
     from bide.cli.topics import sweep
@@ -107,7 +107,7 @@ def purge(
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
-    namespace: Namespace = "bide",
+    namespace: Namespace = None,
 ) -> None:
     from bide.cli.topics import sweep
 
@@ -119,9 +119,7 @@ def purge(
     help="Hand out none of a topic's messages until it is resumed; what is being worked on goes on.",
     epilog=examples(("bide pause order.pack", "")),
 )
-def pause(
-    topic: Topic, *, json: Json = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "bide"
-) -> None:
+def pause(topic: Topic, *, json: Json = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = None) -> None:
     from bide.cli.topics.pause import run
 
     raise typer.Exit(run(Place(url, url_file, namespace), topic, paused=True, as_json=json))
@@ -132,9 +130,7 @@ def pause(
     help="Hand out a topic's messages again.",
     epilog=examples(("bide resume order.pack", "")),
 )
-def resume(
-    topic: Topic, *, json: Json = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "bide"
-) -> None:
+def resume(topic: Topic, *, json: Json = False, url: Url = None, url_file: UrlFile = None, namespace: Namespace = None) -> None:
     from bide.cli.topics.pause import run
 
     raise typer.Exit(run(Place(url, url_file, namespace), topic, paused=False, as_json=json))

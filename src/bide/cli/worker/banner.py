@@ -11,7 +11,7 @@ def show(wanted: Wanted, worker: Worker) -> None:
     plan, served = worker.plan, worker.tasks()
     processes = "this process" if wanted.processes is None else f"{wanted.processes} processes"
     tell(f"bide {bide.__version__} worker")
-    tell(f"  engine   {setup.source.shown}, namespace {setup.namespace}")
+    tell(f"  engine   {setup.source.shown}, namespace {setup.source.namespace}")
     tell(
         f"  places   {processes}, {plan.concurrency} handlers at once in each, of which {plan.threads} in threads; "
         f"lease {plan.lease_ms / 1000:g} s, grace {plan.grace:g} s"

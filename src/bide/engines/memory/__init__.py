@@ -22,9 +22,10 @@ class MemorySource:
 
     capabilities = CAPABILITIES
 
-    def __init__(self, store: Store, shown: str) -> None:
+    def __init__(self, store: Store, shown: str, namespace: str) -> None:
         self._store = store
         self.shown = shown
+        self.namespace = namespace
 
     def aio(self) -> AsyncMemory:
         return AsyncMemory(self._store, CAPABILITIES)
@@ -50,7 +51,7 @@ def source(settings: Settings) -> MemorySource:
             raise ConfigError(f"memory://{name} runs by another clock in this process: give it a name of its own.")
     else:
         store = _new(settings)
-    return MemorySource(store, settings.url)
+    return MemorySource(store, settings.url, settings.namespace)
 
 
 def _new(settings: Settings) -> Store:

@@ -22,6 +22,7 @@ class RedisSource:
     def __init__(self, address: Address, space: Space) -> None:
         self._space = space
         self.shown: str = address.shown
+        self.namespace: str = address.namespace
 
     def aio(self) -> AsyncRedis:
         return AsyncRedis(self._space, CAPABILITIES)

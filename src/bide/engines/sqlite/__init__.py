@@ -23,6 +23,7 @@ class SqliteSource:
         self._path = path
         self._space = space
         self.shown: str = f"sqlite:///{path}"
+        self.namespace: str = space.name
 
     def aio(self) -> AsyncSqlite:
         return AsyncSqlite(self._path, self._space, CAPABILITIES)

@@ -20,6 +20,7 @@ class RecordedSource:
     def __init__(self, plain: Source, history: History) -> None:
         self.capabilities: Capabilities = plain.capabilities
         self.shown: str = plain.shown
+        self.namespace: str = plain.namespace
         self._plain = plain
         self._history = history
 
