@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
 
 import msgspec
 
@@ -99,6 +99,23 @@ class RescheduleResult(enum.Enum):
 
     def __bool__(self) -> bool:
         return self is RescheduleResult.MOVED
+
+
+class Requeued(int):
+    """How many dead letters got a new life. `keyless`: how many of them without their key, as a newer message holds it."""
+
+    keyless: int
+
+    def __new__(cls, count: int, keyless: int = 0) -> Self:
+        made = super().__new__(cls, count)
+        made.keyless = keyless
+        return made
+
+    def __repr__(self) -> str:
+        return f"Requeued({int(self)}, keyless={self.keyless})"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, int]]:
+        return type(self), (int(self), self.keyless)
 
 
 class Info(msgspec.Struct, frozen=True):

@@ -73,8 +73,19 @@ def test_dead_letters_are_requeued_by_name(bide: Bide, queue: Queue) -> None:
     first, second, third = buried(queue, "t", 3)
     assert bide("requeue", "t", first, first).out == "1 of 1 dead letter of t got a new life.\n"
     assert bide("requeue", "t", second, "0" * 16) == (4, "1 of 2 dead letters of t got a new life.\n", "")
-    assert bide("requeue", "t", third, "--delay", "1h", "--json") == (0, '{"topic":"t","requeued":1}\n', "")
+    assert bide("requeue", "t", third, "--delay", "1h", "--json") == (0, '{"topic":"t","requeued":1,"keyless":0}\n', "")
     assert [each.state for each in queue.messages("t")] == ["ready", "ready", "scheduled"]
+
+
+def test_requeue_says_which_key_a_newer_message_holds(bide: Bide, queue: Queue) -> None:
+    for key in ("a", "b", "c"):
+        queue.send("t", key=key, max_attempts=1)
+        [taken] = queue.receive("t")
+        taken.bury("no such order")
+    queue.send("t", key="b", delay="1h")
+    said = "3 of 3 dead letters of t got a new life.\n1 of them without its key, as a newer message holds it.\n"
+    assert bide("requeue", "t", "--all") == (0, said, "")
+    assert sorted(each.key or "" for each in queue.messages("t")) == ["", "a", "b", "c"]
 
 
 def test_dead_letters_are_requeued_all_together(bide: Bide, queue: Queue) -> None:

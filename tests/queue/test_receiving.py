@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -53,6 +54,18 @@ async def test_bury_and_requeue(queue: Any) -> None:
     assert await queue.requeue("t", delay="1s") == 1
     assert await queue.requeue("t", [sent.id, "unknown"]) == 0
     assert (await queue.get(sent)).state == "scheduled"
+
+
+async def test_requeue_says_how_many_lost_their_key(queue: Any) -> None:
+    for key in ("a", "b"):
+        await queue.send("t", key=key)
+        [delivery] = await queue.receive("t")
+        await delivery.bury("no such address")
+    held = await queue.send("t", key="a", delay=60)
+    done = await queue.requeue("t")
+    assert (done, done.keyless, repr(done)) == (2, 1, "Requeued(2, keyless=1)")
+    assert pickle.loads(pickle.dumps(done)).keyless == 1
+    assert (await queue.get(topic="t", key="a")).id == held.id
 
 
 async def test_requeue_and_purge_take_more_than_a_page(queue: Any) -> None:

@@ -220,6 +220,7 @@ class AsyncEngine(ABC):
 
         - A requeued message has all its attempts again.
         - A requeued message takes its key back if it is free.
+        - Requeue tells how many came back without their key.
         - Requeue leaves what is not dead alone.
         """
 

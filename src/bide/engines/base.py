@@ -159,6 +159,7 @@ class Swept(msgspec.Struct, frozen=True):
 
     count: int
     more: bool
+    keyless: int = 0  # of those requeued, how many came back without their key: a newer message holds it
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -216,6 +216,7 @@ class Engine(ABC):
 
         - A requeued message has all its attempts again.
         - A requeued message takes its key back if it is free.
+        - Requeue tells how many came back without their key.
         - Requeue leaves what is not dead alone.
         """
 

@@ -293,15 +293,14 @@ class Model:
         self._meet(topic)
         dead = sorted(self.picture.of(topic, "dead"), key=lambda each: each.died)
         asked = [each for each in dead if ids is None or each.id in ids]
-        agree("requeue's count", min(limit, len(asked)), answer.count)
-        agree("requeue's more", len(asked) > limit, answer.more)
         shown = {each.id: each for each in after}
         taken = [each for each in dead if each.id not in shown or shown[each.id].state != "dead"]
         if ids is None:
             self._check_oldest("requeue", asked[:limit], taken)
         else:
-            insist({each.id for each in taken} <= set(ids), f"requeue: {taken} were requeued, asked were {ids}.")
-            agree("requeue, requeued", answer.count, len(taken))
+            fits = len(taken) == answer.count and {each.id for each in taken} <= set(ids)
+            insist(fits, f"requeue: {answer} of {ids}, and {taken} are not dead any more.")
+        had_key = [each for each in taken if each.key is not None]
         # of several that had one key, whichever the engine gave it to comes first
         for message in sorted(taken, key=lambda each: each.id in shown and shown[each.id].key is None):
             if self._holder(topic, message.key):
@@ -310,6 +309,7 @@ class Model:
             message.plan(self._due(delay))
             message.attempt, message.last_error, message.order = 0, None, None
             self._ripen(message)
+        agree("requeue", Swept(min(limit, len(asked)), len(asked) > limit, sum(each.key is None for each in had_key)), answer)
 
     def purge(self, topic: str, state: State, limit: int, now: int, answer: Sequence[Swept]) -> None:
         """All pages of a purge, until it said that nothing is left."""

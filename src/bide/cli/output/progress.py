@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from bide.cli.output.out import console, is_terminal, tell
 from bide.errors import BideError
@@ -31,7 +31,10 @@ def progress(what: str, total: int | None, *, shown: bool = True) -> Iterator[Mo
         yield lambda done: bar.update(task, completed=done)
 
 
-def watched(work: Callable[[], int], left: Callable[[], int], what: str, total: int) -> int:
+Count = TypeVar("Count", bound=int)
+
+
+def watched(work: Callable[[], Count], left: Callable[[], int], what: str, total: int) -> Count:
     """Do work that tells nothing until it is done, and look from beside it how much is left."""
     try:
         return _watched(work, left, what, total) if is_terminal(sys.stderr) else work()
@@ -40,8 +43,8 @@ def watched(work: Callable[[], int], left: Callable[[], int], what: str, total: 
         raise
 
 
-def _watched(work: Callable[[], int], left: Callable[[], int], what: str, total: int) -> int:
-    answer: list[int] = []
+def _watched(work: Callable[[], Count], left: Callable[[], int], what: str, total: int) -> Count:
+    answer: list[Count] = []
     failure: list[BaseException] = []
     ended = threading.Event()
 

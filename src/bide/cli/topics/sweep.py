@@ -19,21 +19,24 @@ def requeue(place: Place, topic: str, ids: list[str], delay: str | None, *, as_j
     with place.queue() as queue:
         if named:
             wanted = len(named)
-            count = queue.requeue(topic, named, delay=wait)
+            done = queue.requeue(topic, named, delay=wait)
         else:
             wanted = queue.stats(topic).dead
-            count = watched(
+            done = watched(
                 lambda: queue.requeue(topic, delay=wait),
                 lambda: queue.stats(topic).dead,
                 f"requeueing {topic}",
                 wanted,
             )
+    count, keyless = int(done), done.keyless
     if as_json:
-        say_json({"topic": topic, "requeued": count})
+        say_json({"topic": topic, "requeued": count, "keyless": keyless})
     elif not wanted:
         say(f"{topic} has no dead letters.")
     else:
         say(f"{count:,} of {_letters(wanted)} of {topic} got a new life.")
+        if keyless:
+            say(f"{keyless:,} of them without {'its' if keyless == 1 else 'their'} key, as a newer message holds it.")
     return Exit.GONE if named and count < wanted else Exit.OK
 
 

@@ -62,14 +62,17 @@ def requeue(store: Store, topic: str, ids: Sequence[str] | None, delay: int, lim
             return Swept(0, False)
         named = found.dead if ids is None else [each for each in dict.fromkeys(ids) if each in found.dead]
         page = [found.dead[each] for each in itertools.islice(named, limit)]
+        keyless = 0
         for message in page:
-            _revive(store, message, due_time(delay, None, floor, ceiling), floor)
-        return Swept(len(page), len(named) > (0 if ids is None else limit))
+            keyless += _revive(store, message, due_time(delay, None, floor, ceiling), floor)
+        return Swept(len(page), len(named) > (0 if ids is None else limit), keyless)
 
 
-def _revive(store: Store, message: Message, due: int, now: int) -> None:
+def _revive(store: Store, message: Message, due: int, now: int) -> bool:
+    """Whether it has lost its key."""
     topic = store.topics[message.content.topic]
-    if message.key is not None and store.find(Ref(topic=topic.name, key=message.key), now) is not None:
+    keyless = message.key is not None and store.find(Ref(topic=topic.name, key=message.key), now) is not None
+    if keyless:
         message.key = None
     if message.key is not None:
         topic.keys[message.key] = message
@@ -80,6 +83,7 @@ def _revive(store: Store, message: Message, due: int, now: int) -> None:
     message.entry = store.new_entry()
     store.schedule(message, now)
     store.expire_in_time(message)
+    return keyless
 
 
 def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -> Swept:

@@ -235,11 +235,11 @@ class AsyncRedis(AsyncEngine):
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
         self._check(ids or (), limit=limit)
-        count, more = 0, False
+        count, more, keyless = 0, False, 0
         for shard in self._opened():
             one = await shard.requeue(topic, ids, delay, limit - count, now)
-            count, more = count + one.count, more or one.more
-        return Swept(count, more)
+            count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
+        return Swept(count, more, keyless)
 
     async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
         self._check(limit=limit)

@@ -62,13 +62,14 @@ def requeue(turn: Turn, space: Space, name: str, ids: Sequence[str] | None, dela
         found = (turn.one("dead_one", {"id": number, "salt": salt, "topic": topic}) for number, salt in named)
         rows = [row for row in found if row is not None]
     due = due_time(delay, None, floor, ceiling)
+    keyless = 0
     for number, key, life in rows[:limit]:
-        if key is not None:
-            turn.find(space, Ref(topic=name, key=key), floor)  # a holder that has expired does not keep the key
+        if key is not None:  # a holder that has expired does not keep the key
+            keyless += turn.find(space, Ref(topic=name, key=key), floor) is not None
         turn.execute(SQL["revive"], {"id": number, "due": due, "expires": _expiry(due, life)})
     if rows:
         turn.work_for(space, name)
-    return Swept(len(rows[:limit]), len(rows) > limit)
+    return Swept(len(rows[:limit]), len(rows) > limit, keyless)
 
 
 def purge(turn: Turn, space: Space, name: str, state: State, limit: int, now: int | None) -> Swept:

@@ -15,6 +15,7 @@ from bide.types import (
     Duration,
     Info,
     Page,
+    Requeued,
     Sent,
     Span,
     State,
@@ -68,21 +69,25 @@ class Topics(Opened):
         first = moment(begin)
         return [Span(first + place * step, first + (place + 1) * step, count) for place, count in enumerate(stats.timeline)]
 
-    def requeue(self, topic: str, ids: Iterable[str] | None = None, *, delay: Duration = 0) -> int:
-        """Give dead letters a new life with all their attempts: those named, or all that are dead now. How many."""
+    def requeue(self, topic: str, ids: Iterable[str] | None = None, *, delay: Duration = 0) -> Requeued:
+        """Give dead letters a new life with all their attempts: those named, or all that are dead now. How many.
+
+        One whose key a newer message holds comes back without it: `.keyless` says how many did.
+        """
         name, wait = options.topic(topic), duration_ms(delay)
         engine = self._engine()
         if ids is not None:
             named = [options.text(each, "id", 128) for each in ids]
             parts = [named[first : first + MAX_BATCH] for first in range(0, len(named), MAX_BATCH)]
-            return sum([engine.requeue(name, part, delay=wait).count for part in parts])
-        done, total = 0, engine.stats(name).dead
+            pages = [engine.requeue(name, part, delay=wait) for part in parts]
+            return Requeued(sum(page.count for page in pages), sum(page.keyless for page in pages))
+        done, keyless, total = 0, 0, engine.stats(name).dead
         while done < total:
             page = engine.requeue(name, delay=wait, limit=min(MAX_BATCH, total - done))
-            done += page.count
+            done, keyless = done + page.count, keyless + page.keyless
             if not page.more:
                 break
-        return done
+        return Requeued(done, keyless)
 
     def purge(self, topic: str, *, state: State) -> int:
         """Drop the messages of a topic that are in this state now; leased ones can't be. How many."""

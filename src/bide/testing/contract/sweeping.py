@@ -38,13 +38,29 @@ class Sweeping:
         holder = await bench.put("mail", b"holder", delay=60_000, key="taken")
         await bench.put("mail", b"expired", key="over", expires_in=1_000)
         bench.move(1_000)
-        assert await bench.engine.requeue("mail", now=bench.now) == Swept(3, False)
+        assert await bench.engine.requeue("mail", now=bench.now) == Swept(3, False, keyless=1)
         kept = await bench.put("mail", b"more", key="free")
         assert (kept.id, kept.outcome) == (free.id, "kept")
         assert (await bench.put("mail", b"more", key="taken")).id == holder.id
         # Then the one whose key is taken goes on without
         claimed = {each.id: each.key for each in await bench.claim("mail", limit=5)}
         assert claimed == {free.id: "free", taken.id: None, over.id: "over"}
+
+    @needs("inspect", "keys")
+    async def test_requeue_tells_how_many_came_back_without_their_key(self, bench: Bench) -> None:
+        # Given three that had a key, of which two are held again, and one that never had any
+        first, second = await bench.bury("mail", key="first"), await bench.bury("mail", key="second")
+        await bench.bury("mail", key="third")
+        await bench.bury("mail")
+        for key in ("first", "second"):
+            await bench.put("mail", delay=60_000, key=key)
+        # When some are named, and then the rest
+        assert await bench.engine.requeue("mail", [first.id], now=bench.now) == Swept(1, False, keyless=1)
+        assert await bench.engine.requeue("mail", now=bench.now) == Swept(3, False, keyless=1)
+        # Then one that has lost its key once has none to lose
+        [again] = [each for each in await bench.claim("mail", limit=5) if each.id == second.id]
+        assert await bench.end(again, "dead") == "dead"
+        assert await bench.engine.requeue("mail", now=bench.now) == Swept(1, False)
 
     @needs("inspect")
     async def test_requeue_leaves_what_is_not_dead_alone(self, bench: Bench) -> None:

@@ -16,6 +16,7 @@ from bide.types import CancelResult, RescheduleResult, Sent
 T = TypeVar("T", Delivery, AsyncDelivery)
 R = TypeVar("R", CancelResult, RescheduleResult)
 A = TypeVar("A", Ended, bool)
+C = TypeVar("C", bound=int)
 NOTHING_DONE = (BadMessage, ConfigError, Exists, LeaseLost, QueueFull, Unavailable, Unsupported)
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=repr, decimal_format="string").encode
@@ -118,8 +119,8 @@ class Changing(Operation):
 class Counting(Operation):
     """Requeue or purge."""
 
-    def ok(self, count: int) -> int:
-        self.end("ok", count=count)
+    def ok(self, count: C) -> C:
+        self.end("ok", count=int(count))
         return count
 
 

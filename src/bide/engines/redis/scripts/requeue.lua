@@ -1,7 +1,10 @@
 -- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
--- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more.
+-- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more,
+-- and how many of them lost their key to a newer message.
 
 -- include: begin topic drop keys message times
+
+local keyless = 0
 
 local function revive(topic, id, value, due)
   local life = life_of(topic, id)
@@ -9,7 +12,12 @@ local function revive(topic, id, value, due)
   if not value then return finish(topic, id, nil, life) end
   local known = content(id, value)
   if known.key and not has(life.marks, KEYLESS) then
-    if pending_holder(topic, known.key) then life.marks = life.marks + KEYLESS else hold_key(topic, known.key, id) end
+    if pending_holder(topic, known.key) then
+      life.marks = life.marks + KEYLESS
+      keyless = keyless + 1
+    else
+      hold_key(topic, known.key, id)
+    end
   end
   life.due, life.since, life.attempt, life.error = due, due, 0, ''
   save_life(topic, id, life)
@@ -48,4 +56,4 @@ begin_growing()
 local count = math.min(#ids, limit)
 for i = 1, count do revive(topic, ids[i], read(topic, ids[i]), due) end
 if topic then close_topics() end
-return answer({format('%d', now), count, #ids > limit and 1 or 0})
+return answer({format('%d', now), count, #ids > limit and 1 or 0, keyless})

@@ -140,8 +140,8 @@ class AsyncShard:
 
     async def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
         args = [topic, sending.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *sending.named_dead(ids or ())]
-        _, count, more = await self._do("requeue", args, now)
-        return Swept(count, bool(more))
+        _, count, more, keyless = await self._do("requeue", args, now)
+        return Swept(count, bool(more), keyless)
 
     async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
         mark = b""

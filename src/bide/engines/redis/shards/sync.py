@@ -138,8 +138,8 @@ class Shard:
 
     def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
         args = [topic, sending.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *sending.named_dead(ids or ())]
-        _, count, more = self._do("requeue", args, now)
-        return Swept(count, bool(more))
+        _, count, more, keyless = self._do("requeue", args, now)
+        return Swept(count, bool(more), keyless)
 
     def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
         mark = b""

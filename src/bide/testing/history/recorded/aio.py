@@ -7,7 +7,7 @@ from datetime import datetime
 from bide.queue import AsyncDelivery, AsyncQueue
 from bide.testing.history.operation import Sending
 from bide.testing.history.writing import History
-from bide.types import CancelResult, Duration, IfExists, Info, RescheduleResult, Sent, State
+from bide.types import CancelResult, Duration, IfExists, Info, Requeued, RescheduleResult, Sent, State
 
 
 class AsyncRecordedDelivery:
@@ -122,7 +122,7 @@ class AsyncRecorded:
             found = op.ok(await self.plain.receive(*topics, limit=limit, wait=wait, lease=lease))
         return [AsyncRecordedDelivery(each, self.history) for each in found]
 
-    async def requeue(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> int:
+    async def requeue(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> Requeued:
         with self.history.requeuing(topic, ids, delay=delay) as op:
             return op.ok(await self.plain.requeue(topic, ids, delay=delay))
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from bide.queue import Delivery, Queue
 from bide.testing.history.operation import Sending
 from bide.testing.history.writing import History
-from bide.types import CancelResult, Duration, IfExists, Info, RescheduleResult, Sent, State
+from bide.types import CancelResult, Duration, IfExists, Info, Requeued, RescheduleResult, Sent, State
 
 
 class RecordedDelivery:
@@ -118,7 +118,7 @@ class Recorded:
             found = op.ok(self.plain.receive(*topics, limit=limit, wait=wait, lease=lease))
         return [RecordedDelivery(each, self.history) for each in found]
 
-    def requeue(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> int:
+    def requeue(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> Requeued:
         with self.history.requeuing(topic, ids, delay=delay) as op:
             return op.ok(self.plain.requeue(topic, ids, delay=delay))
 
