@@ -115,7 +115,7 @@ def test_in_time_travel_the_default_waits_are_not_spread(queue: Any, do: Do, dia
     task = queue.task("t", max_attempts=5)(coloured(handle))
     do(task.send())
     for seconds in (0, 1, 2, 4, 8):
-        assert len(do(queue.testing.advance(seconds))) == 1
+        assert len(do(queue.testing.advance(seconds, raise_errors=False))) == 1
     assert diary.lines == [(0, 1), (1, 2), (3, 3), (7, 4), (15, 5)]
 
 
@@ -125,7 +125,7 @@ def test_a_function_as_backoff_says_seconds(queue: Any, do: Do, diary: Diary) ->
         raise ValueError("no tape")
 
     do(queue.task("t", backoff=lambda attempt: 30 * attempt)(handle).send())
-    do(queue.testing.advance("1h"))
+    do(queue.testing.advance("1h", raise_errors=False))
     assert diary.lines == [(0, 1), (30, 2), (90, 3)]
 
 
@@ -162,7 +162,7 @@ def test_a_failed_attempt_comes_again_after_the_backoff_until_it_is_dead(
 
     task = queue.task("t", max_attempts=4, backoff=steps("1s", "10s"))(coloured(handle))
     sent = do(task.after("1m").send(1))
-    handled = do(queue.testing.advance("1h"))
+    handled = do(queue.testing.advance("1h", raise_errors=False))
     assert [each.outcome for each in handled] == ["retry", "retry", "retry", "dead"]
     assert {(each.id, str(each.error)) for each in handled} == {(sent.id, "no tape")}
     assert diary.lines == [(60, 1), (61, 2), (71, 3), (81, 4)]
@@ -341,7 +341,7 @@ def test_a_message_with_other_arguments_is_dead_and_the_rest_goes_on(queue: Any,
     task = queue.task("t")(coloured(handle))
     do(queue.send("t", {"order": "x"}, delay="1s"))
     do(task.after("2s").send(2))
-    bad, good = do(queue.testing.advance("1m"))
+    bad, good = do(queue.testing.advance("1m", raise_errors=False))
     assert (bad.outcome, good.outcome) == ("dead", "done")
     assert isinstance(bad.error, BadMessage)
     assert diary.lines == [(2, 2)]
@@ -354,7 +354,7 @@ def test_the_error_of_a_handler_is_told(queue: Any, do: Do, coloured: Any) -> No
         raise fault
 
     do(queue.task("t", max_attempts=1)(coloured(handle)).send())
-    [handled] = do(queue.testing.advance(0))
+    [handled] = do(queue.testing.advance(0, raise_errors=False))
     assert handled.error is fault
 
 
@@ -364,7 +364,7 @@ def test_an_odd_error_is_a_failed_attempt_as_well(queue: Any, do: Do, coloured: 
         raise error
 
     do(queue.task("t", max_attempts=2, backoff=steps("1s"))(coloured(handle)).send())
-    assert outcomes(do(queue.testing.advance("1m"))) == [("t", "retry"), ("t", "dead")]
+    assert outcomes(do(queue.testing.advance("1m", raise_errors=False))) == [("t", "retry"), ("t", "dead")]
 
 
 def test_a_stop_from_outside_ends_the_travel(queue: Any, do: Do, coloured: Any) -> None:
@@ -407,7 +407,7 @@ def test_a_coroutine_that_nobody_awaits_is_no_success(queue: Any, do: Do) -> Non
         return work()
 
     do(queue.task("t", max_attempts=1)(hands_on).send())
-    [handled] = do(queue.testing.advance(0))
+    [handled] = do(queue.testing.advance(0, raise_errors=False))
     assert handled.outcome == "dead"
     assert isinstance(handled.error, ConfigError)
     assert "returned a coroutine, which nobody awaits" in str(handled.error)
@@ -484,7 +484,7 @@ def test_a_handler_may_end_its_delivery_by_itself(queue: Any, do: Do, verb: str,
 
     for topic, handler in [("a", in_async), ("b", in_sync)]:
         sent = do(queue.task(topic)(handler).send())
-        [handled] = do(queue.testing.advance("1m"))
+        [handled] = do(queue.testing.advance("1m", raise_errors=False))
         assert handled.outcome == "ended"
         info = do(queue.get(sent))
         assert (info and info.state) == state

@@ -15,6 +15,7 @@ from bide.logs import Log
 from bide.queue.hooks import Hook
 from bide.queue.outgoing import Envelope
 from bide.queue.tasks.definition import Tasks
+from bide.queue.tasks.middleware import Middleware
 from bide.types import Duration
 
 _log = Log("bide.queue")
@@ -38,6 +39,7 @@ class Setup:
         self.hooks: Sequence[Hook] = hooks
         self.max_body: int = options.count(max_body, "max_body", 2**30)
         self.tasks: Tasks = Tasks()
+        self.middleware: tuple[Middleware, ...] = ()  # of time travel; a worker has its own
         self.envelope: Envelope = Envelope(codec, self.max_body, self.tasks.attempts)
         self.settings: Settings = Settings(
             url=_chosen(url, client),

@@ -12,14 +12,13 @@ from bide.queue.deliveries import error_text
 from bide.queue.heartbeat import Beat
 from bide.queue.tasks.arguments import Unfit
 from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
 from bide.queue.tasks.present import present
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
 Why: TypeAlias = Literal["lost", "timeout", "stop"]
-Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Called around each handler, with its delivery and what to go on with: `async def timed(delivery, handle): await handle()`."""
 
 HEED = 5.0  # seconds that a handler has after its timeout to come to an end
 

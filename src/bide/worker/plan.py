@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from bide.core import options
 from bide.errors import BadOption
-from bide.worker.handling import Middleware
+from bide.queue.tasks.middleware import Middleware
 from bide.worker.ledger import Ledger
 
 
@@ -37,13 +37,3 @@ def slots(given: Any) -> Mapping[str, int]:
     if not isinstance(given, Mapping):
         raise BadOption(f"slots is a {type(given).__name__}. Give the number for each topic: slots={{'order.cancel': 10}}.")
     return dict(given)
-
-
-def middleware(given: Any) -> tuple[Middleware, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise BadOption(f"middleware is a {type(given).__name__}. Give a list of functions, as in middleware=[timed].")
-    every = tuple(given)
-    for each in every:
-        if not callable(each):
-            raise BadOption(f"middleware holds a {type(each).__name__}. Each is `async def timed(delivery, handle)`.")
-    return every

@@ -12,10 +12,11 @@ from bide.core.when import duration_ms, lease_ms
 from bide.errors import BadOption, ConfigError
 from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
+from bide.queue.tasks import middleware as around
 from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.middleware import Middleware
 from bide.types import Duration
 from bide.worker import plan
-from bide.worker.handling import Middleware
 from bide.worker.ledger import Health, Ledger
 from bide.worker.plan import Plan
 from bide.worker.service import Service, served
@@ -60,7 +61,7 @@ class Worker:
             threads=min(most, THREADS) if threads is None else options.count(threads, "threads", 10_000),
             lease_ms=lease_ms(lease),
             grace=duration_ms(grace, "grace") / 1000,
-            middleware=plan.middleware(middleware),
+            middleware=around.checked(middleware),
         )
         self.stuck: bool = False  # it ended because a handler does not heed its timeout, for a supervisor to start anew
         self._given: dict[str, Any] = {

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import ConfigError
 from bide.logs import Log
 from bide.queue.deliveries import error_text
@@ -14,10 +13,12 @@ from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.tasks.arguments import Unfit
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import Outcome, outcome
-from bide.queue.travel import Handled
+from bide.queue.travel import Handled, raising
+from bide.queue.travel.ahead.aio import AsyncAhead, all_in
 from bide.queue.travel.calling import AsyncCalling
+from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.movable import Movable
-from bide.types import Duration, State
+from bide.types import Duration
 
 if TYPE_CHECKING:
     from bide.queue.twins import AsyncQueue
@@ -35,16 +36,18 @@ class AsyncTravel(Movable):
         super().__init__(queue)
         self._queue = queue
         self._calling = AsyncCalling(queue)
-        self._waiting: dict[str, str] = {}  # what was ready at the last look, and has no task
 
-    async def advance(self, by: Duration) -> list[Handled]:
+    async def advance(self, by: Duration, *, raise_errors: bool = True) -> list[Handled]:
         """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
 
         Messages that have a task are handled, one after the other, with its retries and their waits, which are not
         spread here: 1 s, 2 s, 4 s. What falls due together is handled in the order in which it was sent, and what is due
-        already comes first, so `advance(0)` handles just that. While a handler runs the clock stands still, so timeouts
-        never come. Receivers that sleep are woken at each stop. Leases that end on the way come back, and what expires
-        expires.
+        already comes first, so `advance(0)` handles just that. Receivers that sleep are woken at each stop. Leases that
+        end on the way come back, and what expires expires.
+
+        What handlers raised, but for Bury, Retry and Snooze, is raised at the end: one error by itself, several as an
+        ExceptionGroup. With raise_errors=False it only stands in the list. A handler that takes longer than its task's
+        timeout, in real time or by the clock that it moves itself, fails as in a worker.
         """
         clock = self._queue._setup.clock
         if not isinstance(clock, ManualClock):
@@ -52,16 +55,30 @@ class AsyncTravel(Movable):
                 "Time travel needs a clock that can be moved: use the fixture, `with queue.testing.in_memory():`, "
                 "or AsyncQueue('memory://', clock=ManualClock())."
             )
+        handled = await self._travel(clock, clock.now_ms + duration_ms(by))
+        if raise_errors:
+            raising.raise_errors(handled)
+        return handled
+
+    async def _travel(self, clock: ManualClock, until: int) -> list[Handled]:
+        if isinstance(clock, FollowingClock):
+            clock.check()
         engine = await self._queue._engine()
-        until = clock.now_ms + duration_ms(by)
+        ahead = AsyncAhead(engine, self._queue._setup.tasks)
         await _tend_all(engine)
-        self._waiting = await self._without_task(engine)
-        handled = await self._handle_ready(engine)
-        while (stop := await _next_stop(engine)) is not None and stop <= until:
+        await ahead.begin()
+        handled = await self._handle_ready(engine, ahead)
+        await ahead.look()
+        while (stop := ahead.stop) is not None and stop <= until:
             clock.set_ms(max(stop, clock.now_ms))
             await _tend_all(engine)
-            handled += await self._handle_ready(engine)
-        clock.set_ms(until)
+            now = clock.now_ms
+            if ahead.quiet(now):
+                handled += await ahead.passed(now)
+            else:
+                handled += await self._handle_ready(engine, ahead)
+                await ahead.look()
+        clock.set_ms(max(until, clock.now_ms))
         await _tend_all(engine)
         return handled
 
@@ -69,9 +86,9 @@ class AsyncTravel(Movable):
         """Let go of what handlers were called with."""
         self._calling.close()
 
-    async def _handle_ready(self, engine: AsyncEngine) -> list[Handled]:
+    async def _handle_ready(self, engine: AsyncEngine, ahead: AsyncAhead) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
-        handled = await self._fell_due(engine)
+        handled = await ahead.fell_due()
         intake = await self._queue._taking()
         found = True
         while found:
@@ -85,7 +102,7 @@ class AsyncTravel(Movable):
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
                         f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                     )
-        return handled + await self._fell_due(engine)
+        return handled + await ahead.fell_due()
 
     async def _turns(self, engine: AsyncEngine) -> list[tuple[str, Definition]]:
         """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""
@@ -93,7 +110,7 @@ class AsyncTravel(Movable):
         for topic, counts in (await engine.stats()).topics.items():
             task = tasks.get(topic)
             if task is not None and counts.ready and not counts.paused:
-                found += [(each.due, each.id, topic, task) for each in await _all_in(engine, topic, "ready")]
+                found += [(each.due, each.id, topic, task) for each in await all_in(engine, topic, "ready")]
         return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
     async def _handle(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
@@ -112,37 +129,6 @@ class AsyncTravel(Movable):
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=error)
         return await _end(engine, delivery, became, error)
-
-    async def _fell_due(self, engine: AsyncEngine) -> list[Handled]:
-        """What has become ready since the last look, and has no task."""
-        before, self._waiting = self._waiting, await self._without_task(engine)
-        return [Handled(topic, id, "ready") for id, topic in self._waiting.items() if id not in before]
-
-    async def _without_task(self, engine: AsyncEngine) -> dict[str, str]:
-        """The ids of messages that are ready and have no task, in due order, each with its topic."""
-        tasks = self._queue._setup.tasks
-        topics = [topic for topic in (await engine.stats()).topics if tasks.get(topic) is None]
-        found = [each for topic in topics for each in await _all_in(engine, topic, "ready")]
-        return {each.id: each.topic for each in sorted(found, key=lambda each: (each.due, each.id))}
-
-
-async def _next_stop(engine: AsyncEngine) -> int | None:
-    """When something falls due next, or a lease ends."""
-    stats = await engine.stats()
-    stops = [] if stats.next_due is None else [stats.next_due]
-    for topic, counts in stats.topics.items():
-        if counts.leased:
-            stops += [each.lease_until for each in await _all_in(engine, topic, "leased") if each.lease_until is not None]
-    return min(stops, default=None)
-
-
-async def _all_in(engine: AsyncEngine, topic: str, state: State) -> list[Stored]:
-    page = await engine.scan(topic, state, MAX_BATCH)
-    found = list(page.messages)
-    while page.after is not None:
-        page = await engine.scan(topic, state, MAX_BATCH, page.after)
-        found += page.messages
-    return found
 
 
 async def _tend_all(engine: AsyncEngine) -> None:

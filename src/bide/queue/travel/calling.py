@@ -2,13 +2,19 @@
 
 import asyncio
 import contextvars
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bide.clock import Clock, SystemClock
 from bide.errors import ConfigError
 from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.deliveries.sync import Delivery
+from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.present import present
+from bide.queue.travel.watch import Watch
 
 if TYPE_CHECKING:
     from bide.queue.twins import AsyncQueue, Queue
@@ -21,14 +27,15 @@ class AsyncCalling:
 
     async def call(self, task: Definition, arguments: dict[str, Any], delivery: AsyncDelivery) -> BaseException | None:
         """What it raised."""
-        if task.is_async:
-            return await asyncio.get_running_loop().create_task(_awaited(task, arguments, delivery))
-        self._used_twin = True
-        seen = self._queue.sync._delivery(delivery)
+        seen: AsyncDelivery | Delivery = delivery
+        if not task.is_async:
+            self._used_twin = True
+            seen = self._queue.sync._delivery(delivery)
+        attempt = Attempt(self._queue._setup, task, arguments, delivery, seen)
         try:
-            return await asyncio.to_thread(_called, task, arguments, seen)
+            return await asyncio.get_running_loop().create_task(attempt.run())
         finally:
-            delivery.ended = seen.ended
+            delivery.ended = delivery.ended or seen.ended
 
     async def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
@@ -47,24 +54,40 @@ class Calling:
 
     def call(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
         """What it raised."""
-        if not task.is_async:
-            return contextvars.copy_context().run(_called, task, arguments, delivery)
+        context = contextvars.copy_context()
+        if not self._needs_loop(task):
+            return context.run(self._here, task, arguments, delivery)
         if self._runner is None:
             self._runner = asyncio.Runner()  # one for all: what handlers open belongs to its loop
-        return self._runner.run(self._in_loop(task, arguments, delivery), context=contextvars.copy_context())
+        return self._runner.run(self._in_loop(task, arguments, delivery), context=context)
+
+    def _here(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
+        present.set(lambda: delivery)
+
+        def expire() -> None:
+            delivery.expired = True
+
+        with Watch(task.timeout, clock_of(self._queue._setup), expire) as watch:
+            error = _called(task, arguments)
+        return watch.late() if error is None else error
 
     async def _in_loop(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
-        seen = await self._queue.aio._delivery(delivery)
+        aio = await self._queue.aio._delivery(delivery)
+        attempt = Attempt(self._queue._setup, task, arguments, aio, aio if task.is_async else delivery)
         try:
-            return await _awaited(task, arguments, seen)
+            return await attempt.run()
         finally:
-            delivery.ended = seen.ended
+            delivery.ended = delivery.ended or aio.ended
+
+    def _needs_loop(self, task: Definition) -> bool:
+        return task.is_async or bool(self._queue._setup.middleware)
 
     def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
-        if task.is_async and asyncio._get_running_loop() is not None:
+        if self._needs_loop(task) and asyncio._get_running_loop() is not None:
+            what = f"{task.name}() is async" if task.is_async else "Middleware is async"
             raise ConfigError(
-                f"{task.name}() is async, and advance() of a sync queue can't run it inside an event loop. "
+                f"{what}, and advance() of a sync queue can't run it inside an event loop. "
                 "Await the twin's: `await queue.aio.testing.advance(…)`."
             )
 
@@ -76,23 +99,78 @@ class Calling:
             self._runner = None
 
 
-async def _awaited(task: Definition, arguments: dict[str, Any], delivery: AsyncDelivery) -> BaseException | None:
-    present.set(lambda: delivery)
-    try:
-        await task.function(**arguments)
-    except (Exception, SystemExit) as error:
-        return error
-    except asyncio.CancelledError as error:
-        runner = asyncio.current_task()
-        if runner is not None and runner.cancelling():
-            raise  # not the handler's own doing
-        return error
-    return None
+class Attempt:
+    """One call in a loop: inside the middleware, with an eye on its timeout."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        task: Definition,
+        arguments: dict[str, Any],
+        delivery: AsyncDelivery,  # as middleware sees it
+        seen: AsyncDelivery | Delivery,  # as the handler does
+    ) -> None:
+        self._setup = setup
+        self._task = task
+        self._arguments = arguments
+        self._delivery = delivery
+        self._seen = seen
+        self._runner: asyncio.Task[Any] | None = None
+        self._stopped = False  # for its timeout
+
+    async def run(self) -> BaseException | None:
+        """What it raised. A cancellation from outside goes up."""
+        loop = asyncio.get_running_loop()
+        runner = self._runner = asyncio.current_task()
+        present.set(lambda: self._seen)
+        error: BaseException | None = None
+        watch = Watch(self._task.timeout, clock_of(self._setup), lambda: loop.call_soon_threadsafe(self._stop))
+        try:
+            with watch:
+                await self._through(self._setup.middleware)
+        except (Exception, SystemExit) as raised:
+            error = raised
+        except asyncio.CancelledError as raised:
+            if runner is not None and runner.cancelling() > self._stopped:
+                raise  # not the handler's own doing
+            error = watch.late() or raised
+        finally:
+            self._runner = None
+        if self._stopped and runner is not None:
+            runner.uncancel()
+        return watch.late() if error is None else error
+
+    def _stop(self) -> None:
+        """As a worker does: an async handler is cancelled, a sync one can see it in current().expired."""
+        if self._runner is None:
+            return
+        self._delivery.expired = self._seen.expired = True
+        if self._task.is_async:
+            self._stopped = True
+            self._runner.cancel()
+
+    async def _through(self, middleware: Sequence[Middleware]) -> None:
+        """The first of them is outermost."""
+        inner: Callable[[], Awaitable[None]] = self._function
+        for each in reversed(middleware):
+            inner = partial(each, self._delivery, inner)
+        await inner()
+
+    async def _function(self) -> None:
+        if self._task.is_async:
+            await self._task.function(**self._arguments)
+            return
+        error = await asyncio.to_thread(_called, self._task, self._arguments)
+        if error is not None:
+            raise error
 
 
-def _called(task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
+def clock_of(setup: Setup) -> Clock:
+    return setup.clock or SystemClock()
+
+
+def _called(task: Definition, arguments: dict[str, Any]) -> BaseException | None:
     """Handed back, not raised: a StopIteration could not leave the thread, and a SystemExit would end the loop."""
-    present.set(lambda: delivery)
     try:
         task.call(arguments)
     except (Exception, SystemExit, asyncio.CancelledError) as error:

@@ -1,7 +1,7 @@
 """An application's own queue, moved to another place for the length of a test."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ import msgspec
 
 from bide.clock import ManualClock
 from bide.engines import registry
+from bide.queue.tasks.middleware import Middleware, checked
+from bide.queue.travel.following import FollowingClock
 
 if TYPE_CHECKING:
     from bide.queue.opened.aio import AsyncOpened
@@ -26,6 +28,18 @@ class Movable(ABC):
     def close(self) -> None:
         """Let go of what was opened on the way."""
 
+    @property
+    def middleware(self) -> Sequence[Middleware]:
+        """What is called around each handler in time travel, as `Worker(middleware=…)` does in real time.
+
+        `queue.testing.middleware = [timed]`; the queue's twin has the same. Raises BadOption for what can't be called.
+        """
+        return self._here._setup.middleware
+
+    @middleware.setter
+    def middleware(self, given: Sequence[Middleware]) -> None:
+        self._here._setup.middleware = checked(given)
+
     def in_memory(self, start: datetime | None = None) -> AbstractContextManager[ManualClock]:
         """While this lasts, the queue lives in memory: `elsewhere("memory://")`."""
         return self.elsewhere("memory://", start)
@@ -36,13 +50,14 @@ class Movable(ABC):
 
         `with queue.testing.in_memory():` in a fixture lets the tests of an application use the very queue that its
         modules share. Workers that are made meanwhile work there too. Afterwards the queue is as it was; what was opened
-        meanwhile is yours to close. The clock begins at `start`.
+        meanwhile is yours to close. The clock begins at `start`, or at the real now, and then it goes with freezegun and
+        time-machine.
         """
         setup = self._here._setup
         twins = [self._here, *(self._here.__dict__[name] for name in ("aio", "sync") if name in self._here.__dict__)]
         before = [dict(each.__dict__) for each in twins]
-        place = setup.settings, setup.source, setup.clock
-        clock = ManualClock(start)
+        place = setup.settings, setup.source, setup.clock, setup.middleware
+        clock = FollowingClock() if start is None else ManualClock(start)
         setup.settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
         try:
             setup.source, setup.clock = registry.source(setup.settings), clock
@@ -51,7 +66,7 @@ class Movable(ABC):
             yield clock
         finally:
             self.close()
-            setup.settings, setup.source, setup.clock = place
+            setup.settings, setup.source, setup.clock, setup.middleware = place
             for each, state in zip(twins, before, strict=True):
                 each.__dict__.clear()
                 each.__dict__.update(state)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
-from bide.engines.base import MAX_BATCH, Stored
 from bide.engines.sync import Engine
 from bide.errors import ConfigError
 from bide.logs import Log
@@ -14,10 +13,12 @@ from bide.queue.deliveries.sync import Delivery
 from bide.queue.tasks.arguments import Unfit
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import Outcome, outcome
-from bide.queue.travel import Handled
+from bide.queue.travel import Handled, raising
+from bide.queue.travel.ahead.sync import Ahead, all_in
 from bide.queue.travel.calling import Calling
+from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.movable import Movable
-from bide.types import Duration, State
+from bide.types import Duration
 
 if TYPE_CHECKING:
     from bide.queue.twins import Queue
@@ -35,16 +36,18 @@ class Travel(Movable):
         super().__init__(queue)
         self._queue = queue
         self._calling = Calling(queue)
-        self._waiting: dict[str, str] = {}  # what was ready at the last look, and has no task
 
-    def advance(self, by: Duration) -> list[Handled]:
+    def advance(self, by: Duration, *, raise_errors: bool = True) -> list[Handled]:
         """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
 
         Messages that have a task are handled, one after the other, with its retries and their waits, which are not
         spread here: 1 s, 2 s, 4 s. What falls due together is handled in the order in which it was sent, and what is due
-        already comes first, so `advance(0)` handles just that. While a handler runs the clock stands still, so timeouts
-        never come. Receivers that sleep are woken at each stop. Leases that end on the way come back, and what expires
-        expires.
+        already comes first, so `advance(0)` handles just that. Receivers that sleep are woken at each stop. Leases that
+        end on the way come back, and what expires expires.
+
+        What handlers raised, but for Bury, Retry and Snooze, is raised at the end: one error by itself, several as an
+        ExceptionGroup. With raise_errors=False it only stands in the list. A handler that takes longer than its task's
+        timeout, in real time or by the clock that it moves itself, fails as in a worker.
         """
         clock = self._queue._setup.clock
         if not isinstance(clock, ManualClock):
@@ -52,16 +55,30 @@ class Travel(Movable):
                 "Time travel needs a clock that can be moved: use the fixture, `with queue.testing.in_memory():`, "
                 "or Queue('memory://', clock=ManualClock())."
             )
+        handled = self._travel(clock, clock.now_ms + duration_ms(by))
+        if raise_errors:
+            raising.raise_errors(handled)
+        return handled
+
+    def _travel(self, clock: ManualClock, until: int) -> list[Handled]:
+        if isinstance(clock, FollowingClock):
+            clock.check()
         engine = self._queue._engine()
-        until = clock.now_ms + duration_ms(by)
+        ahead = Ahead(engine, self._queue._setup.tasks)
         _tend_all(engine)
-        self._waiting = self._without_task(engine)
-        handled = self._handle_ready(engine)
-        while (stop := _next_stop(engine)) is not None and stop <= until:
+        ahead.begin()
+        handled = self._handle_ready(engine, ahead)
+        ahead.look()
+        while (stop := ahead.stop) is not None and stop <= until:
             clock.set_ms(max(stop, clock.now_ms))
             _tend_all(engine)
-            handled += self._handle_ready(engine)
-        clock.set_ms(until)
+            now = clock.now_ms
+            if ahead.quiet(now):
+                handled += ahead.passed(now)
+            else:
+                handled += self._handle_ready(engine, ahead)
+                ahead.look()
+        clock.set_ms(max(until, clock.now_ms))
         _tend_all(engine)
         return handled
 
@@ -69,9 +86,9 @@ class Travel(Movable):
         """Let go of what handlers were called with."""
         self._calling.close()
 
-    def _handle_ready(self, engine: Engine) -> list[Handled]:
+    def _handle_ready(self, engine: Engine, ahead: Ahead) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
-        handled = self._fell_due(engine)
+        handled = ahead.fell_due()
         intake = self._queue._taking()
         found = True
         while found:
@@ -85,7 +102,7 @@ class Travel(Movable):
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
                         f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                     )
-        return handled + self._fell_due(engine)
+        return handled + ahead.fell_due()
 
     def _turns(self, engine: Engine) -> list[tuple[str, Definition]]:
         """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""
@@ -93,7 +110,7 @@ class Travel(Movable):
         for topic, counts in engine.stats().topics.items():
             task = tasks.get(topic)
             if task is not None and counts.ready and not counts.paused:
-                found += [(each.due, each.id, topic, task) for each in _all_in(engine, topic, "ready")]
+                found += [(each.due, each.id, topic, task) for each in all_in(engine, topic, "ready")]
         return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
     def _handle(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
@@ -112,37 +129,6 @@ class Travel(Movable):
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=error)
         return _end(engine, delivery, became, error)
-
-    def _fell_due(self, engine: Engine) -> list[Handled]:
-        """What has become ready since the last look, and has no task."""
-        before, self._waiting = self._waiting, self._without_task(engine)
-        return [Handled(topic, id, "ready") for id, topic in self._waiting.items() if id not in before]
-
-    def _without_task(self, engine: Engine) -> dict[str, str]:
-        """The ids of messages that are ready and have no task, in due order, each with its topic."""
-        tasks = self._queue._setup.tasks
-        topics = [topic for topic in engine.stats().topics if tasks.get(topic) is None]
-        found = [each for topic in topics for each in _all_in(engine, topic, "ready")]
-        return {each.id: each.topic for each in sorted(found, key=lambda each: (each.due, each.id))}
-
-
-def _next_stop(engine: Engine) -> int | None:
-    """When something falls due next, or a lease ends."""
-    stats = engine.stats()
-    stops = [] if stats.next_due is None else [stats.next_due]
-    for topic, counts in stats.topics.items():
-        if counts.leased:
-            stops += [each.lease_until for each in _all_in(engine, topic, "leased") if each.lease_until is not None]
-    return min(stops, default=None)
-
-
-def _all_in(engine: Engine, topic: str, state: State) -> list[Stored]:
-    page = engine.scan(topic, state, MAX_BATCH)
-    found = list(page.messages)
-    while page.after is not None:
-        page = engine.scan(topic, state, MAX_BATCH, page.after)
-        found += page.messages
-    return found
 
 
 def _tend_all(engine: Engine) -> None:

@@ -1,0 +1,20 @@
+"""What is called around each handler, by a worker and in time travel."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+
+from bide.errors import BadOption
+from bide.queue.deliveries.aio import AsyncDelivery
+
+Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Called around each handler, with its delivery and what to go on with: `async def timed(delivery, handle): await handle()`."""
+
+
+def checked(given: Any) -> tuple[Middleware, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadOption(f"middleware is a {type(given).__name__}. Give a list of functions, as in middleware=[timed].")
+    every = tuple(given)
+    for each in every:
+        if not callable(each):
+            raise BadOption(f"middleware holds a {type(each).__name__}. Each is `async def timed(delivery, handle)`.")
+    return every

@@ -1,0 +1,36 @@
+"""What handlers raised in time travel, raised at its end so that the test sees it."""
+
+from collections.abc import Iterable
+
+from bide.queue.tasks.outcome import Bury, Retry, Snooze, decisive
+from bide.queue.travel import Handled
+
+
+def raise_errors(handled: Iterable[Handled]) -> None:
+    """One error by itself, several as an ExceptionGroup. The same one in several attempts of a message counts once."""
+    found: dict[tuple[str, type[BaseException], str], Exception] = {}
+    for each in handled:
+        error = each.error
+        if error is None or isinstance(decisive(error), Bury | Retry | Snooze):
+            continue
+        place = each.id, type(error), str(error)
+        if place not in found:
+            found[place] = _told(error, each)
+    errors = list(found.values())
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup("handlers raised while time passed", errors)
+
+
+def _told(error: BaseException, handled: Handled) -> Exception:
+    """The error, with a note of where it is from; what would end the test run or its loop as an error that says so."""
+    if not isinstance(error, Exception):
+        said = RuntimeError(f"a handler raised {type(error).__name__}: {error}")
+        said.__cause__ = error
+        error = said
+    error.add_note(
+        f"raised by the handler of message {handled.id} of {handled.topic}, which is {handled.outcome}; "
+        "if the test expects it: advance(…, raise_errors=False)"
+    )
+    return error
