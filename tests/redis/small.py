@@ -15,7 +15,19 @@ from bide.engines.redis.shards import aio, sync
 from bide.engines.registry import Source
 from bide.testing.pair import MakeSource
 
-SMALL = {"ROOM": 2, "BUCKET": 2, "ROW": 8, "WAITING": 3, "ENOUGH": 8, "CROWDED": 2, "CROWD": 3, "MANY": 2, "EFFORT": 6}
+SMALL = {
+    "FEW": 2,
+    "SOME": 3,
+    "NUMBERS": 32,
+    "BUCKET": 2,
+    "ROW": 8,
+    "WAITING": 3,
+    "ENOUGH": 8,
+    "CROWDED": 2,
+    "CROWD": 3,
+    "MANY": 2,
+    "EFFORT": 6,
+}
 LOOKS = {"scan": 12, "purge": 12}
 
 

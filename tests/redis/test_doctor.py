@@ -20,6 +20,7 @@ from bide.engines.redis.address import read
 from bide.engines.redis.look import Look
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
+from bide.engines.redis.wire import LAYOUT
 from tests.servers.certificates import make_certificates
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
@@ -52,7 +53,7 @@ def test_a_healthy_server_is_described_and_not_changed(new_redis: NewRedis) -> N
     assert seen.keys() == NAMES
     assert [each for each in seen.values() if each.level != "ok"] == []
     assert seen["server"].value == f"Redis {version} at {server.url}"
-    assert (seen["mode"].value, seen["layout"].value, seen["eviction"].value) == ("standalone", "1", "noeviction")
+    assert (seen["mode"].value, seen["layout"].value, seen["eviction"].value) == ("standalone", LAYOUT, "noeviction")
     assert seen["rights"].value == "all that a worker needs"
     assert seen["persistence"].value == "an append-only file, synced with each command: a crash loses nothing"
     assert seen["memory"].value.endswith("left of maxmemory")
@@ -104,7 +105,7 @@ def test_little_memory_and_no_limit_are_told(new_redis: NewRedis) -> None:
 def test_time_ahead_of_the_clock_and_a_strange_layout_are_told(redis_server: RedisServer, redis_url: str) -> None:
     with redis_server.client() as client:
         seconds, _ = client.time()
-        client.hset(META, mapping={"layout": "1", "raw": seconds * 1_000_000, "mark": (seconds + 100) * 1_000_000})
+        client.hset(META, mapping={"layout": LAYOUT, "raw": seconds * 1_000_000, "mark": (seconds + 100) * 1_000_000})
         told = found(redis_url)
         assert told["engine time"].level == "warn"
         assert 90 < float(told["engine time"].value.split()[0]) <= 100

@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from bide.engines.base import NewMessage
+from bide.engines.redis.wire import LAYOUT
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.redis import RedisServer
@@ -80,7 +81,7 @@ async def test_while_the_servers_clock_is_behind_engine_time_goes_on_at_half_its
     """As after somebody set the clock back: the mark is of the time before, and so may be what the clock said then."""
     with redis_server.client() as client:
         now = clock(client)
-        client.hset(META, mapping={"raw": now + ahead, "mark": now + HOUR, "layout": "1"})
+        client.hset(META, mapping={"raw": now + ahead, "mark": now + HOUR, "layout": LAYOUT})
         async with bench_at(redis_url, colour) as bench:
             assert await looked(bench) >= (now + HOUR) // 1_000
             assert await told(bench) >= (now + HOUR) // 1_000
@@ -96,7 +97,7 @@ async def test_when_the_servers_clock_has_caught_up_they_go_together(
 ) -> None:
     with redis_server.client() as client:
         now = clock(client)
-        client.hset(META, mapping={"raw": now, "mark": now + 30_000, "layout": "1"})
+        client.hset(META, mapping={"raw": now, "mark": now + 30_000, "layout": LAYOUT})
         async with bench_at(redis_url, colour) as bench:
             last = 0
             while clock(client) < now + 70_000:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bide.engines.base import NewMessage, Ref
+from bide.engines.redis.wire import name_of
 from bide.testing.contract.bench import START, Bench
 from bide.types import CancelResult, RescheduleResult
 from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all
@@ -14,19 +15,20 @@ from tests.servers.redis import RedisServer
 
 FINE, MIDDLE, COARSE = 65_536, 4_194_304, 134_217_728
 CALENDARS = {"coarse": COARSE, "middle": MIDDLE, "fine": FINE}
-SORTS = ("coarse", "middle", "fine", "near", "ready")
+SORTS = ("coarse", "middle", "fine", "seconds", "moments", "instants", "near", "ready")
 BEGIN = (START // COARSE + 1) * COARSE  # all three calendars begin a slot here
 YEAR = 31_557_600_000
 
 
 def home(id: str) -> str:
     """The sort of place that a message was born in."""
-    return SORTS[int(bytes.fromhex(id)[6:7], 16) % 5]
+    return SORTS[(name_of(id).local[0] - ord("A")) % 8]
 
 
 def place(id: str) -> str:
     """An id without its salt."""
-    return id[:-4]
+    name = name_of(id)
+    return f"{name.shard} {name.topic} {name.local.hex()}"
 
 
 async def put_at(bench: Bench, topic: str, dues: Sequence[int]) -> dict[str, int]:
@@ -68,7 +70,7 @@ async def test_newcomers_of_a_slot_that_is_half_taken_out_are_neither_lost_nor_d
     draw = random.Random(1)
     async with bench_at(redis_url, colour, now=BEGIN - COARSE) as bench:
         dues = await put_at(bench, "t", [BEGIN + draw.randrange(FINE) for _ in range(9_000)])
-        assert {home(id) for id in dues} == {"coarse", "middle", "fine"}
+        assert {home(id) for id in dues} == {"coarse", "middle", "fine", "seconds"}
         bench.now = BEGIN + FINE // 2
         taken: list[str] = []
         half = 0

@@ -9,10 +9,11 @@ import redis.exceptions as theirs
 
 from bide.engines.base import Finding
 from bide.engines.redis import rights
-from bide.engines.redis.failures import refused, translated
+from bide.engines.redis.failures import layout_advice, refused, translated
 from bide.engines.redis.look import Look, refusal, text_of
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
+from bide.engines.redis.wire import LAYOUT
 from bide.errors import BideError, ConfigError
 
 PATIENCE = 5.0  # seconds for an answer, also where the URL has more
@@ -82,11 +83,11 @@ def _mode(look: Look) -> Iterator[Finding]:
 
 def _layout(look: Look) -> Iterator[Finding]:
     layouts = {text_of(layout) for [layout] in look.of_shards("layout") if layout is not None}
-    others = sorted(layouts - {"1"})
+    others = sorted(layouts - {LAYOUT})
     if others:
-        yield Finding("layout", ", ".join(others), "bad", "another release of bide made it: use that, or another namespace")
+        yield Finding("layout", ", ".join(others), "bad", layout_advice(others[0]))
     else:
-        yield Finding("layout", "1" if layouts else "nothing is there yet: it is made on first use")
+        yield Finding("layout", LAYOUT if layouts else "nothing is there yet: it is made on first use")
 
 
 def _memory(look: Look) -> Iterator[Finding]:

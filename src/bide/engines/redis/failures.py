@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import redis.exceptions as theirs
 
 from bide.engines.redis.redaction import redacted
+from bide.engines.redis.wire import LAYOUT
 from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
 
 LOST = (theirs.ConnectionError, theirs.TimeoutError, OSError, EOFError)
@@ -61,6 +62,13 @@ def missing_script(error: theirs.ResponseError) -> bool:
     return isinstance(error, theirs.NoScriptError) or str(error).startswith("NOSCRIPT")
 
 
+def layout_advice(found: str) -> str:
+    """What to do about messages that are stored in another way than ours."""
+    if found.isdecimal() and int(found) < int(LAYOUT):
+        return "let workers of the older release finish its messages, delete the namespace's keys, or use another namespace"
+    return "update bide, or use another namespace"
+
+
 def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld:
     """One of our errors, with what to do. Nothing was changed."""
     text = _WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
@@ -76,8 +84,8 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
         return BadTime("A message can't be due more than a hundred years from now.")
     if found and code == "BADLAYOUT":
         return SchemaMismatch(
-            f"What is stored at {shown} has the layout {found[4]}, which another release of bide made. "
-            "Use that release, or another namespace."
+            f"What is stored at {shown} has layout {found[4]}, and this release of bide reads layout {LAYOUT}: "
+            f"{layout_advice(found[4])}."
         )
     if found and code == "BADSHARDS":
         return ConfigError(

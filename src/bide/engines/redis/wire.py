@@ -1,5 +1,7 @@
 """How a message is written, and how it and its names are read again. The scripts' parts/message.lua is the other side."""
 
+import re
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from struct import Struct
 from typing import Any, NamedTuple
@@ -9,14 +11,21 @@ import msgspec
 from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
 from bide.types import State
 
+LAYOUT = "2"  # of all that is stored, as parts/begin.lua has it
 ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 KEYLESS = 1
 USUAL_ATTEMPTS = 3
 LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads it but a claim
 
-_LETTERS = b"0123456789abcde"  # of the kinds of homes: three levels of priority, and five sorts in each
-_SORTS = ((6, 27), (5, 22), (4, 16), (8, None), (8, None))  # where the flags are, and the bits of a slot
-_HOMES: Mapping[int, tuple[int, int | None]] = {letter: _SORTS[i % 5] for i, letter in enumerate(_LETTERS)}
+TOPIC, LOCAL = 5, 10  # bytes of an id: the topic's number; the kind of home (1), slot (6) and number (3)
+FULL = TOPIC + LOCAL
+SALT = 2
+
+_KINDS = b"ABCDEFGHIJKLMNOPQRSTUVWX"  # of homes: three levels of priority, and eight sorts in each
+_SORTS = ((6, 27), (5, 22), (4, 16), (4, 11), (3, 6), (2, 0), (8, None), (8, None))  # where the flags are; bits of a slot
+_HOMES: Mapping[int, tuple[int, int | None]] = {kind: _SORTS[i % 8] for i, kind in enumerate(_KINDS)}
+_SAFE = bytes.maketrans(b"+/", b"-_")  # for URLs and shells
+_TEXT = re.compile(r"[A-Za-z0-9_-]{24}")
 _SHORT = Struct(">H")
 _LENGTH = Struct(">I")
 _LIFE = Struct(">6s6sHBB")
@@ -59,26 +68,34 @@ class Content(NamedTuple):
 NOWHERE = Name(0, "", b"", b"")
 
 
+def id_text(raw: bytes) -> str:
+    """An id as it is shown. It begins with no dash, as there are not more than 64 shards."""
+    return b2a_base64(raw, newline=False).translate(_SAFE).decode("ascii")
+
+
+def id_bytes(text: str) -> bytes | None:
+    """What an id is made of: shard, number of the topic, home, salt. None when it is none of ours."""
+    if not _TEXT.fullmatch(text):
+        return None
+    raw = a2b_base64(text.replace("-", "+").replace("_", "/"))
+    return raw if raw[1 + TOPIC] in _HOMES else None
+
+
 def public_id(shard: int, full: bytes, salt: bytes) -> str:
-    """`full` is the number of the topic (5 bytes), the kind of home (1), slot (4) and number (4)."""
-    return (shard.to_bytes(1, "big") + full + salt).hex()
+    return id_text(shard.to_bytes(1, "big") + full + salt)
 
 
 def full_id(topic: str, local: bytes) -> bytes:
-    return int(topic, 16).to_bytes(5, "big") + local
+    return int(topic, 16).to_bytes(TOPIC, "big") + local
 
 
 def name_of(text: str) -> Name:
     """What an id names; NOWHERE when it is none of ours."""
-    if len(text) != 34:
+    raw = id_bytes(text)
+    if raw is None:
         return NOWHERE
-    try:
-        raw = bytes.fromhex(text)
-    except ValueError:
-        return NOWHERE
-    if raw.hex() != text or raw[6] not in _LETTERS:
-        return NOWHERE
-    return Name(raw[0], f"{int.from_bytes(raw[1:6], 'big'):x}", raw[6:15], raw[15:])
+    at = 1 + TOPIC
+    return Name(raw[0], f"{int.from_bytes(raw[1:at], 'big'):x}", raw[at : at + LOCAL], raw[at + LOCAL :])
 
 
 def content(new: NewMessage) -> tuple[bytes, bytes]:
@@ -140,15 +157,15 @@ def read_life(text: bytes) -> Life | None:
 
 def born_due(full: bytes, value: bytes) -> int:
     """When a message was due that has no life."""
-    at, bits = _HOMES[full[5]]
-    offset = int.from_bytes(value[2:at], "big")
-    return offset if bits is None else (int.from_bytes(full[6:10], "big") << bits) + offset
+    at, bits = _HOMES[full[TOPIC]]
+    offset = int.from_bytes(value[SALT:at], "big")
+    return offset if bits is None else (int.from_bytes(full[TOPIC + 1 : TOPIC + 7], "big") << bits) + offset
 
 
 def claimed(shard: bytes, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
     """`beside`: what is there more than its value: its life, and its long body."""
-    at = _HOMES[full[5]][0]
-    id = (shard + full + value[:2]).hex()
+    at = _HOMES[full[TOPIC]][0]
+    id = id_text(shard + full + value[:SALT])
     if not value[at] and not beside[0]:  # as most are: nothing but a body
         due = born_due(full, value)
         return Claimed(id, topic, value[at + 1 :], NO_HEADERS, None, due, due, 1, USUAL_ATTEMPTS, token)
@@ -167,20 +184,20 @@ def stored(shard: int, topic: str, now: int, told: list[Any]) -> Stored:
     """From what the scripts tell of a message: topic's number, id, value, state, life, long body, end of lease."""
     number, local, value, state, life_text, large, until = told
     full = full_id(number.decode(), local)
-    what = read_content(_HOMES[full[5]][0], value, large)
+    what = read_content(_HOMES[full[TOPIC]][0], value, large)
     life = read_life(life_text)
     due = life.due if life else born_due(full, value)
     since = life.since if life else due
     counted = life.attempt if life else 0
     return Stored(
-        id=public_id(shard, full, value[:2]),
+        id=public_id(shard, full, value[:SALT]),
         topic=topic,
         state=_state(state, due, now),
         due=due,
         attempt=counted + 1 if state == b"leased" else counted,
         max_attempts=what.attempts,
         key=None if life and life.marks & KEYLESS else what.key,
-        level=life.level if life else _LETTERS.index(full[5]) // 5,
+        level=life.level if life else _KINDS.index(full[TOPIC]) // 8,
         body=what.body,
         headers=what.headers,
         last_error=life.error if life else None,

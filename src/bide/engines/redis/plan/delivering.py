@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import claimed, error_text, full_id
+from bide.engines.redis.wire import FULL, TOPIC, claimed, error_text, full_id, id_bytes
 
 
 def claim_answer(shard: int, request: str, reply: Sequence[Any]) -> Claim:
@@ -17,9 +17,9 @@ def claim_answer(shard: int, request: str, reply: Sequence[Any]) -> Claim:
     none = (b"", b"")
     found: list[Claimed] = []
     for i, value in enumerate(values):
-        full = fulls[14 * i : 14 * i + 14]
+        full = fulls[FULL * i : FULL * i + FULL]
         token = f"{head}{places[i]:03x}{request}"
-        found.append(claimed(first, full, names[full[:5]], token, value, known.get(i + 1, none)))
+        found.append(claimed(first, full, names[full[:TOPIC]], token, value, known.get(i + 1, none)))
     found.sort(key=_due)
     return Claim(found, int(now), int(due) if due else None, bool(more))
 
@@ -46,15 +46,11 @@ def held(delivery: End | Hold) -> Held | None:
     """None when they are none of ours, and so the delivery is lost."""
     token, id = delivery.token, delivery.id
     place = _PLACES.get(token[16:19])
-    if place is None or len(id) != 34 or len(token) < 20:
+    raw = id_bytes(id)
+    if place is None or raw is None or len(token) < 20:
         return None
-    try:
-        full = bytes.fromhex(id)[1:15]
-    except ValueError:
-        return None
-    if len(full) != 14:
-        return None
-    return Held(token[19:], token[:16], delivery.topic, f"{int.from_bytes(full[:5], 'big'):x}", place, full)
+    full = raw[1 : 1 + FULL]
+    return Held(token[19:], token[:16], delivery.topic, f"{int.from_bytes(full[:TOPIC], 'big'):x}", place, full)
 
 
 class Grouped:

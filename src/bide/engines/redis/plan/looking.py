@@ -5,7 +5,7 @@ from typing import Any
 
 from bide.engines.base import Scanned, Stored, Window
 from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import stored
+from bide.engines.redis.wire import LOCAL, stored
 from bide.errors import BadOption
 from bide.types import Stats
 
@@ -26,7 +26,7 @@ def page_mark(after: str | None) -> tuple[int, int, int, bytes]:
         mark = int(shard), int(stage), int(order), bytes.fromhex(local)
     except ValueError:
         raise _BAD_MARK from None
-    if mark[1] not in (1, 2, 3) or mark[2] < 0 or len(mark[3]) not in (0, 9) or mark[0] < 0:
+    if mark[1] not in (1, 2, 3) or mark[2] < 0 or len(mark[3]) not in (0, LOCAL) or mark[0] < 0:
         raise _BAD_MARK
     return mark
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from bide.core.when import MAX_DELAY_MS, due_time
 from bide.engines.base import Move, NewMessage, Ref
 from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import content, full_id, name_of, public_id
+from bide.engines.redis.wire import LOCAL, content, full_id, id_text, name_of, public_id
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -75,11 +75,12 @@ def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: byt
     now, ceiling = int(reply[0]), int(reply[1])
     placed, named = reply[3], reply[4]
     for (topic, indexes), digits, ids in zip(asked.sections, placed[::2], placed[1::2], strict=True):
-        head = shard.to_bytes(1, "big") + int(digits, 16).to_bytes(5, "big")
+        head = shard.to_bytes(1, "big") + full_id(digits.decode(), b"")
         for place, i in enumerate(indexes):
             new = messages[i]
             due = due_time(new.delay, new.at, now, ceiling)
-            answers[i] = Sent((head + ids[9 * place : 9 * place + 9] + salt).hex(), topic, due, "created")
+            local = ids[LOCAL * place : LOCAL * place + LOCAL]
+            answers[i] = Sent(id_text(head + local + salt), topic, due, "created")
     for place, i in enumerate(asked.others):
         digits, local, own_salt, due_text, outcome = named[5 * place : 5 * place + 5]
         told: Outcome = outcome.decode()
@@ -92,7 +93,7 @@ def ref(named: Ref) -> tuple[Arg, ...]:
     if named.id is None:
         return "key", named.topic or "", named.key or "", ""
     name = name_of(named.id)
-    return "id", name.topic, name.local or b"0--------", name.salt
+    return "id", name.topic, name.local or b"A---------", name.salt
 
 
 def refs(named: Iterable[Ref]) -> list[Arg]:

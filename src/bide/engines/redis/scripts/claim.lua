@@ -4,7 +4,7 @@
 -- full ids in one string, the values, of what has more beside its value: place, life, large body; of each topic: its
 -- number, name; and, when this request has claimed before, the places of what it still holds.
 
--- include: begin topic drop keys message units open take alarm
+-- include: begin home topic drop keys message units open take alarm
 
 local FAR = math.huge
 
@@ -55,11 +55,10 @@ end
 -- When something of a topic may be due: what is near, and the start of the next slot.
 local function next_start(topic)
   local earliest = FAR
-  if not may_be_far(topic) then return earliest end
   for level = 0, 2 do
     if topic.f['l' .. level] > 0 then
-      for sort = COARSE, FINE do
-        local first = call('ZRANGE', topic.prefix .. 'o' .. kind_of(level, sort), 0, 0, 'WITHSCORES')[2]
+      for sort = COARSE, FINEST do
+        local first = first_slot(topic, kind_of(level, sort))
         if first then earliest = math.min(earliest, first * SLOT[sort]) end
       end
     end

@@ -1,14 +1,14 @@
 -- Let leases end later. After what every script is told: lease in ms, how many groups, and each: request, claim, topic,
 -- its number, their places (2 bytes each), their full ids. Gives: now, a string of 0 and 1 a group.
 
--- include: begin topic drop keys message units
+-- include: begin home topic drop keys message units
 
 local function extend_group(group, asked)
   local unit, topic, results = unit_of(group.request), find_topic(group.topic), {}
   local fits = unit and unit.number == group.claim and topic and topic.digits == group.digits
   for i = 1, #group.places / 2 do
     local place = unpack_('>I2', group.places, 2 * i - 1) + 1
-    local good = fits and is_open(unit, place, sub(group.fulls, 14 * i - 13, 14 * i))
+    local good = fits and is_open(unit, place, sub(group.fulls, FULLID * (i - 1) + 1, FULLID * i))
     if good then
       asked[unit] = asked[unit] or {}
       asked[unit][place] = true
@@ -45,7 +45,7 @@ local lease, groups = take_number(), {}
 for g = 1, take_number() do
   local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text()}
   group.places, group.fulls = take_text(), take_text()
-  if #group.places > 2000 or #group.places * 7 ~= #group.fulls then error('BADARG held', 0) end
+  if #group.places > 2000 or #group.places / 2 * FULLID ~= #group.fulls then error('BADARG held', 0) end
   groups[g] = group
 end
 begin_shrinking()

@@ -1,7 +1,7 @@
 -- Tell what is stored. After what every script is told: how many, and of each what names it (four arguments).
 -- Gives: now, then of each nothing, or the topic's name and: its number, id, value, state, life, large body, end of lease.
 
--- include: begin topic drop keys message units look refs
+-- include: begin home topic drop keys message units look refs
 
 local function get(ref)
   local topic = ref.how == 'id' and load(ref.topic) or ref.how == 'key' and find_topic(ref.topic)

@@ -1,7 +1,7 @@
 -- Drop messages of one state, a page at a time. After what every script is told: topic, state, how many, and where the
 -- last one stopped that found none ('' at first). Gives: now, how many were dropped, whether there are more, where it stopped.
 
--- include: begin topic drop keys message together units look
+-- include: begin home topic drop keys message together units look
 
 local again = before()
 if again then return again end
@@ -107,8 +107,8 @@ end
 
 -- Goes on where the last script stopped, of the same page: level, slot, number. Gives such a mark, or ''.
 local function purge_pending(topic, mark)
-  local from_level, from_name, from_n = string.match(mark, '^(%d):(%x+):(%d+)$')
-  local from_start = from_name and tonumber(sub(from_name, 2), 16) * SLOT[SORT_OF[sub(from_name, 1, 1)]]
+  local from_level, from_name, from_n = string.match(mark, '^(%d):(%w+):(%d+)$')
+  local from_start = from_name and tonumber(sub(from_name, 2), 16) * SLOT[sort_of(from_name)]
   for level = tonumber(from_level or 0), 2 do
     if topic.f['l' .. level] > 0 then
       if not from_name then

@@ -1,9 +1,9 @@
 -- Accept plain messages: no key, operation, expiry or large body. After what every script is told: the longest delay,
 -- then how many sections, and each: topic, level, how many, then of each: when (ms from now, or '@' and an instant),
--- content. Gives: now, now rounded up, the salt; in a list, of each section the topic's number and the ids, 9 bytes each;
+-- content. Gives: now, now rounded up, the salt; in a list, of each section the topic's number and the ids;
 -- and an empty list.
 
--- include: begin topic times place sections
+-- include: begin home topic times place sections
 
 if #SALT ~= 2 then error('BADARG salt', 0) end
 local again = before()

@@ -2,7 +2,7 @@
 -- of these, and each: topic, level, when, content, key, if_exists, operation, large body.
 -- Gives what put does, the second list with of each of these: its topic's number, id, salt, due, outcome.
 
--- include: begin topic drop keys message times place sections
+-- include: begin home topic drop keys message times place sections
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
 
@@ -27,10 +27,10 @@ local function became(asked, when)
   local sections, others = reply[4], reply[5]
   if not sections then return nil end -- it was closed before
   for i = 1, #sections, 2 do
-    local count = #sections[i + 1] / 9
+    local count = #sections[i + 1] / ID
     if place < count then
       local due = due_of(when, math.huge, number(reply[1]), number(reply[2]))
-      return {sections[i], sub(sections[i + 1], 9 * place + 1, 9 * place + 9), reply[3], format('%d', due), 'created'}
+      return {sections[i], sub(sections[i + 1], ID * place + 1, ID * place + ID), reply[3], format('%d', due), 'created'}
     end
     place = place - count
   end
@@ -45,7 +45,7 @@ local function take_others(longest)
     new.key, new.if_exists, new.operation, new.large = take_text(), take_text(), take_text(), take_text()
     if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
     new.asked = given_up_of(new.operation)
-    new.known = content('4', '........' .. new.blob) -- read as it would be in a row
+    new.known = content(kind_of(0, READY), '........' .. new.blob) -- read as it would be in a row
     local flags = new.known.flags
     if flags > 31 or has(flags, KEYED) ~= (new.key ~= '') or has(flags, LARGE) ~= (new.large ~= '') then error('BADARG content', 0) end
     others[i] = new

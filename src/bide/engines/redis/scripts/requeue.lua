@@ -2,7 +2,7 @@
 -- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more,
 -- and how many of them lost their key to a newer message.
 
--- include: begin topic drop keys message times
+-- include: begin home topic drop keys message times
 
 local keyless = 0
 
@@ -44,7 +44,7 @@ local by_name, named = take_number() == 1, {}
 if limit > 1000 then error('BADARG limit', 0) end
 while NEXT < #ARGV do
   named[#named + 1] = {digits = take_text(), id = take_text(), salt = take_text()}
-  if #named[#named].id ~= 9 then error('BADARG id', 0) end
+  if #named[#named].id ~= ID then error('BADARG id', 0) end
 end
 local topic, ids, more = find_topic(name), {}, false
 if topic and by_name then

@@ -5,7 +5,7 @@
 -- The order is by due time. But what is too many to be sorted, in one slot or row, comes in the order of sending, where
 -- the slot begins; and of what is leased, by id.
 
--- include: begin topic drop keys message units look
+-- include: begin home topic drop keys message units look
 
 local PENDING, LEASED, DEAD = 1, 2, 3
 local MANY = 1000 -- leased ones: more are not sorted by due time
@@ -15,7 +15,7 @@ local name, state, limit = take_text(), take_text(), take_number()
 local function key_of(stage, order, id)
   if id == '' then return {stage, order, -1, -1} end
   local kind, slot, n = home(id)
-  return {stage, order, tonumber(kind, 16) * 4294967296 + slot, n}
+  return {stage, order, (byte(kind) - FIRST) * 281474976710656 + slot, n}
 end
 local function precedes(a, b)
   for i = 1, 4 do
@@ -72,7 +72,7 @@ local function add_crowd(topic, at, order)
   end
   if got < at.births and count <= limit then
     local last = got - 1
-    stop_at(order, pack('>c1I4I4', at.kind, at.slot or floor(last / ROW), at.slot and last or last % ROW))
+    stop_at(order, id_of(at.kind, at.slot or floor(last / ROW), at.slot and last or last % ROW))
   end
 end
 

@@ -3,7 +3,7 @@
 -- then how many others, each: request, claim, topic, full id, place, verdict, delay in ms, error ('-' none, '+' and it).
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
--- include: begin topic drop keys message together units back
+-- include: begin home topic drop keys message together units back
 
 local function held_unit(request, claim)
   local unit = unit_of(request)
@@ -19,8 +19,8 @@ local function end_group(group)
     local high, low = byte(group.places, 2 * i - 1, 2 * i)
     local place = high * 256 + low + 1
     local state = states[place]
-    if state and state ~= ENDED and sub(held, 3 + 14 * place, 16 + 14 * place) == sub(fulls, 14 * i - 13, 14 * i) then
-      local id = sub(fulls, 14 * i - 8, 14 * i)
+    if state and state ~= ENDED and sub(held, 17 + FULLID * (place - 1), 16 + FULLID * place) == sub(fulls, FULLID * (i - 1) + 1, FULLID * i) then
+      local id = sub(fulls, FULLID * (i - 1) + TOPIC + 1, FULLID * i)
       if state == SIMPLE then
         simple[#simple + 1] = id
       else
@@ -76,13 +76,13 @@ local most, groups, others = take_number(), {}, {}
 for g = 1, take_number() do
   local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text()}
   group.places, group.fulls = take_text(), take_text()
-  if #group.places > 2000 or #group.places * 7 ~= #group.fulls then error('BADARG done', 0) end
+  if #group.places > 2000 or #group.places / 2 * FULLID ~= #group.fulls then error('BADARG done', 0) end
   groups[g] = group
 end
 for o = 1, take_number() do
   local other = {request = take_text(), claim = take_text(), topic = take_text(), full = take_text(), place = take_number() + 1}
   other.verdict, other.delay, other.error = take_text(), take_number(), take_text()
-  if not VERDICTS[other.verdict] or #other.full ~= 14 then error('BADARG verdict or id', 0) end
+  if not VERDICTS[other.verdict] or #other.full ~= FULLID then error('BADARG verdict or id', 0) end
   others[o] = other
 end
 begin_shrinking()

@@ -6,7 +6,7 @@
 -- A slot is counted by its number of messages where all of them are on one side of all that is asked about: only those
 -- are read that time, or an end of a part of the window, divides, and the first of each calendar that is due or is to come.
 
--- include: begin topic drop keys message walk
+-- include: begin home topic drop keys message walk
 
 local as_of = take_text()
 as_of = as_of == '' and now or number(as_of)
@@ -143,13 +143,13 @@ local function count_row(topic, level, counts)
   return parts == 0 or start > as_of or count_window(topic, row, counts)
 end
 
-local STEPS = FINE + 3 -- of a level: each calendar, what is near, the ready row
+local STEPS = FINEST + 3 -- of a level: each calendar, what is near, the ready row
 
 local function count_step(topic, counts)
   local level, sort = floor(counts.step / STEPS), counts.step % STEPS
   if topic.f['l' .. level] == 0 then return true end
-  if sort <= FINE then return count_slots(topic, kind_of(level, sort), counts) end
-  if sort == FINE + 1 then return count_near(topic, level, counts) end
+  if sort <= FINEST then return count_slots(topic, kind_of(level, sort), counts) end
+  if sort == FINEST + 1 then return count_near(topic, level, counts) end
   return count_row(topic, level, counts)
 end
 

@@ -2,7 +2,7 @@
 -- keeps, and for how many ms. Gives: now, and how many came back, were buried of them, expired, were dropped; then
 -- whether there is more.
 
--- include: begin topic drop keys message units back
+-- include: begin home topic drop keys message units back
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local most, dead_for, budget

@@ -4,6 +4,8 @@
 -- to another node of a cluster, the server refuses a script that names it before its first line, not in the middle.
 -- Redis stops a script at an error and keeps what it has written, so: parse everything, ask for all rights, then write.
 
+local LAYOUT = '2' -- of all that is stored; it rises with each change
+
 local META, P = KEYS[1], string.sub(KEYS[1], 1, -5)
 local call = redis.call
 local floor, byte, char, sub, format = math.floor, string.byte, string.char, string.sub, string.format
@@ -54,7 +56,7 @@ do
 end
 local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
 
-if stored[3] and stored[3] ~= '1' then
+if stored[3] and stored[3] ~= LAYOUT then
   return redis.error_reply('BADLAYOUT ' .. stored[3])
 end
 
@@ -93,7 +95,7 @@ end
 
 -- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.
 local function store_time()
-  call('HSET', META, 'raw', format('%d', raw), 'mark', format('%d', us), 'layout', '1', 'shards', format('%d', number(ARGV[6])))
+  call('HSET', META, 'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', format('%d', number(ARGV[6])))
 end
 local begin_growing = store_time
 local function begin_shrinking()

@@ -15,7 +15,7 @@ local function each_in(topic, kind, slot, first, births, seen)
     local ids, found = {}, {}
     for i = 1, #values do
       if values[i] ~= '' then
-        ids[#ids + 1] = pack('>c1I4I4', kind, slot, n + i - 1)
+        ids[#ids + 1] = id_of(kind, slot, n + i - 1)
         found[#found + 1] = values[i]
       end
     end
@@ -34,9 +34,8 @@ local function slots_of(topic, level)
   for i = 1, #flat, 2 do counts[flat[i]] = tonumber(flat[i + 1]) end
   for name, births in pairs(counts) do
     local kind = sub(name, 1, 1)
-    local sort = SORT_OF[kind]
-    if sort and level_of(kind) == level then -- the others, with a g or x before, tell of those that are gone
-      local slot = tonumber(sub(name, 2), 16)
+    if is_kind(kind) and level_of(kind) == level then -- the others, with a g or x before, tell of those that are gone
+      local slot, sort = tonumber(sub(name, 2), 16), sort_of(kind)
       local first = topic.f['c' .. kind] == slot and topic.f['p' .. kind] or 0
       local count = births - first - (counts['g' .. name] or 0)
       local start = slot * SLOT[sort]

@@ -1,7 +1,6 @@
--- A message: where it lives, what is written there, and what it can be.
+-- A message: what is written of it, and what it can be.
 --
--- Its home is a place in a list, a bucket of 64, from send to end: kind, slot and number tell which, in 9 bytes.
--- What is written there: salt (2 bytes), due time (from the slot's start), flags, and what the client put together:
+-- What is written in its home: salt (2 bytes), due time (from the slot's start), flags, and what the client put together:
 -- [max_attempts][expires_in][key][headers] body. A body over 1 KiB has a key of its own.
 -- What has changed since it was sent (its time, its attempts, its level, its death) is in the hash `life`: due, since,
 -- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
@@ -11,22 +10,7 @@ local KEYLESS = 1 -- a mark: a successor has taken its key over
 
 local function has(flags, flag) return flags % (2 * flag) >= flag end
 
-local function flags_of(id, value) return byte(value, FLAGS_AT[SORT_OF[sub(id, 1, 1)]]) end
-
-local function home(id)
-  local kind, slot, n = unpack_('>c1I4I4', id)
-  return kind, slot, n
-end
-
-local function bucket_of(topic, kind, slot, n)
-  return topic.prefix .. 'b' .. kind .. format('%08x%x', slot, floor(n / BUCKET))
-end
-local function large_of(topic, id)
-  local kind, slot, n = home(id)
-  return topic.prefix .. 'm' .. kind .. format('%08x%x', slot, n)
-end
-local function full_of(topic, id) return topic.head .. id end
-local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(full, 6) end
+local function flags_of(id, value) return byte(value, FLAGS_AT[sort_of(id)]) end
 
 local function read(topic, id)
   local kind, slot, n = home(id)
@@ -36,7 +20,7 @@ end
 
 -- The fields that the client wrote: flags, max_attempts, expires_in, key.
 local function content(id, value)
-  local at = FLAGS_AT[SORT_OF[sub(id, 1, 1)]]
+  local at = FLAGS_AT[sort_of(id)]
   local flags = byte(value, at)
   local found = {flags = flags, attempts = 3}
   at = at + 1
@@ -53,9 +37,7 @@ end
 local function born_due(id, value)
   local kind, slot = home(id)
   local sort = sort_of(kind)
-  local due = unpack_(FORM[sort], value, 3)
-  if sort <= FINE then due = due + slot * SLOT[sort] end
-  return due
+  return due_from(sort <= FINEST and slot * SLOT[sort] or 0, sort, value)
 end
 
 local function has_life(topic)
@@ -73,7 +55,7 @@ end
 
 local function new_life(id, value)
   local due = born_due(id, value)
-  return {due = due, since = due, attempt = 0, level = level_of(sub(id, 1, 1)), marks = 0, error = ''}
+  return {due = due, since = due, attempt = 0, level = level_of(id), marks = 0, error = ''}
 end
 
 local function life_text(life)
@@ -97,7 +79,7 @@ end
 -- What a message is: far (in its slot or row, not taken out), near (in a zset), dead, or leased.
 local function state_of(topic, id, life)
   if not life and not opened(topic, id) then return 'far' end
-  local level = life and life.level or level_of(sub(id, 1, 1))
+  local level = life and life.level or level_of(id)
   if call('ZSCORE', topic.prefix .. 'due' .. level, id) then return 'near' end
   if life and call('ZSCORE', topic.prefix .. 'dead', id) then return 'dead' end
   return 'leased'
@@ -109,14 +91,14 @@ local function leave_far(topic, id)
   if sort_of(kind) == READY then
     add(topic, 'g' .. kind, 1)
   else
-    call('HINCRBY', topic.prefix .. 'slots', 'g' .. kind .. format('%08x', slot), 1)
+    call('HINCRBY', topic.prefix .. 'slots', 'g' .. slot_name(kind, slot), 1)
   end
 end
 
 -- Take a pending message out of where its time is kept.
 local function unschedule(topic, id, state, life)
   if state == 'far' then return leave_far(topic, id) end
-  local level = life and life.level or level_of(sub(id, 1, 1))
+  local level = life and life.level or level_of(id)
   call('ZREM', topic.prefix .. 'due' .. level, id)
 end
 

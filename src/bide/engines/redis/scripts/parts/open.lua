@@ -8,7 +8,7 @@ local function exhausted() return spent >= ENOUGH or bytes >= FULL end
 -- What is left of a bucket from a number on: ids and values of those that are there and whose time is not elsewhere.
 local function look_into(topic, kind, slot, n)
   local all = call('LRANGE', bucket_of(topic, kind, slot, n), n % BUCKET, -1)
-  local head, low = sub(pack('>c1I4I4', kind, slot, n), 1, 8), n % 256 - 1
+  local head, low = sub(id_of(kind, slot, n), 1, ID - 1), n % 256 - 1
   local ids, values, count = {}, {}, 0
   for i = 1, #all do
     if all[i] ~= '' then
@@ -25,44 +25,50 @@ local function look_into(topic, kind, slot, n)
   return kept_ids, kept
 end
 
--- Whether there are slots or a row to look at: also slots of which all is gone are to be passed.
-local function may_be_far(topic)
-  return topic.f.far > 0 or call('HLEN', topic.prefix .. 'slots') > 0
-end
-
 -- The place of a calendar to go on from: its first slot that has begun, entered; nil when there is none.
 local function enter(topic, kind)
-  local name = call('ZRANGE', topic.prefix .. 'o' .. kind, 0, 0)[1]
-  if not name then return nil end
-  local slot = tonumber(sub(name, 2), 16)
-  local start = slot * SLOT[sort_of(kind)]
-  if start > now then return nil end
+  local slot = first_slot(topic, kind)
+  local length = SLOT[sort_of(kind)]
+  if not slot or slot * length > now then return nil end
+  if topic.entered[kind] then return topic.entered[kind] end
+  local name = slot_name(kind, slot)
+  local births = tonumber(call('HGET', topic.prefix .. 'slots', name))
   if topic.f['c' .. kind] ~= slot then
     set(topic, 'c' .. kind, slot)
     set(topic, 'p' .. kind, 0)
+    set(topic, 'd' .. kind, births)
   end
-  local counts = call('HMGET', topic.prefix .. 'slots', name, 'g' .. name)
-  return {kind = kind, slot = slot, name = name, start = start, over = start + SLOT[sort_of(kind)] <= now,
-          births = tonumber(counts[1]), gone = tonumber(counts[2] or 0)}
+  local start = slot * length
+  local at = {kind = kind, slot = slot, name = name, start = start, over = start + length - 1 <= now, births = births}
+  topic.entered[kind] = at
+  return at
 end
 
--- Go on after so many numbers of the slot, of which so many were pending.
-local function pass(topic, at, numbers, pending)
-  local kind = at.kind
-  set(topic, 'p' .. kind, topic.f['p' .. kind] + numbers)
-  add(topic, 'far', -pending)
-  at.gone = at.gone - (numbers - pending)
-  if topic.f['p' .. kind] < at.births then
-    if numbers > pending then call('HSET', topic.prefix .. 'slots', 'g' .. at.name, at.gone) end
-    return true
-  end
+-- The slot has nothing more to give: the next one of its calendar is the first.
+local function leave(topic, at)
+  local kind, key = at.kind, topic.prefix .. 'o' .. at.kind
   call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name, 'x' .. at.name)
-  call('ZREM', topic.prefix .. 'o' .. kind, at.name)
+  call('ZREM', key, at.name)
+  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  set(topic, 's' .. kind, first and first + 1 or 0)
+  topic.entered[kind] = nil
   local short = at.births % BUCKET -- places that nobody will take count as ended
   if short > 0 then
     local bucket = bucket_of(topic, kind, at.slot, at.births - 1)
     if call('LLEN', bucket) > 0 then end_places(topic, bucket, BUCKET - short) end
   end
+end
+
+-- Go on after so many numbers of the slot, of which so many were pending; false when it was left.
+local function pass(topic, at, numbers, pending)
+  local kind = at.kind
+  set(topic, 'p' .. kind, topic.f['p' .. kind] + numbers)
+  add(topic, 'far', -pending)
+  if topic.f['p' .. kind] < at.births then
+    if numbers > pending then call('HINCRBY', topic.prefix .. 'slots', 'g' .. at.name, pending - numbers) end
+    return true
+  end
+  leave(topic, at)
   return false
 end
 
@@ -82,9 +88,9 @@ local function open(topic, level, at)
   repeat
     if exhausted() then return end
     local ids, values, numbers = next_bucket(topic, at)
-    local scores, form = {}, FORM[SORT_OF[at.kind]]
+    local scores, sort = {}, sort_of(at.kind)
     for i = 1, #ids do
-      scores[2 * i - 1], scores[2 * i] = at.start + unpack_(form, values[i], 3), ids[i]
+      scores[2 * i - 1], scores[2 * i] = due_from(at.start, sort, values[i]), ids[i]
     end
     if #scores > 0 then call('ZADD', key, unpack(scores)) end
   until not pass(topic, at, numbers, #ids)

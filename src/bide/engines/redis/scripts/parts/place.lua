@@ -1,10 +1,10 @@
 -- New messages find their homes: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
--- The messages of `waiting` by the slots of one calendar; not those whose slot was entered.
+-- The messages of `waiting` by the slots of one calendar; and those whose slot was entered, and is sealed.
 local function by_slot(topic, kind, dues, waiting)
-  local length, cursor = SLOT[SORT_OF[kind]], topic.f['c' .. kind]
-  local groups, names, mine = {}, {}, {}
+  local length, cursor = SLOT[sort_of(kind)], topic.f['c' .. kind]
+  local groups, names, sealed, mine = {}, {}, {}, {}
   for w = 1, #waiting do
     local i = waiting[w]
     local slot = floor(dues[i] / length)
@@ -12,44 +12,50 @@ local function by_slot(topic, kind, dues, waiting)
     if group then
       group[#group + 1] = i
     elseif slot > cursor then
-      local name = kind .. format('%08x', slot)
+      local name = slot_name(kind, slot)
       group = {i, kind = kind, slot = slot, name = name}
       mine[slot], groups[#groups + 1], names[#names + 1] = group, group, name
+    else
+      sealed[#sealed + 1] = i
     end
   end
   for g = 1, #groups, 1000 do
     local births = call('HMGET', topic.prefix .. 'slots', unpack(names, g, math.min(g + 999, #names)))
     for b = 1, #births do groups[g + b - 1].first = tonumber(births[b] or 0) end
   end
-  return groups
+  return groups, sealed
+end
+
+-- How many messages of a sealed slot go to the zset, and not to finer slots: so many as the slot would have room for.
+-- Slots of seconds are worth their keys only where there are many messages.
+local function near_of(topic, kind, count)
+  local sort = sort_of(kind)
+  if sort < MINUTE then return 0 end
+  count = math.max(0, math.min(count, ROOM[sort] - topic.f['d' .. kind]))
+  if count > 0 then add(topic, 'd' .. kind, count) end
+  return count
 end
 
 -- The homes of messages that are not due, by slot: {kind, slot, name, first number, indexes}; and those that have none.
 local function choose_slots(topic, level, dues, waiting)
-  local chosen = {}
-  for sort = COARSE, FINE do
+  local chosen, near = {}, {}
+  for sort = COARSE, FINEST do
     if #waiting == 0 then break end
-    local placed, count = {}, 0
-    for _, group in ipairs(by_slot(topic, kind_of(level, sort), dues, waiting)) do
-      local most = sort == FINE and #group or math.min(#group, ROOM - group.first)
-      for k = #group, math.max(0, most) + 1, -1 do group[k] = nil end
-      if most > 0 then
-        chosen[#chosen + 1] = group
-        count = count + most
-        for k = 1, most do placed[group[k]] = true end
-      end
+    local kind, rest = kind_of(level, sort), {}
+    local groups, sealed = by_slot(topic, kind, dues, waiting)
+    for _, group in ipairs(groups) do
+      local most, all = math.max(0, math.min(#group, ROOM[sort] - group.first)), #group
+      for k = most + 1, all do rest[#rest + 1] = group[k] end
+      for k = all, most + 1, -1 do group[k] = nil end
+      if most > 0 then chosen[#chosen + 1] = group end
     end
-    if count > 0 then
-      local rest = {}
-      if count < #waiting then
-        for w = 1, #waiting do
-          if not placed[waiting[w]] then rest[#rest + 1] = waiting[w] end
-        end
-      end
-      waiting = rest
-    end
+    local most = near_of(topic, kind, #sealed)
+    for k = 1, most do near[#near + 1] = sealed[k] end
+    for k = most + 1, #sealed do rest[#rest + 1] = sealed[k] end
+    waiting = rest
   end
-  return chosen, waiting
+  for w = 1, #waiting do near[#near + 1] = waiting[w] end
+  return chosen, near
 end
 
 -- Append values to the buckets of a slot or row, from the number `first` on.
@@ -58,18 +64,19 @@ local function append(topic, name, first, values)
   while done < count do
     local n = first + done
     local room = math.min(BUCKET - n % BUCKET, count - done)
-    call('RPUSH', key .. format('%x', floor(n / BUCKET)), unpack(values, done + 1, done + room))
+    call('RPUSH', key .. format(':%x', floor(n / BUCKET)), unpack(values, done + 1, done + room))
     done = done + room
   end
 end
 
 local function place_in_slot(topic, group, dues, blobs, ids)
   local kind, slot = group.kind, group.slot
-  local start, form, values, head = slot * SLOT[SORT_OF[kind]], FORM[SORT_OF[kind]], {}, pack('>c1I4', kind, slot)
+  local sort = sort_of(kind)
+  local start, form, values, head = slot * SLOT[sort], FORM[sort], {}, pack('>c1I6', kind, slot)
   for k = 1, #group do
     local i = group[k]
     values[k] = SALT .. pack(form, dues[i] - start) .. blobs[i]
-    ids[i] = head .. pack('>I4', group.first + k - 1)
+    ids[i] = head .. pack('>I3', group.first + k - 1)
   end
   append(topic, group.name, group.first, values)
 end
@@ -86,7 +93,7 @@ local function note_slots(topic, groups)
       begun[kind] = new
       new[#new + 1], new[#new + 2] = group.slot, group.name
       new.next = math.min(new.next, group.slot)
-    elseif group.slot * SLOT[SORT_OF[kind]] <= now then
+    elseif group.slot * SLOT[sort_of(kind)] <= now then
       wake(topic)
     end
   end
@@ -95,7 +102,11 @@ local function note_slots(topic, groups)
   for kind, new in pairs(begun) do
     local key = topic.prefix .. 'o' .. kind
     for i = 1, #new, 1000 do call('ZADD', key, unpack(new, i, math.min(i + 999, #new))) end
-    if tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) == new.next then wake(topic) end
+    local first = first_slot(topic, kind)
+    if not first or new.next < first then
+      set(topic, 's' .. kind, new.next + 1)
+      wake(topic)
+    end
   end
 end
 
@@ -104,13 +115,13 @@ local function place_in_row(topic, kind, indexes, dues, blobs, ids)
   for k, i in ipairs(indexes) do
     values[k] = SALT .. pack('>I6', dues[i]) .. blobs[i]
     local n = first + k - 1
-    ids[i] = pack('>c1I4I4', kind, floor(n / ROW), n % ROW)
+    ids[i] = id_of(kind, floor(n / ROW), n % ROW)
   end
   local done = 0
   while done < #values do -- up to where the numbers of a slot end
     local n = first + done
     local part = {unpack(values, done + 1, math.min(#values, done + ROW - n % ROW))}
-    append(topic, kind .. format('%08x', floor(n / ROW)), n % ROW, part)
+    append(topic, slot_name(kind, floor(n / ROW)), n % ROW, part)
     done = done + #part
   end
   set(topic, 'b' .. kind, first + #values)
@@ -151,21 +162,21 @@ end
 local function place_one(topic, level, due, blob)
   if due > now then
     local names, slots = {}, {}
-    for sort = COARSE, FINE do
+    for sort = COARSE, MINUTE do
       slots[sort] = floor(due / SLOT[sort])
-      names[sort + 1] = kind_of(level, sort) .. format('%08x', slots[sort])
+      names[sort + 1] = slot_name(kind_of(level, sort), slots[sort])
     end
     local births = call('HMGET', topic.prefix .. 'slots', unpack(names))
-    for sort = COARSE, FINE do
+    for sort = COARSE, MINUTE do
       local kind, slot, n = kind_of(level, sort), slots[sort], tonumber(births[sort + 1] or 0)
-      if slot > topic.f['c' .. kind] and (sort == FINE or n < ROOM) then
+      if slot > topic.f['c' .. kind] and n < ROOM[sort] then
         use_level(topic, level)
         add(topic, 'live', 1)
         local group = {kind = kind, slot = slot, name = names[sort + 1], first = n, 1}
         local value = SALT .. pack(FORM[sort], due - slot * SLOT[sort]) .. blob
-        call('RPUSH', topic.prefix .. 'b' .. group.name .. format('%x', floor(n / BUCKET)), value)
+        call('RPUSH', bucket_of(topic, kind, slot, n), value)
         note_slots(topic, {group})
-        return pack('>c1I4I4', kind, slot, n)
+        return id_of(kind, slot, n)
       end
     end
   end

@@ -2,7 +2,7 @@
 
 local function take_ref()
   local ref = {how = take_text(), topic = take_text(), id = take_text(), salt = take_text()}
-  if ref.how ~= 'key' and (ref.how ~= 'id' or #ref.id ~= 9 or not tonumber(sub(ref.id, 1, 1), 15)) then error('BADARG id', 0) end
+  if ref.how ~= 'key' and (ref.how ~= 'id' or #ref.id ~= ID or not is_kind(ref.id)) then error('BADARG id', 0) end
   return ref
 end
 

@@ -27,8 +27,8 @@ end
 local function read_all(topic, ids)
   local values, groups, heads = {}, {}, {}
   for i = 1, #ids do
-    local low = byte(ids[i], 9)
-    local head = sub(ids[i], 1, 8) .. floor(low / BUCKET)
+    local low = byte(ids[i], ID)
+    local head = sub(ids[i], 1, ID - 1) .. floor(low / BUCKET)
     local group = groups[head]
     if not group then
       group = {low = BUCKET, high = 0}
@@ -42,9 +42,9 @@ local function read_all(topic, ids)
     local bucket = bucket_of(topic, home(ids[group[1]]))
     if #group * 4 > group.high - group.low then
       local found = call('LRANGE', bucket, group.low, group.high)
-      for _, i in ipairs(group) do values[i] = found[byte(ids[i], 9) % BUCKET - group.low + 1] end
+      for _, i in ipairs(group) do values[i] = found[byte(ids[i], ID) % BUCKET - group.low + 1] end
     else
-      for _, i in ipairs(group) do values[i] = call('LINDEX', bucket, byte(ids[i], 9) % BUCKET) end
+      for _, i in ipairs(group) do values[i] = call('LINDEX', bucket, byte(ids[i], ID) % BUCKET) end
     end
   end
   return values
@@ -113,7 +113,7 @@ end
 -- Open what has begun, and give the oldest slot that is over.
 local function begun(topic, level)
   local oldest
-  for sort = COARSE, FINE do
+  for sort = COARSE, FINEST do
     local at = enter(topic, kind_of(level, sort))
     if at and not at.over then
       open(topic, level, at)
@@ -133,8 +133,7 @@ end
 local function take(topic, level, limit)
   local count, near, head, over, wide = 0, nil, nil, nil, 0
   while true do
-    over, head = nil, nil
-    if may_be_far(topic) then over, head = begun(topic, level), ready_head(topic, level) end
+    over, head = begun(topic, level), ready_head(topic, level)
     near = first_near(topic, level)
     local ready_at, over_at = head and head.due or math.huge, over and over.start or math.huge
     local oldest = math.min(near, ready_at, over_at)

@@ -1,10 +1,10 @@
--- Plain ones end together, bucket by bucket. The first 8 bytes of an id and a quarter of the last name its bucket.
+-- Plain ones end together, bucket by bucket. All bytes of an id but the last, and a quarter of that, name its bucket.
 local function end_simple(topic, ids)
   local heads, groups = {}, {}
   for i = 1, #ids do
     local id = ids[i]
-    local low = byte(id, 9)
-    local head = sub(id, 1, 8) .. floor(low / BUCKET)
+    local low = byte(id, ID)
+    local head = sub(id, 1, ID - 1) .. floor(low / BUCKET)
     local group = groups[head]
     if not group then
       group = {id = id}

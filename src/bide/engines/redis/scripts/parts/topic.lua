@@ -1,30 +1,14 @@
 -- A topic: its number, its counters, and the keys that begin with it.
 --
 -- A topic is known by a number, which is given once: a topic that has nothing left goes, and comes again under another.
--- Of each level of priority there are three calendars, of coarse, middle and fine slots, and two rows: of what is near,
--- and of what was ready when it came. Together they are the kinds of homes: level * 5 + one of these.
-
-local COARSE, MIDDLE, FINE, NEAR, READY = 0, 1, 2, 3, 4
-local SLOT = {[0] = 134217728, 4194304, 65536} -- ms, by sort
-local FORM = {[0] = '>I4', '>I3', '>I2', '>I6', '>I6'} -- of a due time: from the start of its slot; in a row, as it is
-local FLAGS_AT = {[0] = 7, 6, 5, 9, 9} -- where in a value the flags are, behind salt and due time
-local ROOM = 512 -- messages in a slot that is not fine
-local BUCKET = 64
-local ROW = 1048576 -- numbers of a row that share a slot
-
-local KINDS = {[0] = '01234', [1] = '56789', [2] = 'abcde'} -- by level, a letter for each sort of home
-local SORT_OF = {['0'] = 0, ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 0, ['6'] = 1, ['7'] = 2, ['8'] = 3,
-                 ['9'] = 4, a = 0, b = 1, c = 2, d = 3, e = 4}
-local function kind_of(level, sort) return sub(KINDS[level], sort + 1, sort + 1) end
-local function level_of(kind) return floor(tonumber(kind, 16) / 5) end
-local function sort_of(kind) return SORT_OF[kind] end
 
 local topics = {}
 local NOTHING = {__index = function() return 0 end}
 
 -- The fields of a topic are numbers, but for its name; one that is missing is 0. `keys` and `index` count keys and the
--- buckets of their index; of a calendar, `c` is the slot that was entered last and `p` how far into it messages were
--- taken out; of a row, `b` is how many came, `p` how many were taken out, and `g` how many of the others are gone.
+-- buckets of their index; of a calendar, `s` is one more than its first slot (0: it has none), `c` the slot that was
+-- entered last, `p` how far into it messages were taken out, and `d` how many it had, or would have if it were not
+-- sealed; of a row, `b` is how many came, `p` how many were taken out, and `g` how many of the others are gone.
 local function load(digits)
   if topics[digits] ~= nil then return topics[digits] end
   local prefix = P .. digits .. ':'
@@ -33,7 +17,7 @@ local function load(digits)
     topics[digits] = false
     return false
   end
-  local topic = {digits = digits, head = pack('>I5', tonumber(digits, 16)), prefix = prefix, changed = {}, f = setmetatable({}, NOTHING)}
+  local topic = {digits = digits, head = pack('>I5', tonumber(digits, 16)), prefix = prefix, changed = {}, entered = {}, f = setmetatable({}, NOTHING)}
   for i = 1, #flat, 2 do
     if flat[i] == 'name' then topic.name = flat[i + 1] else topic.f[flat[i]] = tonumber(flat[i + 1]) end
   end
@@ -61,6 +45,12 @@ local function set(topic, field, value)
   topic.changed[field] = true
 end
 local function add(topic, field, by) set(topic, field, topic.f[field] + by) end
+
+-- The first slot of a calendar; nil when it has none.
+local function first_slot(topic, kind)
+  local first = topic.f['s' .. kind]
+  if first > 0 then return first - 1 end
+end
 
 local function use_level(topic, level)
   if topic.f['l' .. level] == 0 then set(topic, 'l' .. level, 1) end

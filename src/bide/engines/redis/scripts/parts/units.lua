@@ -1,6 +1,6 @@
 -- A lease is a claim: a unit, known by the request that made it.
 --
--- `held` has its number (16 digits) and the full ids of what it handed out (14 bytes each), `open` a letter for each:
+-- `held` has its number (16 digits) and the full ids of what it handed out (15 bytes each), `open` a letter for each:
 -- 0 it has ended, 1 it is plain, 2 something beside the body must be put in order when it ends. `lease` has the time at
 -- which the unit ends; where parts of it were extended apart, `until` has a time (6 bytes) for each.
 
@@ -18,7 +18,7 @@ local function unit_of(request)
   return unit
 end
 
-local function full_at(unit, place) return sub(unit.held, 3 + 14 * place, 16 + 14 * place) end -- places count from 1
+local function full_at(unit, place) return sub(unit.held, 17 + FULLID * (place - 1), 16 + FULLID * place) end -- places count from 1
 
 -- The place of a delivery in its unit, if it has not ended.
 local function is_open(unit, place, full)

@@ -6,8 +6,7 @@ local worked, passed, looks = 0, 0, 0 -- effort made; slots passed and buckets r
 local function tired() return worked >= EFFORT end
 
 local function slot_of(name) return tonumber(sub(name, 2), 16) end
-local function id_at(kind, slot, n) return pack('>c1I4I4', kind, slot, n) end
-local function due_in(at, value) return at.start + unpack_(FORM[sort_of(at.kind)], value, 3) end
+local function due_in(at, value) return due_from(at.start, sort_of(at.kind), value) end
 
 -- The pending messages of a slot, or of the part of a row, from the number n on: calls seen(value, n) for each, until it
 -- gives false. Gives the number that it got to.
@@ -18,7 +17,7 @@ local function look_in(topic, at, n, seen)
     local count, ids, lives = math.min(#values, at.births - n), {}, {}
     looks, worked = looks + 1, worked + 2 + count / 3
     if at.gone > 0 and count > 0 and has_life(topic) then
-      for i = 1, count do ids[i] = id_at(at.kind, at.slot, n + i - 1) end
+      for i = 1, count do ids[i] = id_of(at.kind, at.slot, n + i - 1) end
       lives = call('HMGET', topic.prefix .. 'life', unpack(ids))
       worked = worked + count / 3
     end

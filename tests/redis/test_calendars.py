@@ -1,0 +1,157 @@
+"""The six calendars of a topic: what a slot has no room for goes to finer ones, and comes out on time; and their ids."""
+
+import random
+import re
+
+import pytest
+
+from bide.engines import assets
+from bide.engines.base import NewMessage, Ref
+from bide.engines.redis.wire import LAYOUT, LOCAL, TOPIC, id_bytes, id_text, name_of
+from bide.errors import SchemaMismatch
+from bide.testing.contract.bench import START, Bench
+from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all
+from tests.servers.redis import RedisServer
+
+LENGTHS = {"hours": 134_217_728, "hour": 4_194_304, "minute": 65_536, "seconds": 2_048, "moments": 64, "instants": 1}
+SORTS = (*LENGTHS, "near", "ready")
+BEGIN = (START // LENGTHS["hours"] + 1) * LENGTHS["hours"]  # all calendars begin a slot here
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+
+
+def home(id: str) -> str:
+    """The sort of place that a message was born in."""
+    return SORTS[(name_of(id).local[0] - ord("A")) % len(SORTS)]
+
+
+async def put_at(bench: Bench, dues: list[int]) -> dict[str, int]:
+    sent = await bench.put_all(*[NewMessage("t", b"x", at=due) for due in dues])
+    return {each.id: each.due for each in sent}
+
+
+async def come_out_on_time(bench: Bench, dues: dict[str, int]) -> None:
+    left = dict(dues)
+    for mark in sorted({*left.values(), *(due - 1 for due in left.values())}):
+        bench.now = max(bench.now, mark)
+        got = await take_all(bench, "t")
+        assert {each.id for each in got} == {id for id, due in left.items() if due <= bench.now}
+        assert len({each.id for each in got}) == len(got)
+        for each in got:
+            assert each.due == left.pop(each.id)
+        await finish_all(bench, got)
+        await counts_are_true(bench, ["t"])
+    assert not left
+
+
+def nothing_is_left(server: RedisServer) -> None:
+    with server.client() as client:
+        assert not [name for name in names(client) if ":1:" in name]
+
+
+@both_colours
+@pytest.mark.parametrize("calendar", ["minute", "seconds", "moments", "instants"])
+@pytest.mark.usefixtures("small_scripts")
+async def test_what_a_slot_has_no_room_for_comes_out_of_finer_ones_on_time(
+    redis_url: str, redis_server: RedisServer, colour: str, calendar: str
+) -> None:
+    draw = random.Random(7)
+    async with bench_at(redis_url, colour, now=BEGIN - 1_000) as bench:
+        dues = await put_at(bench, [BEGIN + LENGTHS[calendar] // 2 + draw.randrange(LENGTHS[calendar]) for _ in range(40)])
+        assert calendar in {home(id) for id in dues}
+        await come_out_on_time(bench, dues)
+        nothing_is_left(redis_server)
+
+
+@both_colours
+@pytest.mark.usefixtures("small_scripts")
+async def test_newcomers_of_sealed_slots_come_on_time_wherever_they_go(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    draw = random.Random(8)
+    async with bench_at(redis_url, colour, now=BEGIN - 1_000) as bench:
+        dues = await put_at(bench, [BEGIN + 30_000 + draw.randrange(4_000) for _ in range(5)])
+        bench.now = BEGIN + 29_500
+        for _ in range(8):
+            assert not await bench.claim("t", limit=100)
+        dues |= await put_at(bench, [BEGIN + 30_000 + draw.randrange(4_000) for _ in range(30)])
+        bench.now = BEGIN + 30_000
+        first = await take_all(bench, "t")
+        assert {each.id for each in first} == {id for id, due in dues.items() if due <= bench.now}
+        dues |= await put_at(bench, [bench.now + 1 + draw.randrange(100) for _ in range(30)])
+        await finish_all(bench, first)
+        assert {home(id) for id in dues} >= {"near", "seconds", "moments"}
+        await come_out_on_time(bench, {id: due for id, due in dues.items() if due > bench.now})
+        nothing_is_left(redis_server)
+
+
+@both_colours
+@pytest.mark.usefixtures("small_scripts")
+async def test_a_slot_whose_numbers_are_used_up_sends_the_rest_to_the_zset(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    async with bench_at(redis_url, colour, now=BEGIN - 1_000) as bench:
+        at = BEGIN + 90_000
+        ids = await put_many(bench, "t", 100, at=at)
+        homes = [home(id) for id in ids]
+        assert homes.count("instants") == 32
+        assert homes.count("near") == 100 - 32 - 2 - 2 - 3 - 3 - 3
+        gone = ids[10:40]
+        await bench.engine.cancel([Ref(id) for id in gone], now=bench.now)
+        await come_out_on_time(bench, {id: at for id in ids if id not in gone})
+        nothing_is_left(redis_server)
+
+
+async def test_a_topic_of_few_messages_has_no_slots_of_seconds(redis_url: str) -> None:
+    """Such a slot is worth its keys only where there are many messages."""
+    async with bench_at(redis_url, now=BEGIN) as bench:
+        homes: set[str] = set()
+        for _ in range(50):
+            homes.add(home((await bench.put("t", delay=5_000)).id))
+            bench.move(700)
+            await finish_all(bench, await take_all(bench, "t"))
+        assert homes <= {"hours", "hour", "minute", "near"}
+
+
+async def send_one(url: str, colour: str) -> None:
+    async with bench_at(url, colour) as bench:
+        await bench.put("t")
+
+
+@both_colours
+async def test_what_an_older_release_has_stored_is_refused_and_said_what_to_do(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    with redis_server.client() as client:
+        for layout, advice in (("1", "let workers of the older release finish its messages"), ("99", "update bide")):
+            client.flushall()
+            client.hset("{shop:0}:meta", mapping={"layout": layout, "raw": "1", "mark": "1"})
+            before = client.hgetall("{shop:0}:meta")
+            with pytest.raises(SchemaMismatch, match=f"layout {layout}.*{advice}"):
+                await send_one(redis_url, colour)
+            assert names(client) == {"{shop:0}:meta"}
+            assert client.hgetall("{shop:0}:meta") == before
+
+
+def test_both_sides_speak_of_one_layout() -> None:
+    for text in assets.scripts("bide.engines.redis").values():
+        assert re.findall(r"^local LAYOUT = '(\w+)'", text, re.MULTILINE) == [LAYOUT]
+        for sizes in re.findall(r"^local TOPIC, ID, FULLID = (\d+, \d+, \d+)", text, re.MULTILINE):
+            assert sizes == f"{TOPIC}, {LOCAL}, {TOPIC + LOCAL}"
+
+
+async def test_an_id_is_short_and_safe_in_urls_and_shells(redis_url: str) -> None:
+    async with bench_at(redis_url + "?shards=64", now=BEGIN) as bench:
+        ids = [(await bench.put("t", key=f"{i}")).id for i in range(200)]
+        assert all(re.fullmatch(r"[A-P][A-Za-z0-9_-]{23}", id) for id in ids)
+        assert all(id_text(id_bytes(id) or b"") == id for id in ids)
+        assert {name_of(id).shard for id in ids} > set(range(0, 60, 20))
+        far = await bench.put("t", delay=36_525 * 86_400_000)
+        assert (await bench.find(id=far.id)).due == far.due
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "A" * 23, "A" * 25, "+" * 24, "A" * 23 + "=", "ä" * 24, "A" * 24, "A" * 23 + "\n", "00" * 17]
+)
+def test_a_text_that_is_no_id_names_nothing(text: str) -> None:
+    assert id_bytes(text) is None
+    assert name_of(text).local == b""
