@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -35,5 +36,13 @@ async def _taken_up(engine: AsyncSqlite) -> None:
     """Until the thread that writes has begun with the job, and waits for the lock."""
     assert engine._desk is not None
     writer = engine._desk.place.writer
-    while writer._waiting or not writer._lock.locked():  # noqa: ASYNC110  (a thread has no event to tell us)
+    while writer._waiting or not _held(writer._lock):  # noqa: ASYNC110  (a thread has no event to tell us)
         await asyncio.sleep(0.001)
+
+
+def _held(lock: threading.RLock) -> bool:
+    """Whether another thread has it."""
+    if not lock.acquire(blocking=False):
+        return True
+    lock.release()
+    return False

@@ -19,6 +19,7 @@ class Steady:
         if raw >= self.mark:
             self.mark = raw
         else:
-            self.mark += max(0, raw - self.raw) // 2
+            gone_on = max(0, raw - self.raw) // 2
+            self.mark += gone_on
         self.raw = raw
         return self.mark

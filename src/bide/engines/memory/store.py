@@ -19,6 +19,7 @@ from bide.engines.memory.message import DEAD, ENDED, PENDING, Message, Unit
 from bide.engines.memory.topic import Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
+from bide.reentry import refuse_reentry
 from bide.signals import Raisable
 from bide.types import Sent
 
@@ -35,7 +36,7 @@ class Store:
         _stores.add(self)
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: threading.RLock = threading.RLock()
         self._steady = Steady()
         self.messages: dict[str, Message] = {}
         self.topics: dict[str, Topic] = {}
@@ -58,6 +59,7 @@ class Store:
 
     def __enter__(self) -> None:
         """One verb at a time."""
+        refuse_reentry(self._lock)
         self._lock.acquire()
 
     def __exit__(self, *error: object) -> None:

@@ -27,6 +27,10 @@ MIGRATIONS = assets.migrations(__package__)
 def path_of(url: str) -> str:
     """`sqlite:///relative.db`, `sqlite:////absolute.db`: the absolute path of the file."""
     host, slash, path = url.removeprefix("sqlite://").partition("/")
+    if path == ":memory:":
+        raise BadUrl(
+            "The SQLite engine needs a file. For messages in memory use memory://, or memory://name to share them in a process."
+        )
     if host or not slash or not path or "?" in path or "#" in path:
         raise BadUrl(
             "An SQLite URL is sqlite:///folder/file.db, or with four slashes from the root: sqlite:////var/lib/bide.db."
@@ -186,13 +190,14 @@ def _make_private(path: str) -> None:
 
     Only a file that is not there yet: to open and close one that is would drop the locks this process has on it.
     """
+    real = os.path.realpath(path)  # a link may point to a file that is not there yet
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(real, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         return
     except OSError as error:
         raise Unavailable(
-            f"{path} can't be made ({error.strerror}): name a folder that exists and that this user may write to."
+            f"{real} can't be made ({error.strerror}): name a folder that exists and that this user may write to."
         ) from error
 
 

@@ -15,6 +15,7 @@ from bide.engines.sqlite.turn import Space, Turn
 from bide.engines.sqlite.watch import Watch
 from bide.engines.sqlite.writer import Writer
 from bide.errors import EngineError
+from bide.reentry import is_own, refuse_reentry
 from bide.signals import Raisable
 
 T = TypeVar("T")
@@ -27,17 +28,18 @@ class Place:
         self.path = path
         self.users = 0
         self._sleepers: Sleepers[tuple[str, str]] = Sleepers()
-        self._sleeping = threading.Lock()
+        self._sleeping: threading.RLock = threading.RLock()
         self._until: dict[Sleeper[tuple[str, str]], tuple[Space, float]] = {}  # when each wakes by itself, monotonic
         self._lately: dict[tuple[Space, str], float] = {}  # when each topic was last seen to have a sleeper
         self._unsure = False  # whether something may have come that the next look would not notice
         self._reader: sqlite3.Connection | None = None
-        self._reading = threading.Lock()
+        self._reading: threading.RLock = threading.RLock()
         self._watch = Watch(self._look)
         self.writer: Writer = Writer(path, self.wake)
 
     def read(self, work: Callable[[Turn], T]) -> T:
         """Look, at one moment, without waiting for a writer or making one wait."""
+        refuse_reentry(self._reading)
         with self._reading:
             try:
                 if self._reader is None:
@@ -49,6 +51,11 @@ class Place:
                     self._reader.execute("rollback")
             except sqlite3.Error as error:
                 raise translated(error, self.path) from error
+
+    def refuse_reentry(self) -> None:
+        """Before closing: this thread may be in the middle of using the file."""
+        refuse_reentry(self._reading)
+        self.writer.refuse_reentry()
 
     def close(self) -> None:
         self._watch.close()
@@ -82,7 +89,9 @@ class Place:
 
     def wake(self, topics: set[tuple[str, str]]) -> None:
         """Wake one sleeper a topic, here; other processes see for themselves that the file has changed."""
-        if topics:
+        if is_own(self._sleeping):  # a signal handler has interrupted this thread in the middle of lying down
+            self._unsure = True
+        elif topics:
             with self._sleeping:
                 self._sleepers.wake(topics)
 
@@ -93,6 +102,7 @@ class Place:
     def sleep(self, signal: Raisable, space: Space, topics: Sequence[str], timeout: float) -> Sleeper[tuple[str, str]] | None:
         """Lie down; None when there is a wake-up already."""
         sleeper = Sleeper(signal, [(space.name, topic) for topic in topics])
+        refuse_reentry(self._sleeping)
         with self._sleeping:
             if not self._sleepers.add(sleeper):
                 return None
@@ -157,11 +167,12 @@ def _slept_past(turn: Turn, watched: dict[tuple[Space, str], float]) -> set[tupl
 
 _places: dict[str, Place] = {}
 _held: list[Place] = []  # over a fork
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def enter(path: str) -> Place:
     """The place of a file, opened by the first to enter."""
+    refuse_reentry(_lock)
     with _lock:
         place = _places.get(path)
         if place is None:
@@ -172,6 +183,8 @@ def enter(path: str) -> Place:
 
 def leave(place: Place) -> None:
     """The last to leave closes it."""
+    refuse_reentry(_lock)
+    place.refuse_reentry()
     with _lock:
         place.users -= 1
         if place.users == 0 and _places.get(place.path) is place:
@@ -195,7 +208,7 @@ def _after_fork() -> None:
 
 def _in_child() -> None:
     global _lock  # noqa: PLW0603  (the parent's is held)
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     for place in _held:  # what the parent took out may still be ended here
         place.writer.forget()
         place.go_on()

@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bide.clock import MS, Clock
 from bide.core.steady import Steady
@@ -27,7 +27,7 @@ class Time:
     """Of a namespace: its engine's time, which whoever looks reads too, and the last token that was given."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: threading.RLock = threading.RLock()  # a signal handler may read it in the middle of a reading
         self._steady = Steady()
         self.claims: int = 0
 
@@ -48,8 +48,17 @@ class Time:
             return self._steady.raw, self._steady.mark, self.claims
 
 
+class Statements(Protocol):
+    """Where a turn happens: a connection, or what stands for one that was borrowed."""
+
+    @property
+    def execute(self) -> Callable[..., sqlite3.Cursor]: ...
+    @property
+    def executemany(self) -> Callable[..., sqlite3.Cursor]: ...
+
+
 class Turn:
-    def __init__(self, connection: sqlite3.Connection | sqlite3.Cursor, times: "dict[str, Time] | None" = None) -> None:
+    def __init__(self, connection: Statements, times: "dict[str, Time] | None" = None) -> None:
         self.execute: Callable[..., sqlite3.Cursor] = connection.execute
         self.executemany: Callable[..., sqlite3.Cursor] = connection.executemany
         self.wakes: set[tuple[str, str]] = set()  # namespace and topic for which something has become due, or due sooner

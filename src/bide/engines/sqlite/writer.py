@@ -16,6 +16,7 @@ from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
 from bide.engines.sqlite.turn import SQL, Time, Turn
 from bide.errors import BideError, EngineError, OutcomeUnknown
+from bide.reentry import refuse_reentry
 
 MOST_JOBS = 64  # in one transaction
 
@@ -52,7 +53,7 @@ class Writer:
     def __init__(self, path: str, wake: Callable[[set[tuple[str, str]]], None]) -> None:
         self.path = path
         self._wake = wake
-        self._lock = threading.Lock()
+        self._lock: threading.RLock = threading.RLock()
         self._connection: sqlite3.Connection | None = file.opened(path)
         self._lasting = True  # how the connection is set
         self.times: dict[str, Time] = {}  # of each namespace
@@ -66,12 +67,17 @@ class Writer:
 
     def do(self, job: Job) -> Any:
         """Have a job done, by this thread or by one that is at it already."""
+        self.refuse_reentry()
         self._waiting.append(job)
         while not job.answer.done():
             with self._lock:
                 if not job.answer.done():
                     self._one_transaction()
         return job.answer.result()
+
+    def refuse_reentry(self) -> None:
+        """Raise when this very thread is in the middle of a transaction."""
+        refuse_reentry(self._lock)
 
     def submit(self, job: Job) -> "Future[Any]":
         """Have a job done by the thread that works for event loops."""

@@ -1,0 +1,122 @@
+"""A signal handler that calls bide in the middle of another call of its own thread is refused, not kept waiting for ever."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from bide import ManualClock, Queue, Unavailable
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals are of POSIX")
+
+
+class Interrupting(ManualClock):
+    """A clock that engines read in the middle of every verb: there, one signal arrives."""
+
+    readings = 0  # to come until the signal
+
+    def now_ns(self) -> int:
+        if self.readings:
+            self.readings -= 1
+            if not self.readings:
+                signal.raise_signal(signal.SIGUSR1)
+        return super().now_ns()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/bide.db"
+    with Queue(url, clock=Interrupting()) as made:
+        made.send("t", "before")
+        yield made
+
+
+@pytest.fixture
+def on_signal() -> Iterator[Callable[[Callable[[], object]], list[object]]]:
+    """Sets what the handler does; what came of it, or the error, is in the list."""
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def set_to(action: Callable[[], object]) -> list[object]:
+        came: list[object] = []
+
+        def handler(number: int, frame: FrameType | None) -> None:
+            try:
+                came.append(action())
+            except Exception as error:
+                came.append(error)
+
+        signal.signal(signal.SIGUSR1, handler)
+        return came
+
+    yield set_to
+    signal.signal(signal.SIGUSR1, before)
+
+
+def interrupt(queue: Queue, reading: int) -> None:
+    clock: Any = queue._setup.clock
+    clock.readings = reading
+
+
+@pytest.mark.parametrize("what", ["send", "receive", "purge"])
+def test_a_call_in_the_middle_of_a_send_is_refused_with_a_sentence_and_does_nothing(
+    what: str, queue: Queue, on_signal: Any
+) -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "send": lambda: queue.send("t", "from the handler"),
+        "receive": lambda: queue.receive("t", wait=60),
+        "purge": lambda: queue.purge("t", state="ready"),
+    }
+    came = on_signal(calls[what])
+    interrupt(queue, 2)  # the first is the queue's own, before it asks its engine
+    queue.send("t", "sent")
+    assert [type(each) for each in came] == [Unavailable]
+    assert "signal handler" in str(came[0])
+    assert [each.body for each in queue.receive("t", limit=9)] == ["before", "sent"]
+
+
+def test_a_call_between_two_calls_is_answered(queue: Queue, on_signal: Any) -> None:
+    came = on_signal(lambda: queue.send("t", "from the handler"))
+    signal.raise_signal(signal.SIGUSR1)
+    assert [each.created for each in came] == [True]
+    assert [each.body for each in queue.receive("t", limit=9)] == ["before", "from the handler"]
+
+
+def test_a_look_that_is_interrupted_lets_a_send_through_or_refuses_it(queue: Queue, on_signal: Any) -> None:
+    came = on_signal(lambda: queue.send("t", "from the handler"))
+    interrupt(queue, 1)
+    seen = queue.stats("t").ready
+    [answer] = came
+    assert queue.stats("t").ready == (1 if isinstance(answer, Unavailable) else 2)
+    assert seen == 1
+
+
+def test_a_storm_of_signals_leaves_every_send_answered(tmp_path: Path, on_signal: Any) -> None:
+    with Queue(f"sqlite:///{tmp_path}/bide.db") as queue:
+        queue.send("t", "first")
+        came = on_signal(lambda: queue.send("signal", 1))
+        over = threading.Event()
+        hits = threading.Thread(target=_signals, args=(over,))
+        hits.start()
+        for number in range(200):
+            queue.send("t", number)
+        over.set()
+        hits.join()
+        accepted = [each for each in came if not isinstance(each, Exception)]
+        refused = [each for each in came if isinstance(each, Exception)]
+        assert came
+        assert {type(each) for each in refused} <= {Unavailable}
+        assert queue.stats("t").ready == 201
+        assert queue.stats("signal").ready == len(accepted)
+
+
+def _signals(over: threading.Event) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    while not over.wait(0.001):
+        if sys.platform != "win32":
+            signal.pthread_kill(main, signal.SIGUSR1)
