@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from bide import BadTime, BideError, Call, Hook, Queue, Unavailable, Unsupported
+from bide import BadTime, BideError, Call, CancelResult, Hook, Queue, RescheduleResult, Unavailable, Unsupported
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import End, NewMessage
+from bide.engines.sqlite import file
 
 
 @pytest.fixture
@@ -156,6 +157,37 @@ async def test_each_way_to_end_joins(engine: Any, own: sqlite3.Connection) -> No
         finish()
     stats = await engine.stats("t")
     assert (stats.ready, stats.leased, stats.dead) == (2, 0, 1)
+
+
+async def test_many_and_cancel_and_reschedule_and_ack_join_too(queue: Any, own: sqlite3.Connection, path: Path) -> None:
+    cancelled = await queue.send("t", "cancelled", delay="1h", key="k")
+    moved = await queue.send("t", "moved", delay="1h")
+    await queue.send("held", 1)
+    [delivery] = await queue.receive("held")
+    for end in (own.rollback, own.commit):
+        book(own, 1)  # from here on, nobody else can write
+        assert await queue.cancel(topic="t", key="k", connection=own) is CancelResult.CANCELLED
+        assert await queue.cancel(topic="t", key="k", connection=own) is CancelResult.GONE
+        assert await queue.reschedule(moved, delay=0, connection=own) is RescheduleResult.MOVED
+        assert [each.created for each in await queue.send_many("t", range(1_100), connection=own)] == [True] * 1_100
+        if end == own.commit:
+            await delivery.ack(connection=own)
+        assert (await queue.get(cancelled)).state == "scheduled"
+        end()
+    stats = await queue.stats()
+    assert (stats.scheduled, stats.ready, stats.leased) == (0, 1_101, 0)
+    assert booked(path) == [1]
+
+
+async def test_an_ack_that_was_rolled_back_leaves_the_message_to_its_lease(queue: Any, own: sqlite3.Connection) -> None:
+    await queue.send("t", 1)
+    [delivery] = await queue.receive("t")
+    assert await queue.ack_many([delivery], connection=own) == [True]
+    own.rollback()
+    assert (await queue.stats("t")).leased == 1
+    assert await queue.ack_many([delivery], connection=own) == [True]
+    own.commit()
+    assert (await queue.stats("t")).leased == 0
 
 
 # whom it wakes
@@ -391,6 +423,51 @@ async def test_a_transaction_that_sqlite_itself_rolled_back_is_told_as_what_it_w
         await queue.send("t", 1, connection=own)
     assert not own.in_transaction
     assert booked(path) == []
+
+
+async def test_a_transaction_that_has_read_before_others_wrote_is_told_with_its_cure(
+    queue: Any, own: sqlite3.Connection, path: Path
+) -> None:
+    own.execute("begin")
+    own.execute("select * from booked").fetchall()
+    await queue.send("t", "somebody else's")
+    with pytest.raises(Unavailable, match=r"has read .* begin it with BEGIN IMMEDIATE\.$"):
+        await queue.send("t", 1, connection=own)
+    own.rollback()
+    own.execute("begin immediate")
+    own.execute("select * from booked").fetchall()
+    await queue.send("t", "joined", connection=own)
+    own.commit()
+    assert await bodies(queue) == ["somebody else's", "joined"]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="only Linux tells who holds a lock")
+async def test_who_waits_for_a_transaction_of_its_own_is_told_to_join_it(
+    queue: Any, own: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any], path: Path
+) -> None:
+    monkeypatch.setattr(file, "PATIENCE", 0.05)
+    await queue.send("t", 1, delay="1h", key="k")
+    book(own, 1)
+    with pytest.raises(Unavailable, match=r"a transaction of this process: give it as connection="):
+        await queue.cancel(topic="t", key="k")
+    own.rollback()
+    child = start(
+        """
+        import os, sqlite3, sys
+        connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+        connection.execute("begin immediate")
+        print(os.getpid())
+        input()
+        connection.close()
+        """,
+        path,
+    )
+    number = child.line()
+    with pytest.raises(Unavailable, match=rf"^Another process has held .* \(process {number}\)"):
+        await queue.cancel(topic="t", key="k")
+    child.tell()
+    child.end()
+    assert await queue.cancel(topic="t", key="k")
 
 
 async def test_a_lock_that_somebody_else_has_is_told_after_the_callers_own_patience(

@@ -260,9 +260,21 @@ def test_one_of_many_that_is_too_large_is_named(make_queue: Any, do: Do) -> None
         do(queue.task("t")(lambda note: None).send_many([{"note": ""}, {"note": "x" * 100}]))
 
 
-def test_many_can_not_join_a_transaction(queue: Any, task: Any, do: Do) -> None:
-    with pytest.raises(BadOption, match="send_many does not join a transaction"):
-        do(task.options(connection=object()).send_many([{"order": 1}]))
+def test_the_connection_in_the_options_is_for_every_verb_and_an_engine_without_transactions_refuses_it(
+    queue: Any, task: Any, do: Do
+) -> None:
+    joining = task.options(connection=object())
+    do(task.options(key="k", delay="1h").send(1))
+    verbs: list[Callable[[], Any]] = [
+        lambda: joining.send(1),
+        lambda: joining.send_many([{"order": 1}]),
+        lambda: joining.cancel(key="k"),
+        lambda: joining.reschedule(key="k", delay=1),
+    ]
+    for verb in verbs:
+        with pytest.raises(Unsupported, match="connection="):
+            do(verb())
+    assert do(queue.stats()).scheduled == 1
 
 
 # where to

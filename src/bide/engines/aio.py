@@ -137,7 +137,9 @@ class AsyncEngine(ABC):
         """
 
     @abstractmethod
-    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+    async def cancel(
+        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+    ) -> list[CancelResult]:
         """End pending messages.
 
         - A cancelled message is never handed out.
@@ -148,7 +150,9 @@ class AsyncEngine(ABC):
         """
 
     @abstractmethod
-    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+    async def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
         """Give pending messages a new time.
 
         - A rescheduled message is due at its new time only.

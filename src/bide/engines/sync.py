@@ -135,7 +135,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
         """End pending messages.
 
         - A cancelled message is never handed out.
@@ -146,7 +146,9 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+    def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
         """Give pending messages a new time.
 
         - A rescheduled message is due at its new time only.

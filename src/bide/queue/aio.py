@@ -79,18 +79,26 @@ class AsyncVerbs(AsyncTopics):
             raise Exists(f"Message {sent.id} of {topic} has the key {key!r} and has not ended.", sent)
         return sent
 
-    async def send_many(self, topic: str, items: Iterable[Outgoing | object], *, operation: str | None = None) -> list[Sent]:
+    async def send_many(
+        self,
+        topic: str,
+        items: Iterable[Outgoing | object],
+        *,
+        operation: str | None = None,
+        connection: object | None = None,
+    ) -> list[Sent]:
         """Send bodies, or Outgoing(…) with options of their own; each is answered for itself, in order.
 
         All are checked before the first is sent. They go in parts of 1,000, each whole or not at all; when a later
         part fails, PartlySent has what was accepted, and sending all again with the same `operation` repeats nothing.
+        With `connection=`, all are part of the caller's transaction.
         """
         new = self._setup.envelope.messages(topic, items, self._setup.now_ms(), operation)
         engine = await self._engine()
         sent: list[Sent] = []
         for first in range(0, len(new), MAX_BATCH):
             try:
-                sent += await engine.put(new[first : first + MAX_BATCH])
+                sent += await engine.put(new[first : first + MAX_BATCH], connection=connection)
             except (EngineError, BadMessage) as error:
                 if not sent:
                     raise
@@ -98,12 +106,22 @@ class AsyncVerbs(AsyncTopics):
         return sent
 
     async def cancel(
-        self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None
+        self,
+        message: str | Sent | None = None,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        connection: object | None = None,
     ) -> CancelResult:
-        """End a message that is pending, by its id or by topic and key. CANCELLED: it will never be delivered."""
+        """End a message that is pending, by its id or by topic and key. CANCELLED: it will never be delivered.
+
+        connection: joins the caller's transaction, where the engine can; CANCELLED is then true from its commit on.
+        """
         which = ref(message, topic, key)
-        await self._engine()
-        return await self._cancels.add(which)
+        engine = await self._engine()
+        if connection is None:
+            return await self._cancels.add(which)
+        return (await engine.cancel([which], connection=connection))[0]
 
     async def reschedule(
         self,
@@ -113,11 +131,17 @@ class AsyncVerbs(AsyncTopics):
         key: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        connection: object | None = None,
     ) -> RescheduleResult:
-        """Give a pending message a new time. MOVED: it is due then, and only then."""
+        """Give a pending message a new time. MOVED: it is due then, and only then.
+
+        connection: joins the caller's transaction, where the engine can; MOVED is then true from its commit on.
+        """
         new = move(ref(message, topic, key), delay, at, self._setup.now_ms())
-        await self._engine()
-        return await self._moves.add(new)
+        engine = await self._engine()
+        if connection is None:
+            return await self._moves.add(new)
+        return (await engine.reschedule([new], connection=connection))[0]
 
     # receiving
 
@@ -139,14 +163,17 @@ class AsyncVerbs(AsyncTopics):
         names = options.topics(topics)
         return listen(self._taking, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
 
-    async def ack_many(self, deliveries: Iterable[AsyncDelivery]) -> list[bool]:
-        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there."""
+    async def ack_many(self, deliveries: Iterable[AsyncDelivery], *, connection: object | None = None) -> list[bool]:
+        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there.
+
+        connection: joins the caller's transaction, where the engine can, as in `Delivery.ack`.
+        """
         each = list(deliveries)
         engine = await self._engine()
         acked: list[bool] = []
         for first in range(0, len(each), MAX_BATCH):
             part = each[first : first + MAX_BATCH]
-            answers = await engine.settle([delivery.end("done") for delivery in part])
+            answers = await engine.settle([delivery.end("done") for delivery in part], connection=connection)
             for delivery in part:
                 delivery.mark_ended()
             acked += [answer != "lost" for answer in answers]

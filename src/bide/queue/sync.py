@@ -79,29 +79,49 @@ class Verbs(Topics):
             raise Exists(f"Message {sent.id} of {topic} has the key {key!r} and has not ended.", sent)
         return sent
 
-    def send_many(self, topic: str, items: Iterable[Outgoing | object], *, operation: str | None = None) -> list[Sent]:
+    def send_many(
+        self,
+        topic: str,
+        items: Iterable[Outgoing | object],
+        *,
+        operation: str | None = None,
+        connection: object | None = None,
+    ) -> list[Sent]:
         """Send bodies, or Outgoing(…) with options of their own; each is answered for itself, in order.
 
         All are checked before the first is sent. They go in parts of 1,000, each whole or not at all; when a later
         part fails, PartlySent has what was accepted, and sending all again with the same `operation` repeats nothing.
+        With `connection=`, all are part of the caller's transaction.
         """
         new = self._setup.envelope.messages(topic, items, self._setup.now_ms(), operation)
         engine = self._engine()
         sent: list[Sent] = []
         for first in range(0, len(new), MAX_BATCH):
             try:
-                sent += engine.put(new[first : first + MAX_BATCH])
+                sent += engine.put(new[first : first + MAX_BATCH], connection=connection)
             except (EngineError, BadMessage) as error:
                 if not sent:
                     raise
                 raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
         return sent
 
-    def cancel(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> CancelResult:
-        """End a message that is pending, by its id or by topic and key. CANCELLED: it will never be delivered."""
+    def cancel(
+        self,
+        message: str | Sent | None = None,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        connection: object | None = None,
+    ) -> CancelResult:
+        """End a message that is pending, by its id or by topic and key. CANCELLED: it will never be delivered.
+
+        connection: joins the caller's transaction, where the engine can; CANCELLED is then true from its commit on.
+        """
         which = ref(message, topic, key)
-        self._engine()
-        return self._cancels.add(which)
+        engine = self._engine()
+        if connection is None:
+            return self._cancels.add(which)
+        return engine.cancel([which], connection=connection)[0]
 
     def reschedule(
         self,
@@ -111,11 +131,17 @@ class Verbs(Topics):
         key: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        connection: object | None = None,
     ) -> RescheduleResult:
-        """Give a pending message a new time. MOVED: it is due then, and only then."""
+        """Give a pending message a new time. MOVED: it is due then, and only then.
+
+        connection: joins the caller's transaction, where the engine can; MOVED is then true from its commit on.
+        """
         new = move(ref(message, topic, key), delay, at, self._setup.now_ms())
-        self._engine()
-        return self._moves.add(new)
+        engine = self._engine()
+        if connection is None:
+            return self._moves.add(new)
+        return engine.reschedule([new], connection=connection)[0]
 
     # receiving
 
@@ -137,14 +163,17 @@ class Verbs(Topics):
         names = options.topics(topics)
         return listen(self._taking, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
 
-    def ack_many(self, deliveries: Iterable[Delivery]) -> list[bool]:
-        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there."""
+    def ack_many(self, deliveries: Iterable[Delivery], *, connection: object | None = None) -> list[bool]:
+        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there.
+
+        connection: joins the caller's transaction, where the engine can, as in `Delivery.ack`.
+        """
         each = list(deliveries)
         engine = self._engine()
         acked: list[bool] = []
         for first in range(0, len(each), MAX_BATCH):
             part = each[first : first + MAX_BATCH]
-            answers = engine.settle([delivery.end("done") for delivery in part])
+            answers = engine.settle([delivery.end("done") for delivery in part], connection=connection)
             for delivery in part:
                 delivery.mark_ended()
             acked += [answer != "lost" for answer in answers]

@@ -63,12 +63,16 @@ class AsyncMemory(AsyncEngine):
         self._check(holds)
         return deliver.extend(self._store, holds, lease, now)
 
-    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
-        self._check(refs)
+    async def cancel(
+        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+    ) -> list[CancelResult]:
+        self._check(refs, connection)
         return change.cancel(self._store, refs, now)
 
-    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
-        self._check(moves)
+    async def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
+        self._check(moves, connection)
         return change.reschedule(self._store, moves, now)
 
     async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:

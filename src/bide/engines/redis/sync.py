@@ -83,9 +83,7 @@ class Redis(Engine):
                 shards[0].close()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        self._check(messages)
-        if connection is not None:
-            raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
+        self._check(messages, connection=connection)
         any_shard = self._next(len(self._opened()))
         groups = sending.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
         if len(groups) == 1:
@@ -155,21 +153,21 @@ class Redis(Engine):
         return Claim(found, told, min(dues, default=None), more)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        self._check(ends)
-        if connection is not None:
-            raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
+        self._check(ends, connection=connection)
         return self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
         self._check(holds)
         return self._spread(holds, self._space.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
 
-    def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
-        self._check(refs)
+    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
+        self._check(refs, connection=connection)
         return self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.cancel(some, now))
 
-    def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
-        self._check(moves)
+    def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
+        self._check(moves, connection=connection)
         return self._spread(
             moves, lambda move: self._space.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
         )
@@ -277,9 +275,11 @@ class Redis(Engine):
             raise Unavailable("The Redis engine is not open: open() it first.")
         return self._shards
 
-    def _check(self, batch: Sized = (), limit: int = 1) -> None:
+    def _check(self, batch: Sized = (), limit: int = 1, connection: object | None = None) -> None:
         if self._closed:
             raise Unavailable("The Redis engine is closed: make a new queue.")
+        if connection is not None:
+            raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
         if max(len(batch), limit) > MAX_BATCH or limit < 1:
             raise BadOption(
                 f"A batch, a limit or a number of topics is over {MAX_BATCH:,}, or under 1: ask for less at a time."

@@ -24,7 +24,6 @@ from bide.engines.base import (
 from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, look, put, tend
 from bide.engines.sqlite.desk import AsyncDesk
-from bide.engines.sqlite.join import joined
 from bide.engines.sqlite.turn import Space, Turn
 from bide.errors import BadOption, Unavailable
 from bide.signals import AsyncSignal
@@ -78,13 +77,17 @@ class AsyncSqlite(AsyncEngine):
         self._check(holds)
         return await self._write(lambda turn: deliver.extend(turn, self._space, holds, lease, now), lasting=False)
 
-    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+    async def cancel(
+        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+    ) -> list[CancelResult]:
         self._check(refs)
-        return await self._write(lambda turn: change.cancel(turn, self._space, refs, now))
+        return await self._write(lambda turn: change.cancel(turn, self._space, refs, now), connection=connection)
 
-    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+    async def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
         self._check(moves)
-        return await self._write(lambda turn: change.reschedule(turn, self._space, moves, now))
+        return await self._write(lambda turn: change.reschedule(turn, self._space, moves, now), connection=connection)
 
     async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
         self._check(limit=budget)
@@ -141,7 +144,7 @@ class AsyncSqlite(AsyncEngine):
     async def _write(self, work: Callable[[Turn], T], *, lasting: bool = True, connection: object | None = None) -> T:
         desk = self._opened()
         if connection is not None:
-            return joined(self._path, connection, work)
+            return await desk.join(connection, work)
         return await desk.write(work, lasting=lasting)
 
     def _opened(self) -> AsyncDesk:

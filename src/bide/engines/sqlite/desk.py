@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from bide.engines.sqlite import place
+from bide.engines.sqlite.borrowed import lent
+from bide.engines.sqlite.join import joined
 from bide.engines.sqlite.turn import Turn
 from bide.engines.sqlite.writer import Job
 
@@ -25,6 +27,10 @@ class Desk:
         answer: T = self.place.writer.do(Job(work, lasting=lasting))
         return answer
 
+    def join(self, connection: object, work: Callable[[Turn], T]) -> T:
+        """In the caller's own transaction."""
+        return joined(self.place.path, connection, work)
+
     def read(self, work: Callable[[Turn], T]) -> T:
         return self.place.read(work)
 
@@ -44,6 +50,14 @@ class AsyncDesk:
 
     async def write(self, work: Callable[[Turn], T], *, lasting: bool) -> T:
         answer: T = await asyncio.wrap_future(self.place.writer.submit(Job(work, lasting=lasting)))
+        return answer
+
+    async def join(self, connection: object, work: Callable[[Turn], T]) -> T:
+        """In the caller's own transaction: where its connection is, which is here or in a thread of SQLAlchemy's."""
+        theirs = await lent(connection)
+        if theirs is None:
+            return joined(self.place.path, connection, work)
+        answer: T = await theirs.run_sync(lambda connection: joined(self.place.path, connection, work))
         return answer
 
     async def read(self, work: Callable[[Turn], T]) -> T:

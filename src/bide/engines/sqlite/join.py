@@ -1,11 +1,13 @@
 """Joining the caller's own transaction: what it commits is delivered, what it rolls back never was."""
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from bide.engines.sqlite.failures import translated
+from bide.engines.sqlite.borrowed import Borrowed, borrowed
+from bide.engines.sqlite.failures import is_locked, translated
 from bide.engines.sqlite.turn import Turn
 from bide.errors import Unsupported
 
@@ -14,46 +16,50 @@ T = TypeVar("T")
 
 def joined(path: str, connection: object, work: Callable[[Turn], T]) -> T:
     """Do a verb's work in the caller's transaction, in the caller's thread; all of it or, when it fails, nothing."""
-    if not isinstance(connection, sqlite3.Connection):
-        raise Unsupported(
-            f"connection= is a {type(connection).__name__}. Give the sqlite3.Connection that has the transaction to join."
-        )
-    text_factory = connection.text_factory
+    own = borrowed(connection)
     try:
-        cursor = connection.cursor()
-        cursor.row_factory, connection.text_factory = None, str  # whatever the caller has set for its own rows
-        _refuse_another_file(path, cursor)
-        begun = _begin(connection)
-        try:
-            cursor.execute("savepoint bide")
-            answer = _in_savepoint(cursor, work)
-        except BaseException:
-            if begun and connection.in_transaction:
-                connection.execute("rollback")
-            raise
+        with _plain_rows(own):
+            _refuse_another_file(path, own)
+            begun = _begin(own)
+            try:
+                own.execute("savepoint bide")
+                return _in_savepoint(own, work)
+            except BaseException:
+                if begun and own.in_transaction:
+                    own.execute("rollback")
+                raise
     except sqlite3.Error as error:
-        raise translated(error, path, 5) from error
-    finally:
-        connection.text_factory = text_factory
-    return answer
+        raise translated(error, path, _patience(own) if is_locked(error) else 0) from error
 
 
-def _in_savepoint(cursor: sqlite3.Cursor, work: Callable[[Turn], T]) -> T:
+def _in_savepoint(own: Borrowed, work: Callable[[Turn], T]) -> T:
     try:
-        turn = Turn(cursor)
+        turn = Turn(own)
         answer = work(turn)
         turn.keep_time()
     except BaseException:
-        if cursor.connection.in_transaction:  # on a full disk, SQLite itself has rolled back the whole of it
-            cursor.execute("rollback to bide")
-            cursor.execute("release bide")
+        if own.in_transaction:  # on a full disk, SQLite itself has rolled back the whole of it
+            own.execute("rollback to bide")
+            own.execute("release bide")
         raise
-    cursor.execute("release bide")
+    own.execute("release bide")
     return answer
 
 
-def _refuse_another_file(path: str, cursor: sqlite3.Cursor) -> None:
-    files = [row[2] for row in cursor.execute("pragma database_list") if row[1] == "main"]
+@contextlib.contextmanager
+def _plain_rows(own: Borrowed) -> Iterator[None]:
+    """Whatever the caller has set for its own rows, ours come as they are."""
+    driver = own.driver
+    row_factory, text_factory = driver.row_factory, driver.text_factory
+    try:
+        driver.row_factory, driver.text_factory = None, str
+        yield
+    finally:
+        driver.row_factory, driver.text_factory = row_factory, text_factory
+
+
+def _refuse_another_file(path: str, own: Borrowed) -> None:
+    files = [row[2] for row in own.execute("pragma database_list").fetchall() if row[1] == "main"]
     if not files[0] or not os.path.exists(path) or not os.path.samefile(files[0], path):
         raise Unsupported(
             f"connection= is open on {files[0] or 'a database in memory'}, and the queue is in {path}. No transaction spans "
@@ -61,11 +67,18 @@ def _refuse_another_file(path: str, cursor: sqlite3.Cursor) -> None:
         )
 
 
-def _begin(connection: sqlite3.Connection) -> bool:
+def _begin(own: Borrowed) -> bool:
     """Begin as sqlite3 itself would before a write, unless the caller has begun; True when it was done here."""
-    if connection.in_transaction:
+    if own.in_transaction:
         return False
-    if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
+    if own.commits_by_itself:
         raise Unsupported("connection= has no open transaction and commits by itself: execute('BEGIN IMMEDIATE') on it first.")
-    connection.execute("begin immediate")
+    own.execute("begin immediate")
     return True
+
+
+def _patience(own: Borrowed) -> float:
+    """Seconds that the caller's connection waits for a lock."""
+    with contextlib.suppress(sqlite3.Error), _plain_rows(own):
+        return float(own.execute("pragma busy_timeout").fetchone()[0]) / 1000
+    return 0

@@ -23,7 +23,6 @@ from bide.engines.base import (
 from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, look, put, tend
 from bide.engines.sqlite.desk import Desk
-from bide.engines.sqlite.join import joined
 from bide.engines.sqlite.turn import Space, Turn
 from bide.engines.sync import Engine
 from bide.errors import BadOption, Unavailable
@@ -74,13 +73,15 @@ class Sqlite(Engine):
         self._check(holds)
         return self._write(lambda turn: deliver.extend(turn, self._space, holds, lease, now), lasting=False)
 
-    def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
         self._check(refs)
-        return self._write(lambda turn: change.cancel(turn, self._space, refs, now))
+        return self._write(lambda turn: change.cancel(turn, self._space, refs, now), connection=connection)
 
-    def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+    def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
         self._check(moves)
-        return self._write(lambda turn: change.reschedule(turn, self._space, moves, now))
+        return self._write(lambda turn: change.reschedule(turn, self._space, moves, now), connection=connection)
 
     def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
         self._check(limit=budget)
@@ -135,7 +136,7 @@ class Sqlite(Engine):
     def _write(self, work: Callable[[Turn], T], *, lasting: bool = True, connection: object | None = None) -> T:
         desk = self._opened()
         if connection is not None:
-            return joined(self._path, connection, work)
+            return desk.join(connection, work)
         return desk.write(work, lasting=lasting)
 
     def _opened(self) -> Desk:

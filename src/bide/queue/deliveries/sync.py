@@ -104,9 +104,13 @@ class Delivery:
         """How long ago the message first fell due, when it was handed out: retries and releases do not move that."""
         return self.now - self.claimed.since
 
-    def ack(self) -> None:
-        """The work is done: the message ends."""
-        self._end("done")
+    def ack(self, *, connection: object | None = None) -> None:
+        """The work is done: the message ends.
+
+        connection: joins the caller's transaction, where the engine can, so that the work and the ack are committed
+        together. After a rollback the message comes back when its lease ends.
+        """
+        self._end("done", connection=connection)
 
     def retry(self, delay: Duration | None = None, *, error: object = None) -> None:
         """The work failed: again later, after a growing wait when no delay is given. After the last attempt: a dead letter."""
@@ -128,10 +132,14 @@ class Delivery:
             self.mark_ended()
             raise self._lost("extend")
 
-    def _end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> None:
+    def _end(self, verdict: Verdict, delay: int = 0, error: str | None = None, connection: object | None = None) -> None:
         self.ending = True
         try:
-            answer = self._settles.add(self.end(verdict, delay, error))
+            end = self.end(verdict, delay, error)
+            if connection is None:
+                answer = self._settles.add(end)
+            else:
+                [answer] = self._engine.settle([end], connection=connection)
         except BaseException:
             self.ending = False
             raise

@@ -62,14 +62,18 @@ class AsyncObserved(AsyncEngine):
             call.answer = answer = await self._engine.extend(holds, lease, now=now)
         return answer
 
-    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+    async def cancel(
+        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+    ) -> list[CancelResult]:
         with self._watch.call("cancel", (), refs) as call:
-            call.answer = answer = await self._engine.cancel(refs, now=now)
+            call.answer = answer = await self._engine.cancel(refs, connection=connection, now=now)
         return answer
 
-    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+    async def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
         with self._watch.call("reschedule", (), moves) as call:
-            call.answer = answer = await self._engine.reschedule(moves, now=now)
+            call.answer = answer = await self._engine.reschedule(moves, connection=connection, now=now)
         return answer
 
     async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:

@@ -60,14 +60,16 @@ class Observed(Engine):
             call.answer = answer = self._engine.extend(holds, lease, now=now)
         return answer
 
-    def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
+    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
         with self._watch.call("cancel", (), refs) as call:
-            call.answer = answer = self._engine.cancel(refs, now=now)
+            call.answer = answer = self._engine.cancel(refs, connection=connection, now=now)
         return answer
 
-    def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
+    def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
         with self._watch.call("reschedule", (), moves) as call:
-            call.answer = answer = self._engine.reschedule(moves, now=now)
+            call.answer = answer = self._engine.reschedule(moves, connection=connection, now=now)
         return answer
 
     def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from bide.errors import BadOption
 from bide.queue.tasks.bound import Bound, P, R
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
 
@@ -27,18 +26,18 @@ class AsyncTask(Bound[P, R]):
 
         Raises BadOption for several with a key in the options: a key belongs to one message at a time.
         """
-        if self._options.get("connection") is not None:
-            raise BadOption("send_many does not join a transaction: use send() for each, with connection=.")
         items = self._all_outgoing(arguments)
-        return await self._queue.send_many(self.topic, items, operation=self._options.get("operation"))
+        operation, connection = self._options.get("operation"), self._options.get("connection")
+        return await self._queue.send_many(self.topic, items, operation=operation, connection=connection)
 
     async def cancel(self, *, key: str) -> CancelResult:
         """End the message with this key, if it has not begun."""
-        return await self._queue.cancel(topic=self.topic, key=key)
+        return await self._queue.cancel(topic=self.topic, key=key, connection=self._options.get("connection"))
 
     async def reschedule(self, *, key: str, delay: Duration | None = None, at: datetime | None = None) -> RescheduleResult:
         """Give the message with this key a new time, if it has not begun."""
-        return await self._queue.reschedule(topic=self.topic, key=key, delay=delay, at=at)
+        connection = self._options.get("connection")
+        return await self._queue.reschedule(topic=self.topic, key=key, delay=delay, at=at, connection=connection)
 
     async def get(self, *, key: str) -> Info | None:
         """What is stored about the message with this key; None when it has ended."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bide.engines.base import Hold, NewMessage, Ref
+from bide.engines.base import Hold, Move, NewMessage, Ref
 from bide.errors import Unsupported
 from bide.testing.contract.bench import LEASE, Bench, bodies, ending
 from bide.testing.contract.picking import lacks
@@ -95,5 +95,10 @@ class Lacking:
             await bench.engine.put([NewMessage("mail", b"x")], connection=object(), now=bench.now)
         with pytest.raises(Unsupported):
             await bench.engine.settle([ending(held, "done")], connection=object(), now=bench.now)
+        later = await bench.put("mail", delay=1_000)
+        with pytest.raises(Unsupported):
+            await bench.engine.cancel([Ref(id=later.id)], connection=object(), now=bench.now)
+        with pytest.raises(Unsupported):
+            await bench.engine.reschedule([Move(Ref(id=later.id), at=0)], connection=object(), now=bench.now)
         assert await bench.claim("mail", limit=5) == []
         assert await bench.end(held, "done") == "done"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bide.engines.base import OPERATION_MS, NewMessage
+from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref
 from bide.errors import BadTime, BideError
 from bide.testing.contract.bench import Bench, bodies, ending
 from bide.testing.contract.picking import needs
@@ -87,6 +87,11 @@ class Putting:
             await bench.engine.put([NewMessage("mail", b"x")], connection=object(), now=bench.now)
         with pytest.raises(BideError):
             await bench.engine.settle([ending(held, "done")], connection=object(), now=bench.now)
+        later = await bench.put("mail", delay=1_000)
+        with pytest.raises(BideError):
+            await bench.engine.cancel([Ref(id=later.id)], connection=object(), now=bench.now)
+        with pytest.raises(BideError):
+            await bench.engine.reschedule([Move(Ref(id=later.id), at=0)], connection=object(), now=bench.now)
         # Then nothing was done outside of it either
         assert await bench.claim("mail", limit=5) == []
         assert await bench.end(held, "done") == "done"

@@ -52,11 +52,15 @@ class Recoloured(AsyncEngine):
     async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
         return await asyncio.to_thread(self.engine.extend, holds, lease, now=now)
 
-    async def cancel(self, refs: Sequence[Ref], *, now: int | None = None) -> list[CancelResult]:
-        return await asyncio.to_thread(self.engine.cancel, refs, now=now)
+    async def cancel(
+        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+    ) -> list[CancelResult]:
+        return await asyncio.to_thread(self.engine.cancel, refs, connection=connection, now=now)
 
-    async def reschedule(self, moves: Sequence[Move], *, now: int | None = None) -> list[RescheduleResult]:
-        return await asyncio.to_thread(self.engine.reschedule, moves, now=now)
+    async def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
+        return await asyncio.to_thread(self.engine.reschedule, moves, connection=connection, now=now)
 
     async def tend(self, budget: int = 1_000, *, now: int | None = None) -> Tended:
         return await asyncio.to_thread(self.engine.tend, budget, now=now)
