@@ -294,6 +294,15 @@ def test_it_notices_what_is_handed_out_after_its_expiry_or_in_a_pause(model: Mod
         claim(model, claimed("n", due=T0 + 10), now=T0 + 10)
 
 
+def test_it_knows_which_leases_tend_was_told_to_leave_alone(model: Model) -> None:
+    put(model, "m")
+    claim(model, claimed("m"))
+    with pytest.raises(Divergence, match="tend"):
+        model.tend(10, T0 + 9 * LEASE, [Tended(returned=1)], [], T0 + LEASE - 1)
+    model.tend(10, T0 + 9 * LEASE, [Tended()], [], T0 + LEASE - 1)
+    model.tend(10, T0 + 9 * LEASE, [Tended(returned=1)], [], T0 + LEASE)
+
+
 def test_it_counts_what_tend_says_that_it_did(model: Model) -> None:
     put(model, "m", max_attempts=1)
     put(model, "n", expires_in=LEASE, delay=1)

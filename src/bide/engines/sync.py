@@ -161,10 +161,14 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def tend(self, budget: int = 1_000, *, now: int | None = None) -> Tended:
+    def tend(self, budget: int = 1_000, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         """Do a bounded piece of upkeep; any caller may, any number at once.
 
+        A caller that holds leases names with `ended_by` an instant, in the engine's time, at which none of them has
+        ended: after a pause, or a step of the clock, it would take back its own.
+
         - A message whose lease has ended comes back.
+        - A lease that ended after the named instant is left alone.
         - A lease that ends on the last attempt buries its message.
         - Tend removes what has expired.
         - Dead letters that are too old are dropped and counted.

@@ -2,44 +2,27 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
 
-from bide.engines.base import MAX_BATCH, Hold
+from bide.engines.base import Hold
 from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.errors import BideError
 from bide.logs import Log
+from bide.queue.beats import BEATS, Asked, Beat, Part, parts
 
 _log = Log("bide.heartbeat")
-BEATS = 3  # a lease
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
 LONGEST_PAUSE = 1.0  # seconds, after a breakdown
 
 
-class Beat:
-    """Deliveries whose leases are renewed together, such as those of one claim.
-
-    `lost` is called, in the heartbeat's thread, for a delivery whose lease is not renewed any more: it can't be, or the
-    delivery was dropped.
-    """
-
-    __slots__ = ("holds", "lease_ms", "lost", "next")
-
-    def __init__(self, holds: Iterable[Hold], lease_ms: int, lost: Callable[[Hold], None]) -> None:
-        self.holds: dict[Hold, None] = dict.fromkeys(holds)
-        self.lease_ms: int = lease_ms
-        self.lost: Callable[[Hold], None] = lost
-        self.next: float = 0.0
-        self.put_off(BEATS)
-
-    def put_off(self, beats: int) -> None:
-        self.next = time.monotonic() + self.lease_ms / 1000 / beats
-
-
 class Heartbeat:
-    """The thread begins with the first delivery and ends when there has been none for a while."""
+    """The thread begins with the first delivery and ends when there has been none for a while.
+
+    It also knows what the engine's clock may do to the leases: `seen` is the engine's time, when it was told last.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -50,6 +33,41 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
         self._failed = False  # the last try to begin it
         self._closed = False
+        self._asked: dict[Asked, None] = {}
+        self.seen: int = 0
+
+    def hear(self, now: int) -> None:
+        """The engine has told its time."""
+        self.seen = max(self.seen, now)
+
+    @contextmanager
+    def asking(self) -> Iterator[Asked]:
+        """While deliveries are asked for, and until they are added."""
+        asked = Asked()
+        self._asked[asked] = None
+        try:
+            yield asked
+        finally:
+            del self._asked[asked]
+
+    def none_ended(self) -> int | None:
+        """The last instant of the engine's time at which surely none of the leases has ended that are kept here."""
+        ends = [beat.until for beat in list(self._beats)]
+        ends += [each.until for each in list(self._asked) if each.until is not None]
+        return min(ends) - 1 if ends else None
+
+    def doubtful(self) -> list[Part]:
+        """Leases that have ended by now if they were not renewed in time, as after a pause or a step of the engine's clock."""
+        with self._lock:
+            return parts([beat for beat in self._beats if beat.until <= self.seen])
+
+    def renewed(self, part: Part, answers: Sequence[bool], seen: int) -> None:
+        """The engine has answered a renewal that was asked for when its time was `seen`, or later."""
+        for (beat, hold), held in zip(part.leases, answers, strict=True):
+            beat.put_off(BEATS)
+            beat.until = max(beat.until, seen + beat.lease_ms)
+            if not held and self.remove(beat, hold):  # else it was ended while its renewal was under way
+                beat.lost(hold)
 
     def add(self, beat: Beat) -> None:
         """Renew these leases until each is removed."""
@@ -113,8 +131,8 @@ class Heartbeat:
             try:
                 engine.open()
                 while (due := self._sleep()) is not None:
-                    for lease_ms, part in due:
-                        self._renew(engine, lease_ms, part)
+                    for part in due:
+                        self._renew(engine, part)
                 return
             except Exception as error:
                 breakdowns += 1
@@ -132,7 +150,7 @@ class Heartbeat:
                 self._thread = None
             return over
 
-    def _sleep(self) -> "list[_Part] | None":
+    def _sleep(self) -> list[Part] | None:
         """Sleep until something is due to be renewed. None: there is nothing to do any more."""
         with self._lock:
             idle = not self._beats
@@ -143,7 +161,7 @@ class Heartbeat:
                 self._thread = None
                 return None
             now = time.monotonic()
-            return _parts([beat for beat in self._beats if beat.next <= now])
+            return parts([beat for beat in self._beats if beat.next <= now])
 
     def _read(self, seconds: float) -> None:
         """Sleep until there is mail, at most so long, and stop renewing what was dropped."""
@@ -166,30 +184,13 @@ class Heartbeat:
         if self.remove(beat, hold):
             beat.lost(hold)
 
-    def _renew(self, engine: Engine, lease_ms: int, part: "list[tuple[Beat, Hold]]") -> None:
+    def _renew(self, engine: Engine, part: Part) -> None:
+        seen = self.seen
         try:
-            answers = engine.extend([hold for _, hold in part], lease_ms)
+            answers = engine.extend(part.holds, part.lease_ms)
         except BideError as error:
-            _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part), error)
-            for beat, _ in part:
+            _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part.leases), error)
+            for beat, _ in part.leases:
                 beat.put_off(2 * BEATS)
             return
-        for (beat, hold), held in zip(part, answers, strict=True):
-            beat.put_off(BEATS)
-            if not held and self.remove(beat, hold):  # else it was ended while its renewal was under way
-                beat.lost(hold)
-
-
-_Part: TypeAlias = tuple[int, list[tuple[Beat, Hold]]]
-
-
-def _parts(beats: list[Beat]) -> list[_Part]:
-    """What is renewed in one call each: by lease, since a call extends all by the same, and no more than a batch."""
-    by_lease: dict[int, list[tuple[Beat, Hold]]] = {}
-    for beat in beats:
-        by_lease.setdefault(beat.lease_ms, []).extend((beat, hold) for hold in beat.holds)
-    return [
-        (lease_ms, pairs[first : first + MAX_BATCH])
-        for lease_ms, pairs in by_lease.items()
-        for first in range(0, len(pairs), MAX_BATCH)
-    ]
+        self.renewed(part, answers, seen)

@@ -232,9 +232,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     # upkeep and time
 
-    @way(2, budget=st.sampled_from([1, 2, 1_000]))
-    def tend(self, budget: int) -> None:
-        self.pair.tend(budget)
+    @way(2, budget=st.sampled_from([1, 2, 1_000]), spared=st.sampled_from([None, None, 0, 1, 1_000, 60_000, -1_000]))
+    def tend(self, budget: int, spared: int | None) -> None:
+        self.pair.tend(budget, None if spared is None else self.model.now - spared)
 
     @way(2, topic=_topics, state=st.sampled_from(["dead", "ready", "ready", "scheduled"]), limit=_pages)
     def purge(self, topic: str, state: State, limit: int) -> None:

@@ -230,14 +230,15 @@ class Model:
         dropped = told == "GONE" and message in self.overfull(self.now)
         return "GONE" if message is None or dropped else message.unmoved
 
-    def tend(self, budget: int, now: int, answer: Sequence[Tended], left: Iterable[str] | None) -> None:
+    def tend(self, budget: int, now: int, answer: Sequence[Tended], left: Iterable[str] | None, by: int | None = None) -> None:
         """All of a tend, call by call, until it said that nothing is left to do; `left`: dead ones that a scan shows then."""
         self._at(now)
         for each in answer:
             work = each.returned + each.expired + each.dropped
             insist(work <= budget, f"tend: {each} is more than the budget of {budget}.")
         insist(not answer[-1].more, f"tend: there is always more, last {answer[-1]}.")
-        ended = [m for m in self.picture.messages.values() if m.stage == "leased" and (m.lease_until or 0) <= self.now]
+        until = self.now if by is None else min(self.now, by)
+        ended = [each for each in self.picture.messages.values() if each.lease_over(until)]
         agree("tend, leases returned", len(ended), sum(each.returned for each in answer))
         buried = [each for each in ended if each.last and self.can.attempts]
         agree("tend, buried", len(buried), sum(each.buried for each in answer))
@@ -250,9 +251,7 @@ class Model:
                 message.step("lease ends")
                 message.order = None
         expired, most = sum(each.expired for each in answer), len(self.faded)
-        insist(
-            most - len(self.met) <= expired <= most, f"tend: {expired} expired, expected {most}, less {len(self.met)} at most."
-        )
+        insist(most - len(self.met) <= expired <= most, f"tend: {expired} expired, not {most} less {len(self.met)} at most.")
         self.faded.clear()
         self.met.clear()
         dropped, most = sum(each.dropped for each in answer), self._drop(None if left is None else set(left))

@@ -75,14 +75,14 @@ class Pair:
     def reschedule(self, moves: Sequence[Move]) -> None:
         self.model.reschedule(moves, self.clock, self._do(self._engine.reschedule(moves, now=self.clock)))
 
-    def tend(self, budget: int = 1_000) -> None:
+    def tend(self, budget: int = 1_000, ended_by: int | None = None) -> None:
         """Until nothing is left to do."""
         pages: list[Tended] = []
         while (not pages or pages[-1].more) and len(pages) < PATIENCE:
-            pages.append(self._do(self._engine.tend(budget, now=self.clock)))
+            pages.append(self._do(self._engine.tend(budget, ended_by=ended_by, now=self.clock)))
         topics = {each.topic for each in self.seen.messages.values()}
         left = [each.id for topic in topics for each in self._scan(topic, "dead")] if self.can.inspect else None
-        self.model.tend(budget, self.clock, pages, left)
+        self.model.tend(budget, self.clock, pages, left, ended_by)
 
     def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int) -> None:
         self._settle_dead()

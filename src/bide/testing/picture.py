@@ -77,6 +77,9 @@ class Message:
     def too_late(self, when: int) -> bool:
         return self.expires is not None and when >= self.expires
 
+    def lease_over(self, when: int) -> bool:
+        return self.stage == "leased" and (self.lease_until or 0) <= when
+
     def before(self, other: "Message") -> bool:
         """Whether this one may come first, of two with the same topic and priority."""
         if self.due == other.due and self.order is not None and other.order is not None:

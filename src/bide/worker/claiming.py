@@ -7,6 +7,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Hold
 from bide.errors import EngineError
 from bide.queue import AsyncDelivery
+from bide.queue.beats import Asked
 from bide.queue.intake.aio import SWEEP, AsyncIntake, until_due
 from bide.worker.ledger import Names
 from bide.worker.patience import Patience
@@ -24,14 +25,14 @@ class Claiming:
         settling: Settling,
         plan: Plan,
         stopping: asyncio.Event,
-        begin: Callable[[Sequence[AsyncDelivery], int], None],
+        begin: Callable[[Sequence[AsyncDelivery], int, int], None],
     ) -> None:
         self._engine = engine
         self._intake = intake
         self._places = places
         self._settling = settling
         self._names = plan.ledger or Names()
-        self._unsure: list[tuple[int, str]] = []  # claims whose answer did not come
+        self._unsure: list[tuple[int, str, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._begin = begin
         self._stopping = stopping
@@ -95,26 +96,27 @@ class Claiming:
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
         slot, request = self._names.begin()
-        self._unsure.append((slot, request))
-        claim = await self._intake.claim(topics, limit, self._lease_ms, request)
-        await self._answered(claim, slot)
+        asked = Asked()
+        self._unsure.append((slot, request, asked))
+        claim = await self._intake.claim(topics, limit, self._lease_ms, request, asked=asked)
+        await self._answered(claim, slot, asked)
         return claim
 
     async def recover(self) -> None:
         """Ask again for claims whose answer did not come: the engine gives what they hold, and nothing new."""
         while self._unsure:
-            slot, request = self._unsure[-1]
+            slot, request, asked = self._unsure[-1]
             claim = await self._engine.claim([], 1, self._lease_ms, request=request)
             if claim.messages:  # it may have been a while
                 await self._engine.extend([Hold(each.topic, each.id, each.token) for each in claim.messages], self._lease_ms)
-            await self._answered(claim, slot)
+            await self._answered(claim, slot, asked)
 
-    async def _answered(self, claim: Claim, slot: int) -> None:
+    async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
         found = await self._intake.open(claim)
         self._unsure.pop()
         self._names.hold(slot, len(found))
         if found:
-            self._begin(found, slot)
+            self._begin(found, slot, asked.until or 0)
 
     async def _rest(self, topics: list[str], timeout: float) -> None:
         """Sleep until something may be due, or a place is free again for what there was no room for."""

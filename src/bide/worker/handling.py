@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 from bide.engines.base import Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
+from bide.queue.beats import Beat
 from bide.queue.deliveries import error_text
-from bide.queue.heartbeat import Beat
 from bide.queue.tasks.arguments import Unfit
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware

@@ -10,7 +10,7 @@ from bide.engines.base import End, Ended, Hold
 from bide.errors import ConfigError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
-from bide.queue.heartbeat import Beat
+from bide.queue.beats import Beat
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
@@ -108,10 +108,10 @@ class Service:
         if claiming.done():
             claiming.result()
 
-    def _begin(self, claimed: Sequence[AsyncDelivery], slot: int) -> None:
-        """Call the handlers of what one claim has brought."""
+    def _begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int) -> None:
+        """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
         handlings = [Handling(each, self._served[each.topic], self._in_sync) for each in claimed]
-        beat = Beat([each.hold for each in handlings], self._plan.lease_ms, self._lost_soon)
+        beat = Beat([each.hold for each in handlings], self._plan.lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
         for handling in handlings:
             handling.beat, handling.slot = beat, slot

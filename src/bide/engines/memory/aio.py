@@ -75,9 +75,9 @@ class AsyncMemory(AsyncEngine):
         self._check(moves, connection)
         return change.reschedule(self._store, moves, now)
 
-    async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._check(limit=budget)
-        return tend.tend(self._store, budget, now)
+        return tend.tend(self._store, budget, ended_by, now)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()

@@ -71,9 +71,9 @@ class Memory(Engine):
         self._check(moves, connection)
         return change.reschedule(self._store, moves, now)
 
-    def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._check(limit=budget)
-        return tend.tend(self._store, budget, now)
+        return tend.tend(self._store, budget, ended_by, now)
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = Signal()

@@ -9,39 +9,40 @@ from bide.engines.memory.put import forget_operations
 from bide.engines.memory.store import Store
 
 
-def tend(store: Store, budget: int, now: int | None) -> Tended:
+def tend(store: Store, budget: int, ended_by: int | None, now: int | None) -> Tended:
     with store:
         at = store.now(now)
         forget_operations(store, at)
-        returned, buried = _end_leases(store, budget, at)
+        until = at if ended_by is None else min(at, ended_by)
+        returned, buried = _end_leases(store, budget, until, at)
         expired = _expire(store, budget - returned, at)
         dropped = _drop_old(store, budget - returned - expired, at)
         more = bool(
-            (store.deadlines and store.deadlines[0][0] <= at)
+            (store.deadlines and store.deadlines[0][0] <= until)
             or (store.expiries and store.expiries[0][0] <= at)
             or (store.deaths and _past_keeping(store, at))
         )
         return Tended(returned, buried, expired, dropped, more)
 
 
-def _end_leases(store: Store, budget: int, now: int) -> tuple[int, int]:
+def _end_leases(store: Store, budget: int, until: int, now: int) -> tuple[int, int]:
     returned = buried = 0
-    while store.deadlines and store.deadlines[0][0] <= now and returned < budget:
-        until, entry, unit, ids = heapq.heappop(store.deadlines)
-        ended = [message for each in ids if (message := _ended(store, each, unit, now)) is not None]
+    while store.deadlines and store.deadlines[0][0] <= until and returned < budget:
+        deadline, entry, unit, ids = heapq.heappop(store.deadlines)
+        ended = [message for each in ids if (message := _ended(store, each, unit, until)) is not None]
         room = budget - returned
         if len(ended) > room:
-            heapq.heappush(store.deadlines, (until, entry, unit, [message.id for message in ended[room:]]))
+            heapq.heappush(store.deadlines, (deadline, entry, unit, [message.id for message in ended[room:]]))
         for message in ended[:room]:
             returned += 1
             buried += _take_back(store, message, now)
     return returned, buried
 
 
-def _ended(store: Store, message_id: str, unit: Unit, now: int) -> Message | None:
+def _ended(store: Store, message_id: str, unit: Unit, until: int) -> Message | None:
     """The message, if this unit still holds it and its lease, which may have been extended, has ended."""
     message = store.messages.get(message_id)
-    if message is None or message.unit is not unit or message.lease_until is None or message.lease_until > now:
+    if message is None or message.unit is not unit or message.lease_until is None or message.lease_until > until:
         return None
     return message
 

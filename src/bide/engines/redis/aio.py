@@ -176,7 +176,7 @@ class AsyncRedis(AsyncEngine):
             moves, lambda move: self._space.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
         )
 
-    async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._check(limit=budget)
         shards = self._opened()
         first = self._next(len(shards))
@@ -185,7 +185,7 @@ class AsyncRedis(AsyncEngine):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
                 return Tended(did.returned, did.buried, did.expired, did.dropped, True)
-            one = await shards[(first + turn) % len(shards)].tend(spare, now)
+            one = await shards[(first + turn) % len(shards)].tend(spare, ended_by, now)
             did = Tended(
                 did.returned + one.returned, did.buried + one.buried, did.expired + one.expired, did.dropped + one.dropped,
                 did.more or one.more,

@@ -172,7 +172,7 @@ class Redis(Engine):
             moves, lambda move: self._space.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
         )
 
-    def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._check(limit=budget)
         shards = self._opened()
         first = self._next(len(shards))
@@ -181,7 +181,7 @@ class Redis(Engine):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
                 return Tended(did.returned, did.buried, did.expired, did.dropped, True)
-            one = shards[(first + turn) % len(shards)].tend(spare, now)
+            one = shards[(first + turn) % len(shards)].tend(spare, ended_by, now)
             did = Tended(
                 did.returned + one.returned, did.buried + one.buried, did.expired + one.expired, did.dropped + one.dropped,
                 did.more or one.more,

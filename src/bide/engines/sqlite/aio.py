@@ -89,9 +89,9 @@ class AsyncSqlite(AsyncEngine):
         self._check(moves)
         return await self._write(lambda turn: change.reschedule(turn, self._space, moves, now), connection=connection)
 
-    async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._check(limit=budget)
-        return await self._write(lambda turn: tend.tend(turn, self._space, budget, now))
+        return await self._write(lambda turn: tend.tend(turn, self._space, budget, now, ended_by))
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()

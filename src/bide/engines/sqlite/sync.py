@@ -83,9 +83,9 @@ class Sqlite(Engine):
         self._check(moves)
         return self._write(lambda turn: change.reschedule(turn, self._space, moves, now), connection=connection)
 
-    def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._check(limit=budget)
-        return self._write(lambda turn: tend.tend(turn, self._space, budget, now))
+        return self._write(lambda turn: tend.tend(turn, self._space, budget, now, ended_by))
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = Signal()

@@ -12,9 +12,10 @@ GIVE_BACK = 1_000  # pages that are free go back to the filesystem, so many at a
 # more than those in use: until then they are for what comes next
 
 
-def tend(turn: Turn, space: Space, budget: int, now: int | None) -> Tended:
+def tend(turn: Turn, space: Space, budget: int, now: int | None, ended_by: int | None = None) -> Tended:
     at = turn.now(space, now)
-    leases = _page(turn, "ended_leases", {"space": space.name, "now": at}, budget)
+    until = at if ended_by is None else min(at, ended_by)
+    leases = _page(turn, "ended_leases", {"space": space.name, "until": until}, budget)
     buried = sum(_take_back(turn, space, plan.Delivered(*row), at) for row in leases[:budget])
     returned = min(len(leases), budget)
     expired = _page(turn, "expired", {"space": space.name, "now": at}, budget - returned)

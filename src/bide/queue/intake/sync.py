@@ -6,15 +6,17 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from random import randrange
 
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, EngineError, LeaseLost
 from bide.logs import Log
+from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries.sync import Delivery
 from bide.queue.gather import Gather
-from bide.queue.heartbeat import Beat, Heartbeat
+from bide.queue.heartbeat import Heartbeat
 from bide.queue.intake.cycles import Cycles
 from bide.queue.outgoing import Envelope
 from bide.signals import Signal
@@ -35,11 +37,13 @@ class Intake:
         self._tended = 0.0
         self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
 
-    def take(self, topics: Sequence[str], limit: int, lease_ms: int, wait: float) -> list[Delivery]:
+    def take(
+        self, topics: Sequence[str], limit: int, lease_ms: int, wait: float, *, asked: Asked | None = None
+    ) -> list[Delivery]:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
         until = time.monotonic() + wait
         while True:
-            claim = self.claim(topics, limit, lease_ms)
+            claim = self.claim(topics, limit, lease_ms, asked=asked)
             found = self.open(claim)
             if found:
                 return found
@@ -50,22 +54,40 @@ class Intake:
                 return []
             self._engine.wait(topics, min(left, SWEEP, until_due(claim)))
 
-    def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None) -> Claim:
+    def claim(
+        self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None, *, asked: Asked | None = None
+    ) -> Claim:
         """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
         first = randrange(len(topics))  # a count would fall in step with callers that ask for several groups by turns
         rotated = [*topics[first:], *topics[:first]]
         if time.monotonic() - self._tended > TEND:
             self._tend()
-        claim = self._engine.claim(rotated, limit, lease_ms, request=request)
+        claim = self._claim(rotated, limit, lease_ms, request, asked)
         if not claim.messages and not claim.more and self._tend():
-            claim = self._engine.claim(rotated, limit, lease_ms, request=request)
+            claim = self._claim(rotated, limit, lease_ms, request, asked)
+        return claim
+
+    def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None, asked: Asked | None) -> Claim:
+        if asked is not None:
+            asked.until = self._heartbeat.seen + lease_ms
+        claim = self._engine.claim(topics, limit, lease_ms, request=request)
+        self._heartbeat.hear(claim.now)
+        if asked is not None and not claim.messages:
+            asked.until = None
         return claim
 
     def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
         self._tended = time.monotonic()
-        done = self._engine.tend()
+        self._renew()
+        done = self._engine.tend(ended_by=self._heartbeat.none_ended())
         return bool(done.returned or done.more)
+
+    def _renew(self) -> None:
+        """After a pause or a step of the clock our own leases are renewed before others' are looked at."""
+        seen = self._heartbeat.seen
+        for part in self._heartbeat.doubtful():
+            self._heartbeat.renewed(part, self._engine.extend(part.holds, part.lease_ms), seen)
 
     def open(self, claim: Claim) -> list[Delivery]:
         """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""
@@ -87,8 +109,12 @@ class Intake:
         except EngineError as error:
             _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
 
-    def keep(self, delivery: Delivery, lease_ms: int, held: set[Hold], freed: Signal) -> None:
-        """Renew the lease of a delivery until it ends."""
+    def asking(self) -> AbstractContextManager[Asked]:
+        """While deliveries are asked for, and until they are kept."""
+        return self._heartbeat.asking()
+
+    def keep(self, delivery: Delivery, lease_ms: int, until: int, held: set[Hold], freed: Signal) -> None:
+        """Renew the lease of a delivery, which does not end before `until`, as long as that is out."""
         hold = delivery.hold
 
         def lost(hold: Hold) -> None:
@@ -99,7 +125,7 @@ class Intake:
             self._heartbeat.remove(beat, hold)
             lost(hold)
 
-        beat = Beat([hold], lease_ms, lost)
+        beat = Beat([hold], lease_ms, until, lost)
         held.add(hold)
         delivery.on_end(end, functools.partial(self._heartbeat.drop, beat, hold))
         self._heartbeat.add(beat)
@@ -126,9 +152,10 @@ def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, leas
             freed.clear()
             intake.see_to_leases()
             if len(held) < limit:
-                fresh.extend(intake.take(topics, limit - len(held), lease_ms, SWEEP))
-                for place in range(len(fresh)):
-                    intake.keep(fresh[place], lease_ms, held, freed)
+                with intake.asking() as asked:
+                    fresh.extend(intake.take(topics, limit - len(held), lease_ms, SWEEP, asked=asked))
+                    for place in range(len(fresh)):
+                        intake.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
                 full = 0
             else:
                 freed.wait(SWEEP)

@@ -76,9 +76,9 @@ class AsyncObserved(AsyncEngine):
             call.answer = answer = await self._engine.reschedule(moves, connection=connection, now=now)
         return answer
 
-    async def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         with self._watch.call("tend") as call:
-            call.answer = answer = await self._engine.tend(budget, now=now)
+            call.answer = answer = await self._engine.tend(budget, ended_by=ended_by, now=now)
         return answer
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:

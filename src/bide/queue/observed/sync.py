@@ -72,9 +72,9 @@ class Observed(Engine):
             call.answer = answer = self._engine.reschedule(moves, connection=connection, now=now)
         return answer
 
-    def tend(self, budget: int = MAX_BATCH, *, now: int | None = None) -> Tended:
+    def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         with self._watch.call("tend") as call:
-            call.answer = answer = self._engine.tend(budget, now=now)
+            call.answer = answer = self._engine.tend(budget, ended_by=ended_by, now=now)
         return answer
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:

@@ -62,8 +62,8 @@ class Recoloured(AsyncEngine):
     ) -> list[RescheduleResult]:
         return await asyncio.to_thread(self.engine.reschedule, moves, connection=connection, now=now)
 
-    async def tend(self, budget: int = 1_000, *, now: int | None = None) -> Tended:
-        return await asyncio.to_thread(self.engine.tend, budget, now=now)
+    async def tend(self, budget: int = 1_000, *, ended_by: int | None = None, now: int | None = None) -> Tended:
+        return await asyncio.to_thread(self.engine.tend, budget, ended_by=ended_by, now=now)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         await asyncio.to_thread(self.engine.wait, topics, timeout)

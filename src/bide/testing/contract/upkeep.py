@@ -25,6 +25,28 @@ class Upkeep:
         assert (await bench.tend()).returned == 0
 
     @needs("attempts")
+    async def test_a_lease_that_ended_after_the_named_instant_is_left_alone(self, bench: Bench) -> None:
+        # Given leases that ended one after the other, the last attempts of their messages, and a long pause since
+        ends, held = [], []
+        for n in range(3):
+            held.append(await bench.running("mail", b"%d" % n, max_attempts=1))
+            ends.append(bench.now + LEASE)
+            bench.move(100)
+        bench.move(10 * LEASE)
+        # When somebody tends who names the instant at which the second of them ended
+        did = await bench.engine.tend(ended_by=ends[1], now=bench.now)
+        assert (did.returned, did.buried, did.more) == (2, 2, False)
+        # Then the third goes on, as long as that is so
+        assert (await bench.engine.tend(ended_by=ends[1], now=bench.now)).returned == 0
+        if bench.can.extend:
+            assert await bench.extend(held[2], LEASE)
+            assert (await bench.tend()).returned == 0
+            bench.move(LEASE)
+        # And an instant that is still to come spares nothing
+        assert (await bench.engine.tend(ended_by=bench.now + LEASE, now=bench.now)).returned == 1
+        assert [await bench.end(each, "done") for each in held] == ["lost"] * 3
+
+    @needs("attempts")
     async def test_a_lease_that_ends_on_the_last_attempt_buries_its_message(self, bench: Bench) -> None:
         claimed = await bench.running("mail", max_attempts=2)
         await bench.end(claimed, "retry")

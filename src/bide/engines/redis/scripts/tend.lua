@@ -1,11 +1,11 @@
 -- A bounded piece of upkeep. After what every script is told: the budget in messages, how many dead letters a topic
--- keeps, and for how many ms. Gives: now, and how many came back, were buried of them, expired, were dropped; then
+-- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came back, were buried of them, expired, were dropped; then
 -- whether there is more.
 
 -- include: begin home topic drop keys message units back
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
-local most, dead_for, budget
+local most, dead_for, budget, until_
 local returned, buried, expired, dropped = 0, 0, 0, 0
 local function spare() return budget - returned - expired - dropped end
 
@@ -32,14 +32,14 @@ local function end_unit(request)
   local deadlines, soonest = deadlines_of(unit), math.huge
   for place = 1, #unit.states do
     if unit.states[place] ~= ENDED then
-      local mine = deadlines and unpack_('>I6', deadlines, place * 6 - 5) or now
-      if mine > now then
+      local mine = deadlines and unpack_('>I6', deadlines, place * 6 - 5) or until_
+      if mine > until_ then
         soonest = math.min(soonest, mine)
       elseif spare() > 0 then
         end_place(unit, place)
         take_back(full_at(unit, place))
       else
-        soonest = now
+        soonest = until_
       end
     end
   end
@@ -47,7 +47,7 @@ local function end_unit(request)
 end
 
 local function end_leases()
-  local requests = call('ZRANGEBYSCORE', P .. 'lease', '-inf', now, 'LIMIT', 0, math.min(budget, 100))
+  local requests = call('ZRANGEBYSCORE', P .. 'lease', '-inf', until_, 'LIMIT', 0, math.min(budget, 100))
   for _, request in ipairs(requests) do
     if spare() > 0 then end_unit(request) end
   end
@@ -85,10 +85,11 @@ end
 local refused = before()
 if refused then return refused end
 budget, most, dead_for = take_number(), take_number(), take_number()
+until_ = math.min(now, tonumber(take_text()) or now)
 if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
 local function waiting()
   local cutoff = format('%d', now - dead_for)
-  return call('ZCOUNT', P .. 'lease', '-inf', now) + call('ZCOUNT', P .. 'exp', '-inf', now)
+  return call('ZCOUNT', P .. 'lease', '-inf', until_) + call('ZCOUNT', P .. 'exp', '-inf', now)
     + call('ZCOUNT', P .. 'graves', '-inf', cutoff) > 0
 end
 if not waiting() then return {format('%d', now), 0, 0, 0, 0, 0} end

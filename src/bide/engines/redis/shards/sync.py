@@ -115,9 +115,9 @@ class Shard:
     def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
         return sending.reschedule_answer(self._do("reschedule", sending.reschedule(moves), now))
 
-    def tend(self, budget: int, now: int | None) -> Tended:
+    def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
         _, returned, buried, expired, dropped, more = self._ask(
-            "tend", (budget, self._space.dead_max, self._space.dead_for), now
+            "tend", (budget, self._space.dead_max, self._space.dead_for, "" if ended_by is None else ended_by), now
         )
         return Tended(returned, buried, expired, dropped, bool(more))
 

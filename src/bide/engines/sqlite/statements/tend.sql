@@ -1,7 +1,7 @@
 -- name: ended_leases
 select message.id, topic, due, attempt, most, expires, error
 from message
-where stage = 1 and until <= :now and +topic in (select id from topic where space = :space)
+where stage = 1 and until <= :until and +topic in (select id from topic where space = :space)
 order by until limit :limit
 
 -- name: expired

@@ -1,0 +1,62 @@
+"""Leases that are kept: which are renewed together, and until when they surely hold."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from bide.engines.base import MAX_BATCH, Hold
+
+BEATS = 3  # a lease
+
+
+class Beat:
+    """Deliveries whose leases are renewed together, such as those of one claim.
+
+    None of them ends before `until`, by the engine's time. `lost` is called, in any thread, for a delivery whose lease is
+    not renewed any more: it can't be, or the delivery was dropped.
+    """
+
+    __slots__ = ("holds", "lease_ms", "lost", "next", "until")
+
+    def __init__(self, holds: Iterable[Hold], lease_ms: int, until: int, lost: Callable[[Hold], None]) -> None:
+        self.holds: dict[Hold, None] = dict.fromkeys(holds)
+        self.lease_ms: int = lease_ms
+        self.until: int = until
+        self.lost: Callable[[Hold], None] = lost
+        self.next: float = 0.0
+        self.put_off(BEATS)
+
+    def put_off(self, beats: int) -> None:
+        self.next = time.monotonic() + self.lease_ms / 1000 / beats
+
+
+class Asked:
+    """A claim whose deliveries will be kept: from when it is made, nobody here may take back what it brings."""
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        self.until: int | None = None
+
+
+class Part(NamedTuple):
+    """What is renewed in one call: leases of one length, those of a beat together, and no more than a batch."""
+
+    lease_ms: int
+    leases: list[tuple[Beat, Hold]]
+
+    @property
+    def holds(self) -> list[Hold]:
+        return [hold for _, hold in self.leases]
+
+
+def parts(beats: list[Beat]) -> list[Part]:
+    found: list[Part] = []
+    open_parts: dict[int, Part] = {}
+    for beat in beats:
+        part = open_parts.get(beat.lease_ms)
+        if part is None or len(part.leases) + len(beat.holds) > MAX_BATCH:
+            part = open_parts[beat.lease_ms] = Part(beat.lease_ms, [])
+            found.append(part)
+        part.leases.extend((beat, hold) for hold in beat.holds)
+    return found
