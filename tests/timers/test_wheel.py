@@ -555,3 +555,20 @@ def test_an_executor_is_not_flooded(monkeypatch: pytest.MonkeyPatch, by_hand: bo
         wheel.close()
     assert max(most) <= 10
     assert sorted(fired) == list(range(1_000))
+
+
+def test_a_wheel_that_could_not_be_started_can_be_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    fired = threading.Event()
+    wheel = TimerWheel(tick=0.001)
+    with monkeypatch.context() as patched:
+
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            wheel.start()
+    wheel.start()
+    wheel.schedule(0.001, fired.set)
+    assert fired.wait(10)
+    wheel.close()

@@ -87,7 +87,7 @@ def _faulty(fault: Callable[[], Fault]) -> Callable[[AsyncQueue], None]:
 
 
 def _acks_what_failed(queue: AsyncQueue) -> None:
-    handling._failed = lambda *_: DONE  # a worker that takes every end of a handler for a good one
+    handling._failed = lambda handling, error: (DONE, error)  # a worker that takes every end of a handler for a good one
 
 
 def _acks_unhandled(queue: AsyncQueue) -> None:

@@ -1,8 +1,11 @@
 """Stands between a worker and its engine, so that a test can have a verb fail, hang or tell."""
 
+import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
+from unittest import mock
 
 from bide import AsyncQueue, Unavailable
 from bide.engines.base import Capabilities, Finding
@@ -92,3 +95,49 @@ class _Sync:
         if around is None or threading.current_thread().name != "bide-heartbeat":
             return inner
         return lambda *args, **options: around(lambda: inner(*args, **options))
+
+
+@contextmanager
+def no_threads(*names: str) -> Iterator[list[str]]:
+    """While this lasts the machine can't start threads whose names begin so; those it refused are in the list."""
+    refused: list[str] = []
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith(names):
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with mock.patch.object(threading.Thread, "start", refuse):
+        yield refused
+
+
+class DeafHandler(logging.Handler):
+    """A logging handler that sends lines to a service that is down, without a try around it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        raise ConnectionError("the service for logs is down")
+
+
+class DeafFilter(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise ValueError("the filter is broken")
+
+
+@contextmanager
+def deaf(*, by_filter: bool = False) -> Iterator[DeafHandler]:
+    """While this lasts, whoever logs meets an error."""
+    handler, log = DeafHandler(), logging.getLogger()
+    if by_filter:
+        handler.addFilter(DeafFilter())
+    log.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        log.removeHandler(handler)

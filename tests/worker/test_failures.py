@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, OutcomeUnknown, current
-from tests.worker.faults import Faults
+from bide.worker import Worker
+from tests.worker.faults import Faults, deaf
 from tests.worker.test_running import ended
 
 
@@ -124,3 +125,76 @@ async def test_what_a_claim_without_an_answer_holds_is_given_back_at_the_stop(
     assert (counts.ready, counts.leased, counts.dead) == (1, 0, 0)
     [message] = await queue.messages("a")
     assert message.attempt == 0
+
+
+class Unspeakable(Exception):
+    """Its text can't be had."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+
+WHATEVER = [ValueError("x"), GeneratorExit(), SystemExit(3), asyncio.CancelledError(), Unspeakable(), BaseException("x")]
+
+
+@pytest.mark.parametrize("by_filter", [False, True], ids=["handler", "filter"])
+@pytest.mark.parametrize("error", [*WHATEVER, None], ids=lambda error: type(error).__name__)
+async def test_a_log_that_fails_costs_no_place_whatever_a_handler_does(
+    memory: AsyncQueue, working: Any, until: Any, error: BaseException | None, by_filter: bool, capsys: Any
+) -> None:
+    """None: it reaches its timeout."""
+    handled: list[int] = []
+
+    @memory.task("a", max_attempts=2, backoff=lambda attempt: 0, timeout="20s" if error else "10ms")
+    async def in_loop() -> None:
+        if error is None:
+            await asyncio.Event().wait()
+        else:
+            raise error
+
+    @memory.task("s", max_attempts=2, backoff=lambda attempt: 0)
+    def in_thread() -> None:
+        if error is not None:
+            raise error
+
+    @memory.task("good")
+    async def good() -> None:
+        handled.append(1)
+
+    for _ in range(4):
+        await in_loop.send()
+        await in_thread.send()
+    with deaf(by_filter=by_filter):
+        async with working(memory, concurrency=4, threads=2) as worker:
+            await until(lambda: ended(memory))
+            for _ in range(8):
+                await good.send()
+            await until(lambda: len(handled) == 8)
+            await until(lambda: worker.health().running == 0)
+
+    stats = await memory.stats()
+    assert stats.leased == 0
+    assert stats.dead == (8 if error is not None else 4)
+    assert capsys.readouterr().err.count("More of this is not told") <= 1
+
+
+async def test_a_handler_that_is_closed_with_its_loop_tells_nobody(memory: AsyncQueue, soon: Any) -> None:
+    """A handler's own GeneratorExit is an error like any other; that of a loop which has gone is not."""
+    begun = asyncio.Event()
+
+    @memory.task("a")
+    async def handle() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    await handle.send()
+    async with Worker(memory, grace=0) as worker:
+        await soon(begun.wait())
+        assert worker._service is not None
+        [under_way] = worker._service._under_way.values()
+        assert under_way.runner is not None
+        coroutine: Any = under_way.runner.get_coro()
+        coroutine.close()
+        assert not under_way.told
+
+    assert (await memory.stats("a")).ready == 1

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue
+from bide.worker import threads as threads_
 from bide.worker.threads import Threads
+from tests.worker.faults import no_threads
 from tests.worker.test_running import ended
 
 
@@ -200,3 +202,94 @@ async def test_a_blocked_thread_does_not_hold_up_the_loop_or_other_threads(
         await until(lambda: len(handled) == 100)
         assert (await memory.stats("stuck")).leased == 9
         let_go.set()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that could not be started is tried again very soon."""
+    monkeypatch.setattr(threads_, "AGAIN", 0.01)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_while_no_thread_can_be_started_sync_messages_stay_and_cost_no_attempt(
+    queue: AsyncQueue, working: Any, until: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[tuple[str, int]] = []
+
+    @queue.task("s", max_attempts=1)
+    def in_thread(number: int) -> None:
+        handled.append(("s", number))
+
+    @queue.task("a")
+    async def in_loop(number: int) -> None:
+        handled.append(("a", number))
+
+    await until(lambda: not handlers())  # those of other tests have ended
+    async with working(queue, threads=4) as worker:
+        with no_threads("bide-handler") as refused:
+            for number in range(10):
+                await in_thread.send(number)
+                await in_loop.send(number)
+            await until(lambda: len(refused) > 10)
+            await until(lambda: len(handled) == 10)
+            await until(lambda: worker.health().running == 0)
+            assert (await queue.stats("s")).ready == 10
+        await until(lambda: ended(queue))
+
+    assert sorted(handled) == [(topic, number) for topic in "as" for number in range(10)]
+    assert worker.health().failed == 0
+    assert caplog.text.count("A thread for sync handlers can't be started") == 1
+    assert caplog.text.count("Threads for sync handlers can be started again") == 1
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_the_threads_that_are_there_do_the_work_of_those_that_could_not_be_started(until: Any, soon: Any) -> None:
+    threads = Threads(3, asyncio.get_running_loop())
+    here = threading.Barrier(3)
+    await until(lambda: not handlers())
+    assert threads.ready()
+    with no_threads("bide-handler") as refused:
+        await soon(asyncio.gather(*(threads.run(lambda: None) for _ in range(9))))
+        assert len(handlers()) == 1
+        assert refused
+        waiting = asyncio.gather(*(threads.run(lambda: here.wait(10)) for _ in range(3)))
+    await soon(waiting)  # all three are there at once
+
+    assert len(handlers()) == 3
+    threads.close()
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_worker_that_stops_while_no_thread_can_be_started_ends(queue: AsyncQueue, working: Any, until: Any) -> None:
+    @queue.task("s", max_attempts=1)
+    def in_thread() -> None:
+        """It never runs."""
+
+    await in_thread.send()
+    with no_threads("bide") as refused:
+        async with working(queue):
+            await until(lambda: refused)
+    [message] = await queue.messages("s")
+    assert (message.state, message.attempt) == ("ready", 0)
+
+
+async def test_leases_are_renewed_as_soon_as_a_thread_for_that_can_be_started(
+    queue: AsyncQueue, working: Any, until: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @queue.task("a", max_attempts=1)
+    async def handle() -> None:
+        begun.set()
+        await go_on.wait()
+
+    async with working(queue, lease="1m", grace="20s") as worker:
+        with no_threads("bide-heartbeat") as refused:
+            await handle.send()
+            await begun.wait()
+            await until(lambda: len(refused) > 1)
+        await until(lambda: any(each.name == "bide-heartbeat" for each in threading.enumerate()))
+        go_on.set()
+        await until(lambda: worker.health().done == 1)
+
+    assert caplog.text.count("No thread can be started to renew leases") == 1

@@ -110,8 +110,12 @@ class TimerWheel:
             if self._thread is None:
                 self._crew = None if self._lent else Crew(self._lock, self._levels, self._tick / SECOND / 4)
                 self._began = monotonic_ns() - self._now
-                self._thread = threading.Thread(target=self._drive, name="bide-timers", daemon=True)
-                self._thread.start()
+                thread = self._thread = threading.Thread(target=self._drive, name="bide-timers", daemon=True)
+                try:
+                    thread.start()
+                except BaseException:  # the machine has no more threads: start() may be called again
+                    self._thread = None
+                    raise
 
     def close(self) -> list[Timer]:
         """Fire nothing more, end the thread, and give what has not fired, in the order it would have.

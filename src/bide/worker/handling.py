@@ -1,10 +1,12 @@
 """One message under way: its handler is called, and what comes of that is told once."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from bide.core.backoff import DEFAULT
 from bide.engines.base import Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
@@ -15,6 +17,7 @@ from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
 from bide.queue.tasks.present import present
+from bide.worker import forked
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
@@ -90,38 +93,60 @@ class Handlers:
         self._ended = ended
         self._unheeded = unheeded
         self._ending = ending
+        self._owner = os.getpid()
 
     def begin(self, handling: Handling) -> None:
         handling.runner = self._loop.create_task(self._run(handling))
 
     async def _run(self, handling: Handling) -> None:
-        """Tell what the engine is to be told; None when the lease was lost and there is nothing to tell."""
+        """Whatever happens in a handler, its end is decided and its place is free then. What there is to say comes last."""
+        runner = asyncio.current_task()
+        became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
+        error: BaseException | None = None
+        try:
+            if handling.task.is_async or self._threads.ready():
+                error = await self._attempt(handling, runner)
+                became, error = self._became(handling, error)
+        finally:
+            if _runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
+                handling.runner = None  # or the two would hold each other, and wait for the garbage collector
+                self._ended(handling, became)
+        if error is not None:
+            _tell(handling, became, error)
+
+    async def _attempt(self, handling: Handling, runner: "asyncio.Task[Any] | None") -> BaseException | None:
+        """What was raised. SystemExit, CancelledError and groups too: they end an attempt, not the worker."""
         task = handling.task
         alarm = None
+        raised: BaseException | None = None
         try:
             arguments = task.arguments.read(handling.delivery.body)
-        except Unfit as error:
-            _log.error("%s is buried: %s", _name(handling), error, extra=about(handling))
-            handling.runner = None
-            self._ended(handling, Outcome("dead", 0, error_text(str(error))))
-            return
-        try:
             present.set(handling.present)
             if task.timeout is not None:
                 alarm = self._loop.call_later(task.timeout, self._time_out, handling)
             await (self._inside if self._middleware else self._call)(handling, arguments)
-            became = DONE if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())
-        except (KeyboardInterrupt, GeneratorExit):  # the loop is ending, and the message is given back with the rest
+        except KeyboardInterrupt:
             raise
-        except BaseException as error:  # CancelledError, SystemExit and groups too: they end an attempt, not the worker
-            if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
-                handling.why = "stop"  # the loop shuts down, and cancels all that is in it at once
-            became = _failed(handling, error)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and not _runs(runner):
+                raise
+            raised = error
         finally:
             if alarm is not None:
                 alarm.cancel()
-        handling.runner = None  # or the two would hold each other, and wait for the garbage collector
-        self._ended(handling, became)
+        if os.getpid() != self._owner:
+            forked.end(raised)
+        return raised
+
+    def _became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
+        """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
+        if error is None:
+            return (DONE, None) if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())
+        if isinstance(error, Unfit):
+            return Outcome("dead", 0, error_text(str(error))), error
+        if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
+            handling.why = "stop"  # the loop shuts down, and cancels all that is in it at once
+        return _failed(handling, error)
 
     async def _inside(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Through the middleware, the first of them outermost."""
@@ -151,14 +176,14 @@ class Handlers:
             raise
 
     def _time_out(self, handling: Handling) -> None:
+        handling.stop("timeout")
+        self._loop.call_later(HEED, self._look_again, handling)
         _log.warning(
             "%s has reached its timeout of %g s: its handler is told to stop",
             _name(handling),
             handling.task.timeout,
             extra=about(handling),
         )
-        handling.stop("timeout")
-        self._loop.call_later(HEED, self._look_again, handling)
 
     def _look_again(self, handling: Handling) -> None:
         if handling.runner is not None and not handling.runner.done():
@@ -168,26 +193,46 @@ class Handlers:
 
 def given_up(handling: Handling) -> Outcome | None:
     """What becomes of a message whose handler does not end, and can't be waited for any more."""
-    return RELEASED if handling.why == "stop" else _failed(handling, asyncio.CancelledError())
+    if handling.why == "stop":
+        return RELEASED
+    became, error = _failed(handling, asyncio.CancelledError())
+    if error is not None:
+        _tell(handling, became, error)
+    return became
 
 
-def _failed(handling: Handling, error: BaseException) -> Outcome | None:
-    """What becomes of a message whose handler raised, or was made to."""
+def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, BaseException | None]:
+    """What becomes of a message whose handler raised, or was made to; and the error to tell of."""
     delivery = handling.delivery
     if handling.why == "lost":
-        return None
+        return None, None
     if isinstance(error, asyncio.CancelledError):
         if handling.why == "stop":
-            return RELEASED
+            return RELEASED, None
         if handling.why == "timeout":
             error = TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")
-    became = outcome(error, handling.task, delivery.attempt, delivery.waited_ms)
-    if became.verdict == "release":
+    try:
+        return outcome(error, handling.task, delivery.attempt, delivery.waited_ms), error
+    except Exception:  # what somebody else's error does when it is asked for its text
+        return Outcome("retry", DEFAULT(delivery.attempt), error_text(type(error).__name__)), error
+
+
+def _tell(handling: Handling, became: Outcome | None, error: BaseException) -> None:
+    if isinstance(error, Unfit):
+        _log.error("%s is buried: %s", _name(handling), error, extra=about(handling))
+    elif became is not None and became.verdict == "release":
         _log.debug("%s: %s", _name(handling), error, extra=about(handling))
     else:
-        attempt = f"{delivery.attempt} of {delivery.max_attempts}"
+        attempt = f"{handling.delivery.attempt} of {handling.delivery.max_attempts}"
         _log.error("%s failed in attempt %s", _name(handling), attempt, exc_info=error, extra=about(handling))
-    return became
+
+
+def _runs(task: "asyncio.Task[Any] | None") -> bool:
+    """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False
 
 
 def _look_at(answer: "asyncio.Future[None]") -> None:

@@ -37,6 +37,7 @@ class Places:
         self.lines: list[tuple[str, ...]] = [*((each,) for each in self._slots), *(tuple(each) for each in groups if each)]
         self._kept_lines = len(self._slots)
         self._turn = 0
+        self.without_threads: bool = False  # the machine has none to give now: nothing is taken for sync tasks
 
     def in_turn(self) -> list[int]:
         """The lines, those with slots first: of the others each is first in its turn, or it would get what is left over."""
@@ -48,6 +49,8 @@ class Places:
     def ask(self, line: int) -> Ask:
         """What may be claimed for a line: a topic with slots of its own, or all that run alike. A limit of 0: nothing."""
         topics = self.lines[line]
+        if self.without_threads and topics[0] in self._in_threads:
+            return Ask(topics, 0)
         if line < self._kept_lines:
             return Ask(topics, max(0, self._slots[topics[0]] - self._held[topics[0]]))
         rooms = {topic: room for topic in topics if (room := self._room(topic)) > 0}

@@ -36,7 +36,7 @@ class Service:
         self._served = served(queue, plan)
         in_threads = [topic for topic, task in self._served.items() if not task.is_async]
         self._places = Places(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
-        self._threads = Threads(plan.threads, self._loop)
+        self._threads = Threads(plan.threads, self._loop, self._threads_changed)
         self._handlers = Handlers(self._threads, plan.middleware, self._ended, self._unheeded, self._ending)
         self._queue = AsyncQueue._of(self._setup)  # its own: it is closed with the worker, the user's is not
         self._sync = Queue._of(self._setup)
@@ -122,6 +122,11 @@ class Service:
             else:
                 self._handlers.begin(handling)
 
+    def _threads_changed(self, able: bool) -> None:
+        """Whether a thread can be started for sync tasks; while none can, nothing is taken for them."""
+        self._places.without_threads = not able
+        self._claiming.freed()
+
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
         return self._sync._delivery(delivery)
 
@@ -164,8 +169,8 @@ class Service:
     def _lost(self, hold: Hold) -> None:
         handling = self._under_way.get(hold)
         if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
-            self._say_lost(handling, "its handler is told to stop")
             handling.stop("lost")
+            self._say_lost(handling, "its handler is told to stop")
 
     @staticmethod
     def _say_lost(handling: Handling, and_now: str) -> None:
@@ -197,6 +202,7 @@ class Service:
         """Show at intervals that the loop goes round."""
         while True:
             self._seen = time.monotonic()
+            self._heartbeat.see_to_thread()
             if self._plan.ledger is not None:
                 self._plan.ledger.tell(self.health())
             await asyncio.sleep(PULSE)

@@ -1,5 +1,6 @@
 """Notices, while somebody sleeps, that another process has written to the file."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -25,8 +26,10 @@ class Watch:
 
     def _begin(self) -> None:
         if self._thread is None and not self._closed.is_set():
-            self._thread = threading.Thread(target=self._run, name="bide-sqlite-watch", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="bide-sqlite-watch", daemon=True)
+            with contextlib.suppress(RuntimeError, MemoryError):  # tried again by the next who sleeps; no sleep is long
+                thread.start()
+                self._thread = thread
 
     def end(self) -> None:
         self._wanted.clear()

@@ -15,7 +15,7 @@ from typing import Any
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
 from bide.engines.sqlite.turn import SQL, Time, Turn
-from bide.errors import BideError, EngineError, OutcomeUnknown
+from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.reentry import refuse_reentry
 
 MOST_JOBS = 64  # in one transaction
@@ -81,14 +81,21 @@ class Writer:
 
     def submit(self, job: Job) -> "Future[Any]":
         """Have a job done by the thread that works for event loops."""
-        self._waiting.append(job)
         if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="bide-sqlite", daemon=True)
-                    self._thread.start()
+            self._begin_thread()
+        self._waiting.append(job)
         self._bell.set()
         return job.answer
+
+    def _begin_thread(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="bide-sqlite", daemon=True)
+                try:
+                    thread.start()
+                except (RuntimeError, MemoryError) as error:
+                    raise Unavailable(f"No thread can be started to write to the file, so nothing was done: {error}") from error
+                self._thread = thread
 
     def others_wrote(self) -> bool:
         """Whether anybody else has written to the file since this was asked last, as far as we know without waiting."""

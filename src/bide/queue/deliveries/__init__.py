@@ -14,6 +14,8 @@ def error_text(error: object) -> str | None:
         return None
     try:
         text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
-    except Exception:  # what somebody else's __str__ does
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # what somebody else's __str__ does
         text = type(error).__name__
     return text.encode("utf-8", "replace").decode()[:ERROR_LENGTH]
