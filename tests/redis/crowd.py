@@ -140,6 +140,8 @@ CALLS: dict[str, list[Ask]] = {
         lambda at, _: at.engine.scan("slots", None, 5, now=at.now),
         lambda at, _: at.engine.scan("held", None, 5, now=at.now),
     ],
+    "leased": [lambda at, _: at.engine.scan("held", "leased", 5, now=at.now)],
+    "lease_ends": [lambda at, crowd: at.engine.get(_refs(crowd), now=at.now)],
     "stats": [lambda at, _: at.engine.stats("slots", window=Window(at.now - DAY, at.now + DAY, 3), now=at.now)],
 }
 

@@ -25,10 +25,9 @@ SMALL = {
     "ENOUGH": 8,
     "CROWDED": 2,
     "CROWD": 3,
-    "MANY": 2,
     "EFFORT": 6,
 }
-LOOKS = {"scan": 12, "purge": 12}
+LOOKS = {"purge": 12}
 
 
 def smaller(text: str, small: Mapping[str, int], found: set[str]) -> str:

@@ -28,7 +28,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.redis.ears.aio import AsyncEars
-from bide.engines.redis.plan import looking, sending
+from bide.engines.redis.plan import listing, looking, sending
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
 from bide.errors import BadOption, BideError, OutcomeUnknown, Unavailable, Unsupported
@@ -208,18 +208,13 @@ class AsyncRedis(AsyncEngine):
     ) -> Scanned:
         self._check(limit=limit)
         shards = self._opened()
-        number = looking.page_mark(after)[0]
-        if number >= len(shards):
-            raise BadOption("after is the mark of a page of another queue: begin again with None.")
-        found: list[Stored] = []
-        mark = after
-        for shard in shards[number:]:
-            page = await shard.scan(topic, state, limit - len(found), mark, now)
-            found += page.messages
-            mark = None
-            if page.after is not None or (len(found) == limit and shard is not shards[-1]):
-                return Scanned(found, page.after or looking.first_mark(shard.number + 1))
-        return Scanned(found, None)
+        page = listing.Listing(topic, state, limit, after, len(shards))
+        while searches := page.searches():
+            for search in searches:
+                await shards[search.shard].find(search, now)
+            chosen = page.choose(searches)
+            page.show(await self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
+        return page.page()
 
     async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
         self._check()

@@ -26,6 +26,7 @@ _CALLS: Mapping[str, str] = {
     "hkeys": KEY,
     "hlen": KEY,
     "hmget": f"{KEY} -",
+    "hscan": f"{KEY} 0",
     "hset": f"{KEY} - -",
     "info": "memory",
     "lindex": f"{KEY} 0",

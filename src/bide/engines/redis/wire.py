@@ -180,9 +180,9 @@ def claimed(shard: bytes, full: bytes, topic: str, token: str, value: bytes, bes
     )  # fmt: skip
 
 
-def stored(shard: int, topic: str, now: int, told: list[Any]) -> Stored:
-    """From what the scripts tell of a message: topic's number, id, value, state, life, long body, end of lease."""
-    number, local, value, state, life_text, large, until = told
+def stored(shard: int, topic: str, now: int, told: list[Any], lease_end: int) -> Stored:
+    """From what the scripts tell of a message: topic's number, id, value, state, life, long body."""
+    number, local, value, state, life_text, large = told
     full = full_id(number.decode(), local)
     what = read_content(_HOMES[full[TOPIC]][0], value, large)
     life = read_life(life_text)
@@ -201,7 +201,7 @@ def stored(shard: int, topic: str, now: int, told: list[Any]) -> Stored:
         body=what.body,
         headers=what.headers,
         last_error=life.error if life else None,
-        lease_until=int(until) if until else None,
+        lease_until=(lease_end or now) if state == b"leased" else None,
         expires=None if what.expires is None else since + what.expires,
     )
 

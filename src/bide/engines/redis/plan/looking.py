@@ -1,48 +1,13 @@
-"""Looking at what is stored: what the scripts are told, and what they answer."""
+"""Counts of what is stored: what the scripts are told, and what they answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bide.engines.base import Scanned, Stored, Window
+from bide.engines.base import Window
 from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import LOCAL, stored
-from bide.errors import BadOption
 from bide.types import Stats
 
 TOPICS = 50  # that one script is asked to count at most
-
-
-def get_answer(shard: int, reply: Sequence[Any]) -> list[Stored | None]:
-    now = int(reply[0])
-    return [stored(shard, told[0].decode(), now, told[1]) if told else None for told in reply[1:]]
-
-
-def page_mark(after: str | None) -> tuple[int, int, int, bytes]:
-    """Shard, stage, order and id of a page's last message."""
-    if after is None:
-        return 0, 0, 0, b""
-    try:
-        shard, stage, order, local = after.split(".")
-        mark = int(shard), int(stage), int(order), bytes.fromhex(local)
-    except ValueError:
-        raise _BAD_MARK from None
-    if mark[1] not in (1, 2, 3) or mark[2] < 0 or len(mark[3]) not in (0, LOCAL) or mark[0] < 0:
-        raise _BAD_MARK
-    return mark
-
-
-def first_mark(shard: int) -> str:
-    """Where a scan goes on that is through with the shards before."""
-    return f"{shard}.1.0."
-
-
-_BAD_MARK = BadOption("after is not the mark of a page: give back a page's own .after, or None for the first.")
-
-
-def scan_answer(shard: int, topic: str, reply: Sequence[Any]) -> Scanned:
-    now, mark = int(reply[0]), reply[1]
-    found = [stored(shard, topic, now, told) for told in reply[2:]]
-    return Scanned(found, f"{shard}.{mark[0]}.{mark[1].decode()}.{mark[2].hex()}" if mark else None)
 
 
 class Counting:

@@ -1,187 +1,132 @@
--- A page of a topic. After what every script is told: topic, state ('' all), how many, and the mark of the last page:
--- stage (1 pending, 2 leased, 3 dead), its order, id; stage 0 for the first. Gives: now, the mark of this page if there
--- is more, then of each message its order, and: topic's number, id, value, state, life, large body, end of lease.
---
--- The order is by due time. But what is too many to be sorted, in one slot or row, comes in the order of sending, where
--- the slot begins; and of what is leased, by id.
+-- Find the first messages of a topic behind a mark, in order. After what every script is told: the time to look at ('' for
+-- now), topic, state ('' for scheduled and ready), how many, the mark (an instant; and the id behind which those of that
+-- instant are, or ''), the last instant ('' for none), and where the last script stopped: source, slot, number (0 at first).
+-- Gives: now, the topic's number ('' when there is none), the first that this script has met (instant, 0, id), and where it
+-- stopped, unless it came to the end. Sources are what is near, the ready row and each calendar, of each level.
 
--- include: begin home topic drop keys message units look
+-- include: begin home topic drop keys message walk first
 
-local PENDING, LEASED, DEAD = 1, 2, 3
-local MANY = 1000 -- leased ones: more are not sorted by due time
-local name, state, limit = take_text(), take_text(), take_number()
-
--- A key is what entries are sorted by: stage, order, then the id as two numbers (texts compare as the server's locale has it).
-local function key_of(stage, order, id)
-  if id == '' then return {stage, order, -1, -1} end
-  local kind, slot, n = home(id)
-  return {stage, order, (byte(kind) - FIRST) * 281474976710656 + slot, n}
-end
-local function precedes(a, b)
-  for i = 1, 4 do
-    if a[i] ~= b[i] then return a[i] < b[i] end
-  end
-  return false
-end
-
-local from_stage, from_order, from_id = take_number(), take_number(), take_text()
-local from = key_of(from_stage, from_order, from_id)
-
-local entries, stopped = {}, nil -- stopped: a key and its mark, where looking had to end before the page was full
-local function stop_at(order, id)
-  local key = key_of(PENDING, order, id)
-  if not stopped or precedes(key, stopped.key) then stopped = {key = key, mark = {PENDING, format('%d', order), id}} end
-end
-
-local function add_entry(stage, order, id, value, life, what)
-  local key = key_of(stage, order, id)
-  if precedes(from, key) then entries[#entries + 1] = {key = key, order = order, id = id, value = value, life = life, what = what} end
-end
-
-local function by_key(a, b) return precedes(a.key, b.key) end
-local function wanted(due) return state == '' or (state == 'ready') == (due <= now) end
-
--- Keep what fits the page and one more; gives the order of the last when the page is full.
-local function cut()
-  if #entries <= limit then return math.huge end
-  table.sort(entries, by_key)
-  for i = #entries, limit + 2, -1 do entries[i] = nil end
-  return entries[limit + 1].key[1] == PENDING and entries[limit + 1].order or math.huge
-end
-
--- A slot or row of which only a part is read: from behind the mark on, as many as the page takes.
-local function add_crowd(topic, at, order)
-  local first, count = at.first, 0
-  if from_stage == PENDING and from_order > order then return end
-  if from_stage == PENDING and from_order == order and from_id ~= '' and sub(from_id, 1, 1) == at.kind then
-    local _, slot, n = home(from_id)
-    first = math.max(first, (at.slot and 0 or slot * ROW) + n + 1)
-  end
-  local function seen(id, value)
-    if wanted(born_due(id, value)) then
-      add_entry(PENDING, order, id, value, nil, 'far')
-      count = count + 1
-    end
-    return count <= limit
-  end
-  local got
-  if at.slot then
-    got = each_in(topic, at.kind, at.slot, first, at.births, seen)
-  else
-    got = each_ready(topic, {kind = at.kind, first = first, births = at.births}, seen)
-  end
-  if got < at.births and count <= limit then
-    local last = got - 1
-    stop_at(order, id_of(at.kind, at.slot or floor(last / ROW), at.slot and last or last % ROW))
-  end
-end
-
-local function add_slot(topic, at)
-  if (state == 'ready' and at.start > now) or (state == 'scheduled' and at.stop <= now) then return end
-  if at.births - at.first > CROWD then return add_crowd(topic, at, at.start) end
-  if from_stage == PENDING and at.stop <= from_order then return end
-  local before_it = #entries
-  local got = each_in(topic, at.kind, at.slot, at.first, at.births, function(id, value)
-    local due = born_due(id, value)
-    if wanted(due) then add_entry(PENDING, due, id, value, nil, 'far') end
-  end)
-  if got < at.births then -- all of it, or none
-    for i = #entries, before_it + 1, -1 do entries[i] = nil end
-    stop_at(at.start, '')
-  end
-end
-
-local function add_row(topic, level)
-  local row = ready_of(topic, level)
-  if row.count == 0 or state == 'scheduled' then return end
-  if row.births - row.first > CROWD then return add_crowd(topic, row, 0) end
-  each_ready(topic, row, function(id, value) add_entry(PENDING, born_due(id, value), id, value, nil, 'far') end)
-end
+local as_of, name, state = take_text(), take_text(), take_text()
+as_of = as_of == '' and now or number(as_of)
+local most, from, id, to = take_number(), take_number(), take_text(), take_text()
+local source, slot, n = take_number(), take_number(), take_number()
+to = to == '' and 9007199254740991 or number(to)
+if state == 'ready' then to = math.min(to, as_of) end
+if state == 'scheduled' and from <= as_of then from, id = as_of + 1, '' end
+look_for(most, from, id, to)
 
 -- The rank in a zset of what comes behind the mark.
 local function rank_behind(key)
-  if from_stage ~= PENDING then return 0 end
-  local low = call('ZCOUNT', key, '-inf', '(' .. format('%d', from_order))
-  local high = call('ZCOUNT', key, '-inf', format('%d', from_order))
-  while low < high do
-    local middle = floor((low + high) / 2)
-    local id = call('ZRANGE', key, middle, middle)[1]
-    if precedes(from, key_of(PENDING, from_order, id)) then high = middle else low = middle + 1 end
+  local first = call('ZCOUNT', key, '-inf', '(' .. format('%d', low))
+  if not after then return first end
+  local last = call('ZCOUNT', key, '-inf', format('%d', low))
+  while first < last do
+    local middle = floor((first + last) / 2)
+    if follows(call('ZRANGE', key, middle, middle)[1]) then last = middle else first = middle + 1 end
   end
-  return low
+  return first
 end
 
-local function add_near(topic, level)
-  local key = topic.prefix .. 'due' .. level
+local function find_sorted(key)
   local at = rank_behind(key)
-  if state == 'scheduled' then at = math.max(at, call('ZCOUNT', key, '-inf', now)) end
-  local near = call('ZRANGE', key, at, at + limit, 'WITHSCORES')
-  for i = 1, #near, 2 do
-    if wanted(tonumber(near[i + 1])) then add_entry(PENDING, tonumber(near[i + 1]), near[i], nil, nil, 'near') end
-  end
+  local found = call('ZRANGE', key, at, at + limit - 1, 'WITHSCORES')
+  worked = worked + 20 + #found
+  for i = 1, #found, 2 do consider(tonumber(found[i + 1]), found[i]) end
 end
 
-local function pending(topic)
-  for level = 0, 2 do add_row(topic, level) end -- first, as they have no end to be skipped by
-  for level = 0, 2 do
-    add_near(topic, level)
-    local bound = cut()
-    for _, at in ipairs(slots_of(topic, level)) do
-      if at.start > bound then break end
-      if looked >= LOOKS then
-        stop_at(at.start, '')
-        break
-      end
-      add_slot(topic, at)
-      bound = cut()
-    end
+-- A number of the row with nothing before it that is behind the mark.
+local function seek(topic, row)
+  if after and after.kind == row.kind then
+    local _, high_part, low_part = home(after.id)
+    return math.max(row.first, high_part * ROW + low_part + 1)
   end
+  local first, last = row.first, row.births
+  while low > 0 and last - first > 4 * BUCKET do
+    local middle, due, at = floor((first + last) / 2), nil, nil
+    local some = {kind = row.kind, births = math.min(last, middle + 4 * BUCKET), gone = row.gone}
+    look_along(topic, some, middle, function(value, place)
+      due, at = due_from(0, READY, value), place
+      return false
+    end)
+    if due and due < low then first = at + 1 else last = middle end
+  end
+  return first
 end
 
-local function leased(topic)
-  local found = {}
-  for _, request in ipairs(call('ZRANGE', P .. 'lease', 0, -1)) do
-    local unit = unit_of(request)
-    for place = 1, unit and #unit.states or 0 do
-      local digits, id = parts_of(full_at(unit, place))
-      if unit.states[place] ~= ENDED and digits == topic.digits then found[#found + 1] = id end
-    end
+-- A row is in due order. These give where they stopped, or nothing.
+local function find_in_row(topic, level)
+  local row, count = ready_of(topic, level), 0
+  if row.count == 0 or row.kind == nil then return end
+  if n == 0 then
+    n = seek(topic, row)
+    looks = 0 -- so that one bucket at least is read from there
   end
-  for _, id in ipairs(found) do
-    if #found > MANY then
-      add_entry(LEASED, 0, id, nil, nil, 'leased')
-    else
-      local value, life = read(topic, id), life_of(topic, id)
-      if value then add_entry(LEASED, life and life.due or born_due(id, value), id, value, life, 'leased') end
-    end
-  end
+  local over = false
+  local got = look_along(topic, row, math.max(n, row.first), function(value, at)
+    local due = due_from(0, READY, value)
+    if consider(due, id_of(row.kind, floor(at / ROW), at % ROW)) then count = count + 1 end
+    over = count >= limit or due > high
+    return not over
+  end)
+  if not over and got < row.births then return 0, got end
 end
 
-local function dead(topic)
-  local low = from_stage == DEAD and format('%d', from_order) or '-inf'
-  local found = call('ZRANGEBYSCORE', topic.prefix .. 'dead', low, '+inf', 'WITHSCORES', 'LIMIT', 0, 2 * limit + 1000)
-  for i = 1, #found, 2 do add_entry(DEAD, tonumber(found[i + 1]), found[i], nil, nil, 'dead') end
+-- All of a slot of one millisecond is due at once, in the order of sending: only those are read that are wanted.
+local function find_in_slot(topic, at, from_n)
+  local single, count, over = at.stop - at.start == 1, 0, false
+  if single and after and at.start == low then
+    local head = rank(id_of(at.kind, at.slot, 0))
+    if after.head > head then return at.births end
+    if after.head == head then from_n = math.max(from_n, after.n + 1) end
+  end
+  local got = look_in(topic, at, from_n, function(value, place)
+    local due = due_in(at, value)
+    if due >= low and due <= high and consider(due, id_of(at.kind, at.slot, place)) then count = count + 1 end
+    over = single and count >= limit
+    return not over
+  end)
+  return over and at.births or got
+end
+
+local function find_in_slots(topic, kind)
+  local length, number_in_slot = SLOT[sort_of(kind)], n
+  local stopped = each_slot(topic, kind, math.max(slot, floor(low / length)), function(at)
+    if at.start > high then return math.huge end
+    local got = find_in_slot(topic, at, math.max(at.first, at.slot == slot and n or 0))
+    if got < at.births then
+      number_in_slot = got
+      return nil
+    end
+    cut()
+    number_in_slot = 0
+    return at.slot + 1
+  end)
+  if stopped then return stopped, number_in_slot end
+end
+
+local SOURCES = FINEST + 3 -- of a level
+
+local function find_in_source(topic)
+  local level, which = floor(source / SOURCES), source % SOURCES
+  if topic.f['l' .. level] == 0 then return end
+  if which == 0 then return find_sorted(topic.prefix .. 'due' .. level) end
+  if which > 1 then return find_in_slots(topic, kind_of(level, which - 2)) end
+  if state ~= 'scheduled' then return find_in_row(topic, level) end
+end
+
+local function find_pending(topic)
+  while source < 3 * SOURCES do
+    local stopped_slot, stopped_n = find_in_source(topic)
+    cut()
+    if stopped_slot then return {source, format('%d', stopped_slot), stopped_n} end
+    source, slot, n = source + 1, 0, 0
+    if tired() and source < 3 * SOURCES then return {source, 0, 0} end
+  end
+  return {}
 end
 
 local topic = find_topic(name)
-local reply = {format('%d', now), {}}
-if not topic then return reply end
-if from_stage <= PENDING and (state == '' or state == 'scheduled' or state == 'ready') then pending(topic) end
-if not stopped and #entries <= limit then
-  if from_stage <= LEASED and (state == '' or state == 'leased') then leased(topic) end
-  if state == '' or state == 'dead' then dead(topic) end
-end
-table.sort(entries, by_key)
-while stopped and #entries > 0 and precedes(stopped.key, entries[#entries].key) do entries[#entries] = nil end
-local mark = stopped and stopped.mark
-if #entries > limit then
-  local last = entries[limit]
-  mark = {last.key[1], format('%d', last.order), last.id}
-end
-reply[2] = mark or {}
-for i = 1, math.min(limit, #entries) do
-  local entry = entries[i]
-  local value = entry.value or read(topic, entry.id)
-  if value then reply[#reply + 1] = shown(topic, entry.id, value, entry.life or life_of(topic, entry.id), entry.what) end
-end
-return reply
+if not topic then return {format('%d', now), '', '', {}} end
+local stopped = {}
+if state == 'dead' then find_sorted(topic.prefix .. 'dead') else stopped = find_pending(topic) end
+return {format('%d', now), topic.digits, candidates(), stopped}

@@ -129,7 +129,7 @@ local function count_row(topic, level, counts)
     if row.count == 0 then return true end
     local oldest
     local got = look_along(topic, row, math.max(counts.n, row.first), function(value)
-      oldest = unpack_(FORM[READY], value, 3)
+      oldest = due_from(0, READY, value)
       return false
     end)
     if not oldest and got < row.births then

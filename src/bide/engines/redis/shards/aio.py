@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Scanned, Stored, Swept, Tended, Window
+from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.failures import TooOld, Unanswered
 from bide.engines.redis.lines.aio import AsyncLine, AsyncLines
-from bide.engines.redis.plan import delivering, looking, sending
+from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
 from bide.engines.redis.script import scripts
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.space import Space
@@ -17,7 +17,7 @@ from bide.errors import BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 TRIES = 3  # of an operation that comes too late
-LOOKS = ("get", "scan", "stats", "time")  # scripts that change nothing
+LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "time")  # scripts that change nothing
 SAFE = "Sending again with this error's operation does it once."
 
 
@@ -122,12 +122,31 @@ class AsyncShard:
         return Tended(returned, buried, expired, dropped, bool(more))
 
     async def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
-        return looking.get_answer(self.number, await self._ask("get", [len(refs), *sending.refs(refs)], now))
+        named = [sending.ref(each) for each in refs]
+        reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
+        for _ in range(TRIES):  # who is leased may end before its lease is found
+            reading = await self._read(named, now)
+            lease_ends = listing.LeaseEnds(reading.leased().values())
+            while args := lease_ends.args():
+                lease_ends.hear(await self._ask("lease_ends", args, now))
+            if len(lease_ends.found) == len(set(reading.leased().values())):
+                break
+        return reading.stored(self.number, lease_ends.found)
 
-    async def scan(self, topic: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
-        _, stage, order, local = looking.page_mark(after)
-        reply = await self._ask("scan", (topic, state or "", limit, stage, order, local), now)
-        return looking.scan_answer(self.number, topic, reply)
+    async def find(self, search: listing.Search, now: int | None) -> None:
+        while args := search.args():
+            search.hear(await self._ask(search.verb, args, now))
+
+    async def show(self, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
+        reading = await self._read([("id", each.topic, each.local, b"") for each in found], now)
+        pairs = zip(found, reading.told, strict=True)
+        return [listing.shown(each, topic, reading.now, told) for each, told in pairs]
+
+    async def _read(self, named: Sequence[Sequence[Arg]], now: int | None) -> listing.Reading:
+        reading = listing.Reading(named)
+        while args := reading.args():
+            reading.hear(await self._ask("get", args, now))
+        return reading
 
     async def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
         names = (

@@ -1,7 +1,7 @@
 -- Walking through the slots of a calendar and through a row, in order, without touching them. No script does more than
 -- EFFORT at once: it says where it stopped, and is asked to go on.
 
-local EFFORT = 5000 -- about microseconds of the server's time
+local EFFORT = 2500 -- about microseconds of a quiet server's time
 local worked, passed, looks = 0, 0, 0 -- effort made; slots passed and buckets read, of which each script does one at least
 local function tired() return worked >= EFFORT end
 
@@ -15,7 +15,7 @@ local function look_in(topic, at, n, seen)
     if tired() and looks > 0 then return n end
     local values = call('LRANGE', bucket_of(topic, at.kind, at.slot, n), n % BUCKET, -1)
     local count, ids, lives = math.min(#values, at.births - n), {}, {}
-    looks, worked = looks + 1, worked + 2 + count / 3
+    looks, worked = looks + 1, worked + 2 + count / 2
     if at.gone > 0 and count > 0 and has_life(topic) then
       for i = 1, count do ids[i] = id_of(at.kind, at.slot, n + i - 1) end
       lives = call('HMGET', topic.prefix .. 'life', unpack(ids))
@@ -41,7 +41,9 @@ end
 -- The slots of a calendar that hold something pending, from the number `from` on: calls seen(at) for each; it gives the
 -- number to go on from, or nil to stop at this one. Gives the slot that it stopped at, or nil when it came to the end.
 local function each_slot(topic, kind, from, seen)
-  local many = 8
+  local many, first = 8, first_slot(topic, kind)
+  if not first then return nil end
+  from = math.max(from, first)
   while true do
     local names = call('ZRANGEBYSCORE', topic.prefix .. 'o' .. kind, format('%d', from), '+inf', 'LIMIT', 0, many)
     if #names == 0 then return nil end
