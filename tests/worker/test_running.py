@@ -524,3 +524,23 @@ async def test_handlers_that_go_well_say_nothing(memory: AsyncQueue, working: An
             await until(lambda: ended(memory))
 
     assert caplog.records == []
+
+
+async def test_a_handler_sends_the_next_one_under_its_own_key(queue: AsyncQueue, working: Any, until: Any) -> None:
+    outcomes: dict[str, list[str]] = {"loop": [], "thread": []}
+
+    @queue.task("loop")
+    async def in_loop(left: int) -> None:
+        if left:
+            outcomes["loop"].append((await in_loop.options(key="k").send(left - 1)).outcome)
+
+    def thread(left: int) -> None:
+        if left:
+            outcomes["thread"].append(in_thread.options(key="k").send(left - 1).outcome)
+
+    in_thread = queue.task("thread")(thread).on(queue.sync)
+    await in_loop.options(key="k").send(5)
+    in_thread.options(key="k").send(5)
+    async with working(queue):
+        await until(lambda: ended(queue))
+    assert outcomes == {"loop": ["created"] * 5, "thread": ["created"] * 5}

@@ -54,6 +54,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     max_attempts: int = 3
     headers: Mapping[str, str] = NO_HEADERS
     operation: str | None = None
+    within: str | None = None  # the id of the running message whose handler sends this, under that message's own key
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

@@ -73,6 +73,7 @@ class Engine(ABC):
         - Replacing starts the attempts again.
         - Keep and error answer with a running message.
         - Replace and later make a successor of a running message.
+        - What is sent within a running message is its successor.
         - A running message without its key goes on without one.
         - A key is free when its message has ended.
         - A key belongs to its topic.

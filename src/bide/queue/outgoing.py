@@ -9,6 +9,7 @@ from bide.core.codec import Codec, decode, encode
 from bide.core.when import bounded_instant_ms, duration_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.errors import BadMessage, BadOption, BadTime
+from bide.queue.tasks.present import sender
 from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
 
 
@@ -58,6 +59,7 @@ class Envelope(NamedTuple):
             self._most(topic) if max_attempts is None else options.count(max_attempts, "max_attempts", 1_000),
             options.headers(headers) if headers else NO_HEADERS,
             options.operation(operation),
+            None if key is None else sender(topic, key),
         )
 
     def _most(self, topic: str) -> int:

@@ -164,6 +164,13 @@ class EngineMachine(RuleBasedStateMachine):
         self.pair.put(fitted)
         self.operated += [new for new in fitted if new.operation]
 
+    @way(2, new=_messages, pick=_picks)
+    def put_within(self, new: NewMessage, pick: int) -> None:
+        """As a handler does under the key that its message has, or had."""
+        if self.handed and (key := _from_end(self.handed, pick).key) is not None:
+            sender = _from_end(self.handed, pick)
+            self.put([replace(new, topic=sender.topic, key=key, within=sender.id)])
+
     @way(2, pick=_picks, wait=st.sampled_from([None, None, -1, 0]))
     def put_again(self, pick: int, wait: int | None) -> None:
         """Perhaps after waiting until the operation is as good as forgotten."""

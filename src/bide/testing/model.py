@@ -65,7 +65,7 @@ class Model:
         self._meet(new.topic)
         due = self._due(new.delay, new.at)
         message = self._holder(new.topic, new.key)
-        if message and new.if_exists in ("keep", "error"):
+        if message and new.if_exists in ("keep", "error") and not message.sends(new):
             outcome = "kept" if new.if_exists == "keep" else "exists"
             agree(f"put {new}", Sent(message.id, new.topic, message.due, outcome), sent)  # type: ignore[arg-type]
             return

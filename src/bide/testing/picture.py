@@ -55,6 +55,10 @@ class Message:
     def ended(self) -> bool:
         return self.stage in ENDS
 
+    def sends(self, new: NewMessage) -> bool:
+        """Whether it is this message's own handler that sends the other one."""
+        return not self.pending and self.id == new.within
+
     @property
     def unmoved(self) -> str:
         """The answer to a cancel or reschedule that finds it not pending."""

@@ -56,7 +56,8 @@ def _keyed(store: Store, new: NewMessage, due: int, now: int) -> Sent:
         return _create(store, new, due, now)
     holder = store.find(Ref(topic=new.topic, key=new.key), now)
     if holder is not None:
-        if new.if_exists in ("keep", "error"):
+        own = holder.id == new.within and holder.stage != PENDING
+        if new.if_exists in ("keep", "error") and not own:
             return Sent(holder.id, new.topic, holder.due, "kept" if new.if_exists == "keep" else "exists")
         if holder.stage == PENDING:
             return _replace(store, holder, new, due, now)

@@ -90,9 +90,11 @@ def forget_operations(turn: Turn, now: int) -> None:
 def _keyed(turn: Turn, space: Space, topic: int, new: NewMessage, due: int, now: int) -> Sent:
     holder = turn.find(space, Ref(topic=new.topic, key=new.key), now) if new.key is not None else None
     if holder is not None:
-        if new.if_exists in ("keep", "error"):
+        id = plan.public_id(holder.id, holder.salt)
+        own = id == new.within and holder.stage != plan.PENDING
+        if new.if_exists in ("keep", "error") and not own:
             outcome: Outcome = "kept" if new.if_exists == "keep" else "exists"
-            return Sent(plan.public_id(holder.id, holder.salt), new.topic, holder.due, outcome)
+            return Sent(id, new.topic, holder.due, outcome)
         if holder.stage == plan.PENDING:
             return _replace(turn, holder, new, due)
         turn.execute(SQL["lose_key"], {"id": holder.id})  # it is running, and goes on without

@@ -10,6 +10,15 @@ present: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
 """Gives the delivery in the handler's colour."""
 
 
+def sender(topic: str, key: str) -> str | None:
+    """The id of the message that is being handled here, if this is its own key."""
+    delivery = present.get(_nothing)()
+    return delivery.id if delivery is not None and (delivery.topic, delivery.key) == (topic, key) else None
+
+
+def _nothing() -> None: ...
+
+
 def current() -> Any:
     """In a handler, the delivery that it is for: an AsyncDelivery in an async handler, a Delivery in a sync one.
 

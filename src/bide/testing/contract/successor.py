@@ -34,6 +34,34 @@ class Successors:
             assert (await bench.put(topic, b"new", delay=60_000, key="k")).created
 
     @needs("keys")
+    async def test_what_is_sent_within_a_running_message_is_its_successor(self, bench: Bench) -> None:
+        for how, outcome in (("keep", "kept"), ("error", "exists"), ("replace", "replaced"), ("later", "postponed")):
+            held = await bench.running(how, b"held", key="k", max_attempts=5)
+            # A handler's send under its own message's key means the next one
+            sent = await bench.put(how, b"successor", delay=9_000, key="k", if_exists=how, within=held.id)
+            assert (sent.outcome, sent.due) == ("created", bench.now + 9_000)
+            # And there is one next one
+            again = await bench.put(how, b"successor", delay=9_000, key="k", if_exists=how, within=held.id)
+            assert (again.id, again.due, again.outcome) == (sent.id, sent.due, outcome)
+            # When the handler then fails, its message comes back without the key
+            assert await bench.end(held, "retry", delay=1_000) == "scheduled"
+            bench.move(1_000)
+            [retried] = await bench.claim(how, limit=5)
+            assert (retried.id, retried.body, retried.key) == (held.id, b"held", None)
+            assert (await bench.put(how, b"more", delay=8_000, key="k", if_exists=how, within=held.id)).id == sent.id
+            assert await bench.end(retried, "done") == "done"
+            bench.move(8_000)
+            [successor] = await bench.claim(how, limit=5)
+            assert (successor.id, successor.key) == (sent.id, "k")
+        # While the message that sends is pending, or the key is another's, nothing is special
+        held = await bench.running("mail", b"held", key="k")
+        other = await bench.running("mail", b"other", key="other")
+        assert (await bench.put("mail", b"next", key="other", within=held.id)).id == other.id
+        assert await bench.end(held, "release", delay=5_000) == "scheduled"
+        kept = await bench.put("mail", b"next", key="k", within=held.id)
+        assert (kept.id, kept.outcome) == (held.id, "kept")
+
+    @needs("keys")
     async def test_a_running_message_without_its_key_goes_on_without_one(self, bench: Bench) -> None:
         held = await bench.running("mail", b"held", key="k", max_attempts=5)
         successor = await bench.put("mail", b"successor", delay=2_000, key="k", if_exists="replace")

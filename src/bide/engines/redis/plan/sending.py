@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from bide.core.when import MAX_DELAY_MS, due_time
 from bide.engines.base import Move, NewMessage, Ref
 from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import LOCAL, content, full_id, id_text, name_of, public_id
+from bide.engines.redis.wire import LOCAL, Name, content, full_id, id_text, name_of, public_id
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -61,6 +61,7 @@ def put(messages: Sequence[NewMessage]) -> Put:
         else:
             others.append(i)
             other_args += (new.topic, new.level, moment, blob, new.key or "", new.if_exists, new.operation or "", large)
+            other_args.append(b"" if new.within is None else within(name_of(new.within)))
     args: list[Arg] = [MAX_DELAY_MS, len(sections)]
     for (topic, level), (indexes, each) in sections.items():
         args += (topic, level, len(indexes))
@@ -68,6 +69,11 @@ def put(messages: Sequence[NewMessage]) -> Put:
     if others:
         args += (len(others), *other_args)
     return Put([(topic, indexes) for (topic, _), (indexes, _) in sections.items()], others, args)
+
+
+def within(sender: Name) -> bytes:
+    """The message whose handler sends, as the script knows it."""
+    return sender.topic.encode() + sender.local + sender.salt
 
 
 def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, reply: Sequence[Any]) -> list[Sent]:

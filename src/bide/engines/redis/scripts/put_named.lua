@@ -1,5 +1,6 @@
 -- Accept messages of which some have a key, an operation, an expiry or a large body. After what put is told: how many
--- of these, and each: topic, level, when, content, key, if_exists, operation, large body.
+-- of these, and each: topic, level, when, content, key, if_exists, operation, large body, within: of the message whose handler
+-- sends this, the number of its topic, its id and salt.
 -- Gives what put does, the second list with of each of these: its topic's number, id, salt, due, outcome.
 
 -- include: begin home topic drop keys message times place sections
@@ -42,7 +43,8 @@ local function take_others(longest)
   for i = 1, take_number() do
     local new = {topic = take_text(), level = take_number(), when = take_text(), blob = take_text()}
     new.due = due_of(new.when, longest, now, ceiling)
-    new.key, new.if_exists, new.operation, new.large = take_text(), take_text(), take_text(), take_text()
+    new.key, new.if_exists, new.operation = take_text(), take_text(), take_text()
+    new.large, new.within = take_text(), take_text()
     if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
     new.asked = given_up_of(new.operation)
     new.known = content(kind_of(0, READY), '........' .. new.blob) -- read as it would be in a row
@@ -105,7 +107,8 @@ end
 local function put_keyed(topic, new)
   local id, value, life, state = pending_holder(topic, new.key)
   if not id then return nil end
-  if new.if_exists == 'keep' or new.if_exists == 'error' then
+  local own = state == 'leased' and new.within == topic.digits .. id .. sub(value, 1, 2)
+  if not own and (new.if_exists == 'keep' or new.if_exists == 'error') then
     local due = life and life.due or born_due(id, value)
     return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
   end
