@@ -4,6 +4,7 @@ With no bug all three are content. A checker that no bug can disturb would prove
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,9 +24,11 @@ from bide.engines.registry import Source
 from bide.queue.setup import Setup
 from bide.testing.history import Report, check
 from bide.testing.history.workload import run
+from bide.testing.long_history import LongHistory, check_long_history
 from bide.testing.machine import machine_for
+from bide.testing.pair import Pair
 from bide.testing.picture import Divergence
-from tests.negative.faulty import FAULTS, DropsOne, Fault, FaultySource
+from tests.negative.faulty import FAULTS, DropsOne, Fault, FaultySource, LiesAboutCancel
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,6 +122,46 @@ def test_the_model_is_content_without_a_fault(colour: str) -> None:
     run_model(Fault, colour)
 
 
+# the model, for long
+
+LONG: dict[str, Callable[[], Fault]] = FAULTS | {"DropsOne": lambda: DropsOne(every=500)}
+"""What loses one message in five hundred is seen by a history of thousands."""
+
+
+def run_long(make_fault: Callable[[], Fault], steps: int = 1_000, **how: Any) -> LongHistory:
+    def make(**settings: Any) -> Source:
+        return FaultySource(source(Settings(url="memory://", clock=ManualClock(), **settings)), make_fault())
+
+    return check_long_history(make, seed=1, steps=steps, **how)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_long_history_finds(fault: str) -> None:
+    with pytest.raises(Divergence):
+        run_long(LONG[fault])
+
+
+def test_a_long_history_is_content_without_a_fault() -> None:
+    assert run_long(Fault).asked["put"] > 100
+
+
+def test_a_long_history_finds_what_is_left_behind() -> None:
+    def left(pair: Pair) -> None:
+        assert not pair.seen.messages  # those that have ended are still known to the model
+
+    with pytest.raises(AssertionError):
+        run_long(Fault, left=left)
+
+
+def test_a_long_history_that_fails_is_made_shorter_and_can_be_played_again() -> None:
+    with pytest.raises(Divergence) as long:
+        run_long(LiesAboutCancel)
+    with pytest.raises(Divergence) as short:
+        run_long(LiesAboutCancel, shrink=True)
+    counts = [int(re.findall(r"(\d+) messages so far", "".join(each.value.__notes__))[0]) for each in (long, short)]
+    assert counts[1] < counts[0] / 2
+
+
 # the history checker
 
 
@@ -148,4 +191,4 @@ def test_the_history_checker_is_content_without_a_fault(tmp_path: Path) -> None:
 
 
 def test_no_fault_is_left_out() -> None:
-    assert set(HISTORY) == set(MODEL) == set(FAULTS) == {*CONTRACT, "DropsOne"}
+    assert set(HISTORY) == set(LONG) == set(MODEL) == set(FAULTS) == {*CONTRACT, "DropsOne"}

@@ -1,4 +1,7 @@
-"""An engine and the model side by side: each verb is asked of the engine, and its answer shown to the model."""
+"""An engine and the model side by side: each verb is asked of the engine, and its answer shown to the model.
+
+With several colours there are as many clients of the one place, and `use` says which of them is asked from then on.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -29,36 +32,49 @@ class MakeSource(Protocol):
 class Pair:
     """Raises Divergence as soon as the engine's answer is not what the model allows."""
 
-    def __init__(self, make_source: MakeSource, colour: str, *, dead_for: int, dead_max: int) -> None:
+    def __init__(self, make_source: MakeSource, *colours: str, dead_for: int, dead_max: int) -> None:
         self.source: Source = make_source(dead_for=dead_for, dead_max=dead_max)
-        self.colour: str = colour
+        self.colours: Sequence[str] = colours
         self.can: Capabilities = self.source.capabilities
         self.model: Model = Model(self.can, dead_for=dead_for, dead_max=dead_max)
         self.seen: Picture = self.model.picture
         self.clock: int = BEGIN
         self._loop = asyncio.new_event_loop()
-        self._engine = self._opened()
+        self._client = 0
+        self._told: list[set[int | None]] = [set() for _ in colours]  # when each client was told to come back
+        self._engines = [self._opened(colour) for colour in colours]
+
+    @property
+    def _engine(self) -> AsyncEngine:
+        return self._engines[self._client]
+
+    def use(self, client: int) -> None:
+        self._client = client
 
     def end(self) -> None:
-        self._do(self._engine.close())
+        for engine in self._engines:
+            self._do(engine.close())
         self._do(self._loop.shutdown_default_executor())
         self._loop.close()
 
     def reopen(self, *, overlap: bool) -> None:
         """Go on with another engine of the same source."""
-        before = self._engine
-        if overlap:
-            self._engine = self._opened()
-        self._do(before.close())
+        before, colour = self._engine, self.colours[self._client]
+        self._told[self._client].clear()
         if not overlap:
-            self._engine = self._opened()
+            self._do(before.close())
+        self._engines[self._client] = self._opened(colour)
+        if overlap:
+            self._do(before.close())
 
     def put(self, batch: Sequence[NewMessage]) -> None:
         self.model.put(batch, self.clock, self._do(self._engine.put(batch, now=self.clock)))
 
     def claim(self, topics: Sequence[str], limit: int, lease: int, request: str | None = None) -> Sequence[Claimed]:
         answer = self._do(self._engine.claim(topics, limit, lease, request=request, now=self.clock))
-        self.model.claim(topics, limit, lease, request, self.clock, answer)
+        others = {due for client, dues in enumerate(self._told) if client != self._client for due in dues}
+        self.model.claim(topics, limit, lease, request, self.clock, answer, others)
+        self._told[self._client].add(answer.next_due)
         return answer.messages
 
     def settle(self, ends: Sequence[End]) -> None:
@@ -140,8 +156,8 @@ class Pair:
         for topic in topics if self.can.inspect else ():
             self.purge(topic, "dead")
 
-    def _opened(self) -> AsyncEngine:
-        engine = self.source.aio() if self.colour == "async" else Recoloured(self.source.sync())
+    def _opened(self, colour: str) -> AsyncEngine:
+        engine = self.source.aio() if colour == "async" else Recoloured(self.source.sync())
         self._do(engine.open())
         return engine
 

@@ -105,21 +105,30 @@ class Picture:
 
     now: int = 0
     messages: dict[str, Message] = field(default_factory=dict)
+    alive: dict[str, Message] = field(default_factory=dict)  # of them, those that had not ended when time was last looked at
     paused: set[str] = field(default_factory=set)
     dropped: dict[str, int] = field(default_factory=dict)  # dead letters, by topic
 
+    def add(self, message: Message) -> None:
+        self.messages[message.id] = self.alive[message.id] = message
+
+    def forget_ended(self) -> None:
+        """They are still known, but no more looked through: a long history has many."""
+        for id in [id for id, each in self.alive.items() if each.ended]:
+            del self.alive[id]
+
     def of(self, topic: str, *stages: Stage) -> list[Message]:
-        return [each for each in self.messages.values() if each.topic == topic and each.stage in stages]
+        return [each for each in self.alive.values() if each.topic == topic and each.stage in stages]
 
     def living(self) -> list[str]:
-        return [id for id, each in self.messages.items() if not each.ended]
+        return [id for id, each in self.alive.items() if not each.ended]
 
     def dead(self) -> list[str]:
-        return [id for id, each in self.messages.items() if each.stage == "dead"]
+        return [id for id, each in self.alive.items() if each.stage == "dead"]
 
     def stored(self, topic: str | None = None, state: State | None = None) -> list[Stored]:
         """What a scan should show."""
-        shown = [each.stored() for each in self.messages.values() if not each.ended]
+        shown = [each.stored() for each in self.alive.values() if not each.ended]
         return [each for each in shown if topic in (None, each.topic) and state in (None, each.state)]
 
     def stats(self, topic: str | None = None, window: Window | None = None) -> Stats:

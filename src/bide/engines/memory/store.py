@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 
 from bide.clock import MS, Clock
 from bide.core.steady import Steady
@@ -24,6 +24,7 @@ from bide.signals import Raisable
 from bide.types import Sent
 
 Deadline = tuple[int, int, Unit, Sequence[str]]
+SPARE = 1_000  # records that count no more, before it is worth while to look for them
 
 
 class Store:
@@ -132,6 +133,9 @@ class Store:
         expires = message.expires
         if expires is not None:
             heapq.heappush(self.expiries, (expires, message.id))
+            if self._piled_up(self.expiries):
+                self.expiries = [each for each in self.expiries if self._will_expire(*each)]
+                heapq.heapify(self.expiries)
 
     def bury(self, message: Message, reason: str | None, now: int) -> None:
         """Make a dead letter of a message that is in no heap and under no lease."""
@@ -142,8 +146,22 @@ class Store:
         message.died = now
         topic.dead[message.id] = message
         self.deaths.append((now, message.id))
+        if self._piled_up(self.deaths):
+            self.deaths = deque(each for each in self.deaths if self._died(*each))
         while len(topic.dead) > self.dead_max:
             self.drop_dead(next(iter(topic.dead.values())))
+
+    def _piled_up(self, records: Sized) -> bool:
+        """Whether most records are of messages that have ended, or were given a new life: those count no more."""
+        return len(records) > 2 * len(self.messages) + SPARE
+
+    def _will_expire(self, expires: int, id: str) -> bool:
+        message = self.messages.get(id)
+        return message is not None and message.expires == expires
+
+    def _died(self, when: int, id: str) -> bool:
+        message = self.messages.get(id)
+        return message is not None and message.stage == DEAD and message.died == when
 
     def drop_dead(self, message: Message) -> None:
         self.topics[message.content.topic].dead_dropped += 1

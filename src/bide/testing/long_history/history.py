@@ -1,0 +1,255 @@
+"""One long history: a step at a time, in moods, so that messages gather, move, are worked on, break and are taken out.
+
+Each step draws from a generator of its own, so a step that is left out changes no other one's draw, and a history that
+fails can be made shorter.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Verdict, Window
+from bide.errors import BadOption, BadTime
+from bide.testing.long_history.drawn import DAY, KEYS, SPANS, TOPICS, Draw
+from bide.testing.model import Model
+from bide.testing.pair import MakeSource, Pair
+from bide.testing.picture import Picture
+from bide.types import State
+
+JUMPS = (1, 1, 1, 5, 64, 1_000, 2_048, 30_000, 65_536, 700_000, 3_600_000, DAY, 8 * DAY, 30 * DAY, -1, -1_000, -300_000)
+CROWD = 250  # living messages: with more, the history turns to taking them out
+MOOD = 120  # steps
+AGES = 2_000 * DAY  # after which nothing is remembered of what has ended
+TOLD = 12  # of the last calls, when one was wrong
+TOLD_MOST = 1_000  # characters of each
+WAYS_TO_END: Sequence[Sequence[Verdict]] = (["done"], ["done"], ["done", "retry", "release", "dead"], ["retry"])
+
+Left = Callable[[Pair], None]
+"""Looks at the place when all messages have ended, and raises if anything was left behind."""
+
+MOODS: Mapping[str, Mapping[str, int]] = {
+    "fill": {"put": 8, "burst": 3, "put_again": 2, "reschedule": 3, "cancel": 1, "claim": 1, "work": 1, "jump": 1, "moment": 1},
+    "move": {"put": 2, "burst": 1, "reschedule": 10, "cancel": 3, "work": 1, "jump": 1, "moment": 2},
+    "work": {"put": 2, "burst": 1, "claim": 3, "claim_again": 2, "settle": 4, "extend": 2, "work": 10, "moment": 6, "jump": 2},
+    "break": {"put": 3, "claim": 6, "settle": 4, "tend": 4, "requeue": 5, "purge": 2, "jump": 5, "moment": 4, "work": 4},
+    "take out": {"work": 12, "claim": 1, "settle": 3, "jump": 4, "moment": 3, "cancel": 2, "purge": 1, "tend": 1, "put": 1},
+}
+"""How often each way to go on is taken while the mood lasts."""
+ALWAYS = dict.fromkeys(
+    ["put", "work", "cancel", "reschedule", "extend", "tend", "purge", "requeue", "pause", "look", "reopen", "refuse"], 1
+) | {"glance": 3}
+
+
+class LongHistory:
+    """One history, that grows step by step; raises Divergence where the engine does what the promises do not allow."""
+
+    def __init__(self, make_source: MakeSource, seed: int, colours: Sequence[str]) -> None:
+        draw = Random(f"{seed} begin")
+        self.seed: int = seed
+        self.pair: Pair = Pair(
+            make_source, *colours, dead_for=draw.choice([3_600_000, 3 * DAY, 30 * DAY]), dead_max=draw.choice([3, 20, 1_000])
+        )
+        self.model: Model = self.pair.model
+        self.seen: Picture = self.pair.seen
+        self.can: Capabilities = self.pair.can
+        self.clients: int = len(colours)
+        self.handed: deque[Claimed] = deque(maxlen=300)
+        self.requested: deque[tuple[Sequence[str], int, int, str]] = deque(maxlen=60)
+        self.operated: deque[NewMessage] = deque(maxlen=30)
+        self.asked: Counter[str] = Counter()
+        self.told: deque[str] = deque(maxlen=TOLD)
+        self.requests: int = 0
+
+    def run(self, steps: Iterable[int], left: Left | None = None) -> None:
+        """Go these steps, then take out all messages and look at what is left."""
+        for step in steps:
+            try:
+                self._step(step)
+            except Exception as error:
+                self._explain(error, f"step {step}")
+                raise
+        try:
+            self.pair.look(TOPICS, KEYS, Window(self.pair.clock - DAY, self.pair.clock + DAY, 4), 7)
+            self._take_out_slowly()
+            self.pair.drain(TOPICS)
+            self.pair.clock = self.model.now + AGES
+            self.pair.look(TOPICS, KEYS, Window(self.pair.clock, self.pair.clock + 4, 4))
+            if left:
+                left(self.pair)
+        except Exception as error:
+            self._explain(error, "when all was taken out")
+            raise
+
+    def _explain(self, error: Exception, when: str) -> None:
+        error.add_note(f"Seed {self.seed}, {when}, {len(self.seen.messages)} messages so far. The last calls:")
+        error.add_note("\n".join(self.told))
+
+    def _step(self, step: int) -> None:
+        draw = Draw(f"{self.seed} {step}", self.pair)
+        mood = Random(f"{self.seed} mood {step // MOOD}").choice(sorted(MOODS))
+        ways = Counter(MOODS["take out" if len(self.seen.alive) > CROWD else mood]) + Counter(ALWAYS)
+        [way] = draw.choices(list(ways), list(ways.values()))
+        self.pair.use(draw.randrange(self.clients))
+        self.told.append(f"{step} at {self.pair.clock}: {way}")
+        getattr(self, way)(draw)
+
+    def _do(self, verb: str, *asked: Any) -> Any:
+        self.asked[verb] += 1
+        self.told.append(f"    {verb}{asked}"[:TOLD_MOST])
+        return getattr(self.pair, verb)(*asked)
+
+    def _take_out_slowly(self) -> None:
+        """Everything that is due soon at its own time, so that no instant is passed over."""
+        for topic in TOPICS if self.can.pause else ():
+            self.pair.pause(topic, False)
+        for _ in range(60):
+            ahead = [each for each in self.model.moments() if each > self.model.now]
+            if not ahead:
+                return
+            self.pair.clock = ahead[0]
+            self.told.append(f"taking out at {self.pair.clock}")
+            got = self._do("claim", TOPICS, 50, 1_000, None)
+            self.pair.settle([End(each.topic, each.id, each.token, "done") for each in got])
+
+    # putting and moving
+
+    def put(self, draw: Draw) -> None:
+        batch = [draw.message() for _ in range(draw.choice([1, 1, 1, 2, 3, 5]))]
+        self._do("put", batch)
+        self.operated += [new for new in batch if new.operation]
+
+    def burst(self, draw: Draw) -> None:
+        """Many of one topic within a millisecond, a minute or a month; more than any small room holds."""
+        topic, level = draw.choice(TOPICS), draw.level()
+        at = draw.instant()
+        spread = draw.choice([0, 0, 1, 3, 100, 60_000, 30 * DAY])
+        plain = NewMessage(topic, b"", level=level, max_attempts=draw.choice([1, 3]))
+        some = range(draw.choice([9, 20, 40]))
+        self._do("put", [replace(plain, body=b"%d" % i, at=at + draw.randint(0, spread)) for i in some])
+
+    def put_again(self, draw: Draw) -> None:
+        if self.operated:
+            new = draw.choice(self.operated)
+            wait = draw.choice([None, None, -1, 0])
+            if wait is not None:
+                born = self.model.operations[new.operation or ""][0]
+                self.pair.clock = max(self.pair.clock, born + OPERATION_MS + wait)
+            self._do("put", [new])
+
+    def cancel(self, draw: Draw) -> None:
+        if self.can.cancel:
+            self._do("cancel", draw.refs(draw.choice([1, 1, 3, 30])))
+
+    def reschedule(self, draw: Draw) -> None:
+        if self.can.cancel:
+            refs = draw.refs(draw.choice([1, 1, 1, 4, 30]))
+            far = draw.random() < 0.3
+            at = draw.instant() if draw.random() < 0.5 else None
+            moves = [Move(each, draw.choice(SPANS), draw.instant() if far else at) for each in refs]
+            self._do("reschedule", moves)
+
+    def requeue(self, draw: Draw) -> None:
+        dead = self.seen.dead()
+        if self.can.inspect and (dead or draw.random() < 0.1):
+            topic = self.seen.messages[draw.choice(dead)].topic if dead else draw.choice(TOPICS)
+            known = [*self.seen.living()[-20:], "no such id", *dead]
+            ids = draw.choices(known, k=draw.randint(1, 4)) if draw.random() < 0.5 else None
+            self._do("requeue", topic, ids, draw.choice(SPANS), draw.choice([1, 2, 5, 1_000]))
+
+    # delivering
+
+    def claim(self, draw: Draw) -> Sequence[Claimed]:
+        self.requests += 1
+        request = f"r{self.requests}" if self.can.idempotent and draw.random() < 0.7 else None
+        asked = (draw.some_topics(), draw.choice([1, 2, 5, 30]), draw.choice([1, 50, 1_000, 60_000, DAY]), request)
+        claimed: Sequence[Claimed] = self._do("claim", *asked)
+        self.handed += claimed
+        if request:
+            self.requested.append((*asked[:3], request))
+        return claimed
+
+    def claim_again(self, draw: Draw) -> None:
+        """Once more with the same request, as after a lost answer, or of no topics."""
+        live = [each for each in self.requested if any(map(self.model.held, self.model.requests[each[-1]]))]
+        if self.requested:
+            topics, limit, lease, request = draw.choice(live or self.requested)
+            anew = draw.random() < 0.5
+            self.handed += self._do("claim", topics if anew else [], limit if anew else 1, lease, request)
+
+    def settle(self, draw: Draw) -> None:
+        if self.handed:
+            self._do("settle", [draw.end(self.handed) for _ in range(draw.choice([1, 1, 3, 12]))])
+
+    def extend(self, draw: Draw) -> None:
+        if self.handed and self.can.extend:
+            ends = [draw.end(self.handed) for _ in range(draw.choice([1, 1, 4]))]
+            self._do("extend", [Hold(each.topic, each.id, each.token) for each in ends], draw.choice([1, 50, 1_000, DAY]))
+
+    def work(self, draw: Draw) -> None:
+        """Claim, when something is due if patient, and end most of it at once."""
+        topics = draw.some_topics()
+        dues = [each.due for topic in topics for each in self.seen.of(topic, "scheduled")]
+        if dues and draw.random() < 0.5:
+            self.pair.clock = max(self.pair.clock, min(dues))
+        got = self.claim(draw)
+        verdicts = draw.choice(WAYS_TO_END)
+        kept = draw.choice([0, 0, 0, 1, 3])
+        ends = [
+            End(each.topic, each.id, each.token, draw.choice(verdicts), draw.choice(SPANS), "it broke")
+            for each in got[: max(0, len(got) - kept)]
+        ]
+        if ends:
+            self._do("settle", ends)
+
+    # upkeep and time
+
+    def tend(self, draw: Draw) -> None:
+        spared = draw.choice([None, None, None, 0, 1, 1_000])
+        self._do("tend", draw.choice([1, 2, 7, 1_000]), None if spared is None else self.model.now - spared)
+
+    def purge(self, draw: Draw) -> None:
+        if self.can.inspect:
+            states: list[State] = ["dead", "ready", "scheduled"]
+            self._do("purge", draw.choice(TOPICS[1:]), draw.choice(states), draw.choice([1, 3, 1_000]))
+
+    def pause(self, draw: Draw) -> None:
+        if self.can.pause:
+            self._do("pause", draw.choice(TOPICS), draw.random() < 0.3)
+
+    def jump(self, draw: Draw) -> None:
+        self.pair.clock = max(self.pair.clock, self.model.now) + draw.choice(JUMPS)
+
+    def moment(self, draw: Draw) -> None:
+        """To one of the next instants at which something happens by itself, or just beside it."""
+        ahead = [each for each in self.model.moments() if each >= self.model.now]
+        if ahead:
+            self.pair.clock = draw.choice(ahead[: draw.choice([1, 6])]) + draw.choice([-1, 0, 0, 1])
+
+    def reopen(self, draw: Draw) -> None:
+        if draw.random() < 0.3:
+            self.pair.reopen(overlap=draw.random() < 0.5)
+
+    def refuse(self, draw: Draw) -> None:
+        """What is refused changes nothing."""
+        self.pair.tend()  # so that engine and model agree on the time, from which the instant counts
+        too_far = self.can.max_delay + 1
+        what = draw.choice(["put", "reschedule", "purge"])
+        if what == "put":
+            batch = [replace(draw.message(), operation=None), NewMessage(draw.choice(TOPICS), b"", delay=too_far)]
+            self._do("put_refused", BadTime, batch)
+        elif what == "reschedule" and self.can.cancel:
+            refs = draw.refs(3)
+            self._do("reschedule_refused", BadTime, [*map(Move, refs), Move(refs[0], at=self.model.now + too_far)])
+        elif self.can.inspect:
+            self._do("purge_refused", BadOption, draw.choice(TOPICS), "leased")
+
+    def look(self, draw: Draw) -> None:
+        begin = self.pair.clock - draw.choice([0, 1, 1_000, 40 * DAY])
+        width = draw.choice([1, 50, 100_000, 30 * DAY])
+        self._do("look", TOPICS, KEYS, Window(begin, begin + 4 * width, 4), draw.choice([1, 3, 10, 1_000]))
+
+    def glance(self, draw: Draw) -> None:
+        self._do("glance", TOPICS, KEYS)

@@ -1,0 +1,66 @@
+"""Thousands of steps of two clients beside the model, jumps of weeks among them; in the end nothing is left of it all."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide.clock import ManualClock
+from bide.engines.base import Settings
+from bide.engines.memory import source as memory_source
+from bide.engines.registry import Source
+from bide.engines.sqlite import source as sqlite_source
+from bide.testing.long_history import LongHistory, check_long_history
+from bide.testing.pair import Pair
+
+SHRINK = "BIDE_SHRINK" in os.environ  # a history that fails is made shorter
+VERBS = {"put", "claim", "settle", "extend", "cancel", "reschedule", "tend", "look", "requeue", "purge", "pause"}
+FEW, MANY = range(3), range(3, 53)
+
+slow = pytest.mark.slow
+long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="fifty histories: BIDE_LONG=1 runs them")
+
+
+def of_seeds(test: Callable[..., None]) -> Callable[..., None]:
+    """Three in every run, fifty more in the long one."""
+    seeds = [*FEW, *(pytest.param(seed, marks=[slow, long]) for seed in MANY)]
+    return pytest.mark.parametrize("seed", seeds)(test)  # type: ignore[no-any-return]
+
+
+def all_verbs_were_asked(history: LongHistory) -> None:
+    assert set(history.asked) >= VERBS
+
+
+def nothing_is_held(pair: Pair) -> None:
+    place: Any = pair.source
+    store = place._store
+    for held in (store.messages, store.topics, store.units, store.operations, store.deadlines, store.expiries, store.deaths):
+        assert not held
+
+
+@of_seeds
+def test_a_long_history_in_memory(seed: int) -> None:
+    def make(**settings: Any) -> Source:
+        return memory_source(Settings(url="memory://", clock=ManualClock(), **settings))
+
+    all_verbs_were_asked(check_long_history(make, seed=seed, left=nothing_is_held, shrink=SHRINK))
+
+
+@of_seeds
+def test_a_long_history_in_a_file(seed: int, tmp_path: Path) -> None:
+    files: list[Path] = []
+
+    def make(**settings: Any) -> Source:
+        files.append(tmp_path / f"{len(files)}.db")
+        return sqlite_source(Settings(url=f"sqlite:///{files[-1]}", clock=ManualClock(), **settings))
+
+    def no_row_is_left(_: Pair) -> None:
+        with closing(sqlite3.connect(files[-1])) as file:
+            for table in ("message", "large", "topic", "operation"):
+                assert file.execute(f"select count(*) from {table}").fetchone() == (0,), table
+
+    all_verbs_were_asked(check_long_history(make, seed=seed, left=no_row_is_left, shrink=SHRINK))
