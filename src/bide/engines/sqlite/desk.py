@@ -29,6 +29,7 @@ class Desk:
 
     def join(self, connection: object, work: Callable[[Turn], T]) -> T:
         """In the caller's own transaction."""
+        self.place.check()
         return joined(self.place.path, connection, work)
 
     def read(self, work: Callable[[Turn], T]) -> T:
@@ -54,6 +55,7 @@ class AsyncDesk:
 
     async def join(self, connection: object, work: Callable[[Turn], T]) -> T:
         """In the caller's own transaction: where its connection is, which is here or in a thread of SQLAlchemy's."""
+        self.place.check()
         theirs = await lent(connection)
         if theirs is None:
             return joined(self.place.path, connection, work)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
+from bide.engines.sqlite.presence import FileGone
 from bide.engines.sqlite.turn import Space, Turn
 from bide.engines.sqlite.watch import Watch
 from bide.engines.sqlite.writer import Writer
@@ -42,6 +43,7 @@ class Place:
         refuse_reentry(self._reading)
         with self._reading:
             try:
+                self.check()
                 if self._reader is None:
                     self._reader = file.connect(self.path, read_only=True)
                 self._reader.execute("begin")
@@ -51,6 +53,10 @@ class Place:
                     self._reader.execute("rollback")
             except sqlite3.Error as error:
                 raise translated(error, self.path) from error
+
+    def check(self) -> None:
+        """Raise unless the file is where it was when it was opened."""
+        self.writer.presence.check()
 
     def refuse_reentry(self) -> None:
         """Before closing: this thread may be in the middle of using the file."""
@@ -137,6 +143,8 @@ class Place:
                 self._unsure = False
                 watched = self._watched()
             self.wake(self.read(lambda turn: _slept_past(turn, watched)))
+        except FileGone:
+            self.wake_all()  # whoever sleeps on it is told by the next thing it does
         except (sqlite3.Error, EngineError):
             self._unsure = True  # the watch goes on: the next look may work
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
+from bide.engines.sqlite.presence import FileGone, Presence
 from bide.engines.sqlite.turn import SQL, Time, Turn
 from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.reentry import refuse_reentry
@@ -55,6 +56,8 @@ class Writer:
         self._wake = wake
         self._lock: threading.RLock = threading.RLock()
         self._connection: sqlite3.Connection | None = file.opened(path)
+        self.presence: Presence = Presence(path)
+        self.presence.opened()
         self._lasting = True  # how the connection is set
         self.times: dict[str, Time] = {}  # of each namespace
         self._waiting: deque[Job] = deque()
@@ -153,13 +156,16 @@ class Writer:
         self._thread = None
 
     def _shut(self) -> None:
+        self.presence.closed()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _opened(self) -> sqlite3.Connection:
+        self.presence.check()
         if self._connection is None:
             self._connection, self._lasting, self._counter = file.opened(self.path), True, 0
+            self.presence.opened()
         return self._connection
 
     def _work(self) -> None:
@@ -220,11 +226,22 @@ class Writer:
                 connection.execute("rollback")
             raise
         self._wake(turn.wakes)
+        vanished = self._vanished() if any(job.lasting for job in jobs) else None
         for job, answer, refusal in done:
-            if refusal is None:
+            if vanished is not None and job.lasting:
+                job.answer.set_exception(vanished)
+            elif refusal is None:
                 job.answer.set_result(answer)
             else:
                 job.answer.set_exception(refusal)
+
+    def _vanished(self) -> OutcomeUnknown | None:
+        """Nothing counts as accepted that went into a file without a name."""
+        try:
+            self.presence.check()
+        except FileGone as gone:
+            return OutcomeUnknown(f"{gone} What was being done may be in the old file only.")
+        return None
 
     def _begin(self, lasting: bool) -> sqlite3.Connection:
         """Begin a transaction; when that fails, it fails for all: to try one by one would be to wait as often."""

@@ -1,0 +1,190 @@
+"""A file that is removed, moved or replaced under its users: they are told, and nothing is accepted that nobody would see."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide import Call, Hook, ManualClock, OutcomeUnknown, Queue, Unavailable
+from bide.engines.sqlite import place
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere a file that is open can't be removed")
+
+VERBS: dict[str, Callable[[Any, Any], Any]] = {
+    "send": lambda queue, held: queue.send("t", "lost"),
+    "receive": lambda queue, held: queue.receive("t"),
+    "ack": lambda queue, held: held.ack(),
+    "cancel": lambda queue, held: queue.cancel(topic="t", key="k"),
+    "stats": lambda queue, held: queue.stats("t"),
+    "get": lambda queue, held: queue.get(topic="t", key="k"),
+}
+
+
+async def each_is_refused(queue: Any, held: Any, match: str) -> None:
+    for verb in VERBS.values():
+        with pytest.raises(Unavailable, match=match):
+            await verb(queue, held)
+
+
+async def in_use(queue: Any) -> Any:
+    """With a message that is held, and one that is not."""
+    await queue.send("held", 1)
+    await queue.send("t", "kept", key="k")
+    [held] = await queue.receive("held")
+    return held
+
+
+def content(path: Path, ending: str) -> bytes:
+    return Path(f"{path}{ending}").read_bytes()
+
+
+def beside(path: Path) -> Path:
+    return path.with_name("elsewhere.db")
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+async def test_a_file_that_is_moved_away_is_told_and_goes_on_when_it_is_put_back(ending: str, queue: Any, path: Path) -> None:
+    held = await in_use(queue)
+    part = Path(f"{path}{ending}")
+    os.rename(part, beside(path))
+    await each_is_refused(queue, held, r"removed .* start(ed)? again")
+    assert part.name not in os.listdir(path.parent)  # and no new one was made
+    os.rename(beside(path), part)
+    await held.ack()
+    assert [each.body for each in await queue.receive("t", limit=9)] == ["kept"]
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+async def test_a_file_that_is_replaced_is_told_and_left_alone(ending: str, queue: Any, path: Path) -> None:
+    held = await in_use(queue)
+    other = beside(path)
+    with closing(Queue(f"sqlite:///{other}")) as there:
+        there.send("t", "of the other")
+    shutil.copy(other, part := Path(f"{path}{ending}.new"))
+    os.replace(part, f"{path}{ending}")
+    before = content(path, ending)
+    await each_is_refused(queue, held, "replaced")
+    assert content(path, ending) == before
+
+
+async def test_a_folder_that_is_removed_is_told(make_queue: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    queue = make_queue(f"sqlite:///{tmp_path}/folder/bide.db")
+    held = await in_use(queue)
+    shutil.rmtree(tmp_path / "folder")
+    await each_is_refused(queue, held, "removed")
+
+
+async def test_a_link_that_is_turned_to_another_file_is_told(make_queue: Callable[..., Any], path: Path) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    queue = make_queue(f"sqlite:///{link}")
+    held = await in_use(queue)
+    with closing(Queue(f"sqlite:///{beside(path)}")) as there:
+        there.send("t", 1)
+    link.unlink()
+    link.symlink_to(beside(path))
+    await each_is_refused(queue, held, "replaced")
+
+
+async def test_a_transaction_of_the_callers_is_not_joined_either(queue: Any, path: Path) -> None:
+    await in_use(queue)
+    with closing(sqlite3.connect(path)) as own:
+        os.rename(path, beside(path))
+        with pytest.raises(Unavailable, match="removed"):
+            await queue.send("t", 1, connection=own)
+
+
+class Lying(Hook):
+    """Tells when somebody is about to lie down."""
+
+    def __init__(self) -> None:
+        self.about = threading.Event()
+
+    def before(self, call: Call) -> None:
+        if call.verb == "wait":
+            self.about.set()
+
+
+async def test_who_sleeps_is_told(make_queue: Callable[..., Any], path: Path) -> None:
+    lying = Lying()
+    queue = make_queue(hooks=[lying])
+    await queue.send("t", 1, delay="1h")
+    receiving = asyncio.ensure_future(queue.receive("t", wait="100s"))
+    assert await asyncio.to_thread(lying.about.wait, 60)
+    os.unlink(path)
+    with pytest.raises(Unavailable, match="removed"):
+        await receiving
+
+
+class Removing(ManualClock):
+    """A clock that removes a file when it is read for the second time: first by the queue, then in the transaction."""
+
+    path: Path | None = None
+    readings = 0
+
+    def now_ns(self) -> int:
+        self.readings += self.path is not None
+        if self.path is not None and self.readings == 2:
+            self.path.unlink()
+        return super().now_ns()
+
+
+async def test_what_was_under_way_when_the_file_went_is_not_called_accepted(make_queue: Callable[..., Any], path: Path) -> None:
+    clock = Removing()
+    queue = make_queue(clock=clock)
+    await queue.send("t", 1)
+    clock.path = path
+    with pytest.raises(OutcomeUnknown, match=r"removed .* old file"):
+        await queue.send("t", 2)
+    with pytest.raises(Unavailable, match="removed"):
+        await queue.send("t", 3)
+
+
+async def test_a_queue_that_was_closed_begins_with_what_is_there_and_leaves_it_whole(
+    make_queue: Callable[..., Any], path: Path, url: str, start: Callable[..., Any]
+) -> None:
+    old = make_queue()
+    await old.send("t", "old")
+    for each in list(path.parent.iterdir()):
+        each.unlink()
+    child = start(
+        """
+        import sys
+        from bide import Queue
+        with Queue(sys.argv[1]) as queue:
+            queue.send("t", "new")
+            print("sent")
+            input()
+        """,
+        url,
+    )
+    assert child.line() == "sent"
+    await old.close()  # SQLite removes a log when its last user leaves: not this one, which is the other's
+    new = make_queue()
+    assert [each.body for each in await new.receive("t", limit=9)] == ["new"]
+    child.tell()
+    child.end()
+
+
+def test_a_file_that_went_during_a_fork_is_not_made_anew(path: Path, url: str) -> None:
+    with closing(Queue(url)) as queue:
+        queue.send("t", 1)
+        queue.stats()
+        here = place.enter(str(path))
+        here.hold()
+        path.unlink()
+        here.go_on()
+        with pytest.raises(Unavailable, match="removed"):
+            queue.send("t", 2)
+        with pytest.raises(Unavailable, match="removed"):
+            queue.stats()
+        place.leave(here)
+    assert not path.exists()
