@@ -45,8 +45,16 @@ async def reached(queue: AsyncQueue, stopping: asyncio.Event) -> AsyncEngine | N
     """The queue's engine, as soon as it can be reached; None when it is time to stop before that."""
     patience = Patience("reach the engine", stopping)
     while not stopping.is_set():
+        opening = asyncio.ensure_future(queue._engine())
+        stop = asyncio.ensure_future(stopping.wait())
         try:
-            return await queue._engine()
+            await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                return None
+            return opening.result()
         except Unavailable as error:
             await patience.lose(error)
+        finally:
+            stop.cancel()
+            opening.cancel()
     return None

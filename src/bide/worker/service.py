@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Hold
 from bide.errors import ConfigError
@@ -14,6 +15,7 @@ from bide.queue.beats import Beat
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
+from bide.worker.ending import LAST_WORDS, Ending
 from bide.worker.handling import Handlers, Handling, about, given_up
 from bide.worker.ledger import Health
 from bide.worker.patience import reached
@@ -24,7 +26,6 @@ from bide.worker.threads import Threads
 from bide.worker.unhandled import Unhandled
 
 _log = Log("bide.worker")
-LAST_WORDS = 0.4  # seconds: what cancelled handlers get to end in, and then the last ends on their way
 PULSE = 1.0  # seconds
 
 
@@ -100,7 +101,7 @@ class Service:
             self._until = self._loop.time() + self._plan.grace
             await asyncio.wait({claiming}, timeout=max(self._plan.grace, LAST_WORDS))
         except asyncio.CancelledError:
-            self._until = 0.0  # at once
+            self._until = self._loop.time()  # at once
             raise
         finally:
             stopping.cancel()
@@ -220,44 +221,42 @@ class Service:
 
     async def _wind_up(self) -> None:
         """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
-        try:
-            await self._wait([each for each in self._under_way.values() if not each.stuck], self._until - self._loop.time())
-        finally:
-            await self._recover()
-            left = [each for each in self._under_way.values() if not each.told]
-            for each in left:
-                each.stop("stop")
-            await self._wait(left, LAST_WORDS)
-            for each in left:
-                self._ended(each, given_up(each))
-            unheard = await self._settling.drain(max(LAST_WORDS, self._until - self._loop.time()))
-            if unheard:
-                _log.error("The engine did not take the ends of %d messages: they come back when their leases end.", unheard)
-            self._settling.drop()
-            self._threads.close()
-            await asyncio.to_thread(self._heartbeat.close, LAST_WORDS / 2)
-            closing = self._loop.create_task(self._close())
-            if not (await asyncio.wait({closing}, timeout=LAST_WORDS))[0]:
-                _log.warning("The engine does not let go: the worker ends without waiting for it.")
+        ending = Ending(self._until)
+        await ending.grace(_runners(each for each in self._under_way.values() if not each.stuck))
+        await self._recover(ending)
+        left = [each for each in self._under_way.values() if not each.told]
+        for each in left:
+            each.stop("stop")
+        await ending.wait(_runners(left))
+        for each in left:
+            self._ended(each, given_up(each))
+        unheard = await self._settling.drain(ending)
+        if unheard:
+            _log.error("The engine did not take the ends of %d messages: they come back when their leases end.", unheard)
+        self._settling.drop()
+        self._threads.close()
+        await ending.see_through(AsyncApart(lambda: self._heartbeat.close(LAST_WORDS / 2)).done())
+        if not await ending.see_through(self._close()):
+            _log.warning("The engine does not let go: the worker ends without waiting for it.")
+        if ending.cancelled:
+            raise asyncio.CancelledError
 
-    async def _recover(self) -> None:
+    async def _recover(self, ending: Ending) -> None:
         """Give back what came with a claim whose answer was not waited for."""
         recovering = self._loop.create_task(self._claiming.recover())
-        done, _ = await asyncio.wait({recovering}, timeout=LAST_WORDS)
-        if not done:
+        await ending.wait([recovering])
+        if not recovering.done():
             recovering.cancel()
-        elif (error := recovering.exception()) is not None:
+        elif not recovering.cancelled() and (error := recovering.exception()) is not None:
             _log.warning("A claim was not answered: what it may hold comes back when its lease ends. %s", error)
 
     async def _close(self) -> None:
-        await self._queue.close()
-        await asyncio.to_thread(self._sync.close)
+        """Each by itself: one that does not let go must not keep the other."""
+        await asyncio.gather(self._queue.close(), AsyncApart(self._sync.close).done())
 
-    @staticmethod
-    async def _wait(handlings: Sequence[Handling], seconds: float) -> None:
-        runners = [each.runner for each in handlings if each.runner is not None]
-        if runners:
-            await asyncio.wait(runners, timeout=max(0.0, seconds))
+
+def _runners(handlings: Iterable[Handling]) -> list["asyncio.Task[None]"]:
+    return [each.runner for each in handlings if each.runner is not None]
 
 
 def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:

@@ -7,6 +7,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
 from bide.errors import EngineError
 from bide.logs import Log
+from bide.worker.ending import LAST_WORDS, Ending
 from bide.worker.handling import Handling
 from bide.worker.patience import Patience
 
@@ -33,10 +34,14 @@ class Settling:
         if self._caller is None:
             self._caller = asyncio.get_running_loop().create_task(self._work())
 
-    async def drain(self, seconds: float) -> int:
-        """See all through, for so long at most; how many are left."""
-        if self._caller is not None:
-            await asyncio.wait({self._caller}, timeout=seconds)
+    async def drain(self, ending: Ending) -> int:
+        """See all through, for as long as the stop has left; how many are left."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + max(LAST_WORDS, ending.left)
+        while len(self) and (seconds := until - loop.time()) > 0:
+            if self._caller is None:
+                self._caller = loop.create_task(self._work())
+            await ending.wait([self._caller], seconds)
         return len(self)
 
     def drop(self) -> None:
@@ -59,6 +64,9 @@ class Settling:
                     self._bring_again(batch)
                     await patience.lose(error)
                     continue
+                except asyncio.CancelledError:  # the loop shuts down: what is left may still be told in a drain
+                    self._bring_again(batch)
+                    raise
                 except Exception:  # nobody foresaw it, and one of them may be the cause
                     _log.exception("The engine broke down over the ends of %d messages", len(batch))
                     answers = self._apart(batch)

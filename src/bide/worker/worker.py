@@ -95,6 +95,7 @@ class Worker:
         self._service = service = Service(self.queue, self.plan)
         loop = asyncio.get_running_loop()
         serving = loop.create_task(service.run())
+        serving.add_done_callback(lambda _: service.ended.set())  # also when it was cancelled before it began
         listens = signals and threading.current_thread() is threading.main_thread()
         try:
             with stopped_by_signals(loop, service.stop) if listens else nullcontext():

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from bide.aside import AsyncApart
 from bide.engines.sqlite import place
 from bide.engines.sqlite.borrowed import lent
 from bide.engines.sqlite.join import joined
@@ -47,7 +48,7 @@ class AsyncDesk:
 
     @classmethod
     async def enter(cls, path: str) -> "AsyncDesk":
-        return cls(await asyncio.to_thread(place.enter, path))
+        return cls(await AsyncApart(lambda: place.enter(path), place.leave).done())
 
     async def write(self, work: Callable[[Turn], T], *, lasting: bool) -> T:
         answer: T = await asyncio.wrap_future(self.place.writer.submit(Job(work, lasting=lasting)))
@@ -63,7 +64,7 @@ class AsyncDesk:
         return answer
 
     async def read(self, work: Callable[[Turn], T]) -> T:
-        return await asyncio.to_thread(self.place.read, work)
+        return await self.place.readers.do(lambda: self.place.read(work))
 
     async def leave(self) -> None:
-        await asyncio.to_thread(place.leave, self.place)
+        await AsyncApart(lambda: place.leave(self.place)).done()

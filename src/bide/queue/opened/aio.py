@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from bide.aside import AsyncApart
 from bide.clock import Clock
 from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.engines.aio import AsyncEngine
@@ -126,7 +127,7 @@ class AsyncOpened:
             await give_back(fresh)
         for gather in (self._puts, self._settles, self._cancels, self._moves):
             await gather.close()
-        self._heartbeat.close()
+        await AsyncApart(self._heartbeat.close).done()
         await engine.close()
 
     async def __aenter__(self) -> Self:

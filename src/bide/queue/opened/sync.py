@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from bide.aside import Apart
 from bide.clock import Clock
 from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.engines.base import Capabilities, End, Ended, Finding, Move, NewMessage, Ref
@@ -126,7 +127,7 @@ class Opened:
             give_back(fresh)
         for gather in (self._puts, self._settles, self._cancels, self._moves):
             gather.close()
-        self._heartbeat.close()
+        Apart(self._heartbeat.close).done()
         engine.close()
 
     def __enter__(self) -> Self:
