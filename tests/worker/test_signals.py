@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C: a worker takes nothing more, gives back, waits its grace, and ends in time whatever its handlers do."""
 
+import asyncio
 import os
 import random
 import signal
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bide import Outgoing
+from bide.worker import signals
 from tests.worker.processes import Shop, alive, heard, listens, open_shop, until, without_uvloop
 
 long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="minutes of stops: BIDE_LONG=1 runs them")
@@ -97,7 +100,7 @@ def test_a_stuck_handler_does_not_keep_the_worker_from_ending_in_time(shop: Shop
         assert (info.state, info.attempt) == ("ready", 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["alone", "supervised"])
 def test_a_signal_lets_handlers_end_within_the_grace(shop: Shop, number: int, options: tuple[str, ...]) -> None:
     shop.write(STUCK)
@@ -128,6 +131,41 @@ def test_nothing_more_is_taken_after_the_signal_while_handlers_go_on(shop: Shop)
     info = shop.queue.get(late)
     assert info is not None
     assert (info.state, info.attempt) == ("ready", 0)
+
+
+def test_nohup_keeps_a_worker_from_hearing_that_its_terminal_was_closed(shop: Shop) -> None:
+    shop.write(STUCK)
+    worker = shop.ready("--grace", "10s", within=("nohup",))
+    worker.send(signal.SIGHUP)
+    shop.queue.send("slow")
+    shop.said("ended")
+    assert worker.stop()[0] == 0
+
+
+class Ended(Exception):
+    """By a second signal."""
+
+
+async def test_two_signals_within_a_moment_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One Ctrl-C reaches a process from its terminal, and once more from a parent that passes it on."""
+    now = 100.0
+    stops: list[float] = []
+
+    def end(number: int) -> None:
+        raise Ended
+
+    monkeypatch.setattr(signals, "end_by", end)
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now))
+    with signals.stopped_by_signals(asyncio.get_running_loop(), lambda: stops.append(now)):
+        signal.raise_signal(signal.SIGINT)
+        now += 0.049
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        assert len(stops) == 1
+        now += 0.002
+        with pytest.raises(Ended):
+            signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,23 @@
-"""SIGTERM and Ctrl-C: the first asks the worker to stop, the second ends the process at once."""
+"""SIGTERM, SIGHUP and Ctrl-C: the first asks the worker to stop, the second ends the process at once."""
 
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-ASKING = (signal.SIGTERM, signal.SIGINT)
+TOGETHER = 0.05  # seconds: one Ctrl-C may come twice, from the terminal and through a parent that passes it on
+_HANG_UP = getattr(signal, "SIGHUP", None)  # comes when a terminal is closed; not all systems have it
+
+
+def asking() -> tuple[int, ...]:
+    """The signals that ask a worker to stop. `nohup` has a process ignore SIGHUP, and then that stays so."""
+    if _HANG_UP is None or signal.getsignal(_HANG_UP) == signal.SIG_IGN:
+        return signal.SIGTERM, signal.SIGINT
+    return signal.SIGTERM, signal.SIGINT, _HANG_UP
 
 
 def end_by(number: int) -> NoReturn:
@@ -24,24 +33,28 @@ def stopped_by_signals(
 ) -> Iterator[None]:
     """While this lasts, the first signal has `stop` called in the loop, the second calls `at_once` and ends the process.
 
+    What comes within a moment of the first is the same one.
+
     The handlers are plain ones, not the event loop's, so that they are heard while a handler of messages blocks the loop.
     """
-    asked = False
+    asked: float | None = None
     owner = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if os.getpid() != owner:
             end_by(number)
-        if asked:
+        if asked is not None:
+            if time.monotonic() - asked < TOGETHER:
+                return
             if at_once is not None:
                 at_once()
             end_by(number)
-        asked = True
+        asked = time.monotonic()
         with suppress(RuntimeError):  # the loop has been closed: there is nothing to stop any more
             loop.call_soon_threadsafe(stop)
 
-    before = {number: signal.signal(number, hear) for number in ASKING}
+    before = {number: signal.signal(number, hear) for number in asking()}
     try:
         yield
     finally:

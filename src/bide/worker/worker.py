@@ -86,8 +86,9 @@ class Worker:
         return served(self.queue, self.plan)
 
     async def run(self, *, signals: bool = True) -> None:
-        """Work until it is stopped: by `stop`, by cancelling this, or by SIGTERM or Ctrl-C, a second of which ends at once.
+        """Work until it is stopped: by `stop`, by cancelling this, or by a signal: SIGTERM, SIGHUP or Ctrl-C.
 
+        A second signal ends the process at once; two within 50 ms count as one.
         With signals=False, and in any thread but the main one, signals are left alone.
         """
         if self._service is not None:

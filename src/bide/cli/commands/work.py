@@ -29,8 +29,8 @@ class LogLevel(enum.StrEnum):
     "worker",
     help="Run the tasks of a queue: call their functions for the messages that fall due.\n\n"
     "MODULE:QUEUE names a Queue, an AsyncQueue or a Worker in a Python module, looked for in this folder too.\n\n"
-    "SIGTERM or Ctrl-C: nothing more is taken, handlers have --grace to end, the rest is given back. A second one ends at "
-    "once. Exit code 0: it was stopped. 1: it could not begin. 2: the command line makes no sense.",
+    "SIGTERM, SIGHUP or Ctrl-C: nothing more is taken, handlers have --grace to end, the rest is given back. A second one "
+    "ends at once. Exit code 0: it was stopped. 1: it could not begin. 2: the command line makes no sense.",
     epilog=examples(
         ("bide worker shop:queue", ""),
         ("bide worker shop:queue --import shop.mails", "tasks that are in another module"),

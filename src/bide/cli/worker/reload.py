@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bide.cli.exits import Exit
 from bide.cli.output.out import tell
+from bide.worker.signals import asking
 
 EVERY = 0.5  # seconds between two looks
 PATIENCE = 3.0  # seconds that a worker has to stop
@@ -17,8 +18,9 @@ _PASSED_BY = {"node_modules", "__pycache__", "site-packages"}
 
 
 def reloaded(command: Sequence[str]) -> int:
-    """Until Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Until Ctrl-C, SIGTERM or SIGHUP."""
+    for number in asking():
+        signal.signal(number, signal.default_int_handler)
     folder = Path.cwd()
     seen = _times(folder)
     tell(f"bide: watching the Python files in {folder}")

@@ -17,7 +17,7 @@ from bide.cli.worker.reload import reloaded
 from bide.cli.worker.target import check_places, load, worker
 from bide.cli.worker.wanted import Wanted
 from bide.worker import Worker
-from bide.worker.signals import ASKING, end_by
+from bide.worker.signals import asking, end_by
 from bide.worker.supervisor import Supervisor
 
 PATIENCE = 0.5  # seconds that what is left of the process has after the worker's end
@@ -70,7 +70,7 @@ async def _supervised(found: Worker, lifeline: int) -> int:
         if os.getpid() != owner:
             end_by(number)
 
-    for number in ASKING:
+    for number in asking():
         signal.signal(number, unheard)
     loop = asyncio.get_running_loop()
     running = loop.create_task(found.run(signals=False))
@@ -103,7 +103,8 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
         try:
             code = await main
         finally:
-            ending.start()
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had: then what is left is waited for
+                ending.start()
 
     before = {*threading.enumerate(), ending}
     try:
