@@ -8,7 +8,7 @@ from typing import Any
 
 from bide import AsyncQueue, Queue
 from bide.worker import Worker
-from bide.worker.service import LAST_WORDS
+from bide.worker.ending import LAST_WORDS
 from tests.worker.faults import Faults
 from tests.worker.test_stopping import begun, end_by_stop
 
