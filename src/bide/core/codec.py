@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from bide.core.models import loss_of
 from bide.errors import BadBody, TooLarge
 
 MAX_BODY = 256 * 1024
@@ -25,7 +26,12 @@ def _dumped(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"JSON has no form for objects of type {type(value).__name__}")
-    return dump(mode="json")
+    if not hasattr(type(value), "__pydantic_fields__"):
+        return dump(mode="json")
+    kind: Any = type(value)
+    if (lost := loss_of(kind)) is not None:
+        raise TypeError(lost)
+    return dump(mode="json", by_alias=True, round_trip=True)  # what the model makes the same of again
 
 
 class Json:

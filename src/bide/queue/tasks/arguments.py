@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from inspect import Parameter
@@ -9,13 +10,19 @@ from typing import Any
 
 import msgspec
 
+from bide.core.models import loss
 from bide.errors import BadBody, ConfigError
+from bide.queue.tasks import models
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 class Unfit(BadBody):
     """These are not the function's arguments."""
+
+
+class Lossy(ConfigError):
+    """Something of an argument would not arrive."""
 
 
 class Arguments:
@@ -33,6 +40,7 @@ class Arguments:
         self._shape: type[msgspec.Struct] | None = None
         self._rest: str | None = None
         self._more: Any = None
+        self._models: dict[str, models.Adapter] = {}  # by parameter
         for parameter in self._signature.parameters.values():
             if parameter.kind in _BY_NAME:
                 self.named += (parameter.name,)
@@ -55,6 +63,10 @@ class Arguments:
             bound = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise Unfit(f"{self._name}{self._signature} was sent other arguments than it takes: {error}.") from None
+        if self._shape is None:
+            self.prepare()
+        for name in self._models.keys() & bound.keys():
+            bound[name] = self._by_model(name, models.written, bound[name])
         if self._rest is not None:
             bound.update(bound.pop(self._rest, {}))
         return bound
@@ -68,27 +80,58 @@ class Arguments:
             found = msgspec.structs.asdict(known)
             if self._defaults:
                 found = {name: value for name, value in found.items() if value is not msgspec.UNSET}
+            for name in self._models.keys() & found.keys():
+                found[name] = self._by_model(name, models.read, found[name])
             if self._rest is not None:
                 rest = {name: value for name, value in given.items() if name not in self.named}
-                found.update(msgspec.convert(rest, self._more, str_keys=True, dec_hook=_model))
+                if self._rest in self._models:
+                    found.update(self._by_model(self._rest, models.read, rest))
+                else:
+                    found.update(msgspec.convert(rest, self._more, str_keys=True, dec_hook=_model))
+        except Unfit:
+            raise
         except Exception as error:  # also what the user's own types raise while they are made
             raise Unfit(f"{self._name}{self._signature} can't take this message: {_reason(error)}.") from error
         return found
+
+    def _by_model(self, name: str, do: Callable[[models.Adapter, Any], Any], value: Any) -> Any:
+        try:
+            return do(self._models[name], value)
+        except Exception as error:
+            raise Unfit(f"{self._name}{self._signature} can't take this message: its {name}: {_reason(error)}.") from error
+
+    def check_early(self) -> None:
+        """Refuse now what would not arrive, if the type hints can be looked up already."""
+        if "pydantic" in sys.modules:
+            try:
+                self.prepare()
+            except Lossy:
+                raise
+            except Exception:  # on first use they can be, or that says why not
+                return
 
     def prepare(self) -> type[msgspec.Struct]:
         """Look up the type hints."""
         try:
             hints = typing.get_type_hints(_annotated(self._function), include_extras=True)
-            fields = [self._field(self._signature.parameters[name], hints.get(name, Any)) for name in self.named]
+            if self._rest is not None:
+                hints[self._rest] = _each(hints.get(self._rest, Any))
+            taken = {name: hints.get(name, Any) for name in (*self.named, *([self._rest] if self._rest else []))}
+            for name, hint in taken.items():
+                if (lost := loss(hint)) is not None:
+                    raise Lossy(f"{self._name}{self._signature} can't be sent its {name}: {lost}.")
+            adapters = {name: by for name, hint in taken.items() if (by := models.adapter(hint)) is not None}
+            taken |= dict.fromkeys(adapters, Any)
+            fields = [self._field(self._signature.parameters[name], taken[name]) for name in self.named]
             shape = msgspec.defstruct(
                 self._name, fields, kw_only=True, forbid_unknown_fields=self._rest is None, gc=False, frozen=True
             )
-            more = _each(hints.get(self._rest, Any)) if self._rest is not None else None
+            more = taken[self._rest] if self._rest is not None else None
             for wanted in (shape, more):
                 msgspec.json.Decoder(wanted, dec_hook=_model)  # says now what it can't do
         except (NameError, TypeError, AttributeError, RuntimeError) as error:
             raise ConfigError(f"The type hints of {self._name}{self._signature} can't be used: {error}.") from error
-        self._shape, self._more = shape, more
+        self._shape, self._more, self._models = shape, more, adapters
         return shape
 
     @staticmethod
@@ -111,12 +154,17 @@ def _each(hint: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
+    if (said := models.reason(error)) is not None:
+        return said
     known = isinstance(error, msgspec.ValidationError | ValueError | TypeError)
     return str(error) if known else f"{type(error).__name__}: {error}"
 
 
-def _model(wanted: type[Any], value: Any) -> Any:
+def _model(wanted: Any, value: Any) -> Any:
     """A pydantic model, or what says by itself how it is made."""
+    by = models.adapter_of(wanted)
+    if by is not None:
+        return models.read(by, value)
     validate = getattr(wanted, "model_validate", None)
     if validate is None:
         if isinstance(value, wanted):

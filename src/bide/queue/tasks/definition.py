@@ -56,6 +56,7 @@ class Definition:
         self._line = (code.co_filename, code.co_firstlineno) if code is not None else None
         self._spec = names.get("__spec__")  # a reload makes a new one; kept, so that no other gets its id
         self._run = (code.co_filename if code is not None else None, id(names), id(self._spec))
+        self.arguments.check_early()
         if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place[1].rpartition("<locals>.")[2]:
             raise ConfigError(f"{self.place[1]}() is a method, and a message has no object to call it on: use a function.")
 

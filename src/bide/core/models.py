@@ -1,0 +1,102 @@
+"""What type hints say of pydantic, without importing it: a hint that has something of it has loaded it."""
+
+import functools
+import inspect
+import sys
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+_HOMES = ("pydantic", "pydantic_core", "pydantic_extra_types", "annotated_types")
+
+
+def of_pydantic(hint: Any) -> bool:
+    """Whether pydantic is to make and to write what has this hint. Of a plain dataclass it makes single fields only."""
+    return "pydantic" in sys.modules and any(_is_of_pydantic(each) for each in _within(hint, set(), named=False))
+
+
+@functools.lru_cache(maxsize=1_000)
+def loss_of(kind: type) -> str | None:
+    """The same for a type that is asked for again and again."""
+    return loss(kind)
+
+
+def loss(hint: Any) -> str | None:
+    """What pydantic would not write of something with this hint, in a sentence: a secret, or a field that it leaves out."""
+    if "pydantic" not in sys.modules:
+        return None
+    for each in _within(hint, set()):
+        if _is_secret(each):
+            return (
+                f"{each.__name__} is a secret, which pydantic writes as asterisks. Send an id to look the secret up by, or "
+                "give the field a serializer"
+            )
+        for name, field in _fields(each).items():
+            if getattr(field, "exclude", None) is True:
+                return f"{each.__name__}.{name} has exclude=True, so it would arrive with its default. Send it, or leave it out"
+    return None
+
+
+def _is_of_pydantic(thing: Any) -> bool:
+    kind = thing if isinstance(thing, type) else type(thing)
+    return kind.__module__.partition(".")[0] in _HOMES or hasattr(thing, "__pydantic_core_schema__")
+
+
+def _is_secret(thing: Any) -> bool:
+    pydantic = sys.modules["pydantic"]
+    kinds = tuple(getattr(pydantic, name) for name in ("SecretStr", "SecretBytes", "Secret") if hasattr(pydantic, name))
+    return isinstance(thing, type) and issubclass(thing, kinds)
+
+
+def _fields(thing: Any) -> dict[str, Any]:
+    """Of a model or a dataclass of pydantic."""
+    if not isinstance(thing, type):
+        return {}
+    found = getattr(thing, "__pydantic_fields__", None)
+    return found if isinstance(found, dict) else {}
+
+
+def _within(hint: Any, seen: set[int], *, named: bool = True) -> Iterator[Any]:
+    """The types and metadata that a hint is made of, but for what has a serializer of its own, whatever that does."""
+    if id(hint) in seen:
+        return
+    seen.add(id(hint))
+    if hasattr(hint, "__metadata__"):
+        yield from hint.__metadata__
+        if not any(_is_serializer(each) for each in hint.__metadata__):
+            yield from _within(hint.__origin__, seen, named=named)
+        return
+    yield hint
+    origin = typing.get_origin(hint)
+    behind = [origin] if origin is not None else []
+    for each in (*behind, *typing.get_args(hint), *_aliased(hint), *(_named(hint) if named else ()), *_in_fields(hint)):
+        yield from _within(each, seen, named=named)
+
+
+def _is_serializer(thing: Any) -> bool:
+    return type(thing).__name__ in ("PlainSerializer", "WrapSerializer")
+
+
+def _aliased(hint: Any) -> Iterator[Any]:
+    """What a type alias or a NewType stands for."""
+    for word in ("__value__", "__supertype__"):
+        if (behind := getattr(hint, word, None)) is not None:
+            yield behind
+
+
+def _named(hint: Any) -> Iterator[Any]:
+    """The fields of a dataclass, a Struct, a TypedDict or a NamedTuple."""
+    if isinstance(hint, type) and hint.__module__ != "builtins" and not _fields(hint):
+        try:
+            if inspect.get_annotations(hint):
+                yield from typing.get_type_hints(hint, include_extras=True).values()
+        except Exception:  # a name that can't be looked up here
+            return
+
+
+def _in_fields(hint: Any) -> Iterator[Any]:
+    written = getattr(getattr(hint, "__pydantic_decorators__", None), "field_serializers", {}).values()
+    own = {name for each in written for name in each.info.fields}
+    for name, field in _fields(hint).items():
+        if not ({name, "*"} & own or any(_is_serializer(each) for each in field.metadata)):
+            yield field.annotation
