@@ -57,9 +57,8 @@ local function next_start(topic)
   local earliest = FAR
   for level = 0, 2 do
     if topic.f['l' .. level] > 0 then
-      for sort = COARSE, FINEST do
-        local first = first_slot(topic, kind_of(level, sort))
-        if first then earliest = math.min(earliest, first * SLOT[sort]) end
+      for _, kind in ipairs(calendars_of(topic, level)) do
+        earliest = math.min(earliest, first_slot(topic, kind) * SLOT[sort_of(kind)])
       end
     end
   end

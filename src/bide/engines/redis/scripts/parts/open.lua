@@ -50,7 +50,7 @@ local function leave(topic, at)
   call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name, 'x' .. at.name)
   call('ZREM', key, at.name)
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-  set(topic, 's' .. kind, first and first + 1 or 0)
+  set_first(topic, kind, tonumber(first))
   topic.entered[kind] = nil
   local short = at.births % BUCKET -- places that nobody will take count as ended
   if short > 0 then

@@ -1,39 +1,35 @@
 -- New messages find their homes: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
--- The messages of `waiting` by the slots of one calendar; and those whose slot was entered, and is sealed.
-local function by_slot(topic, kind, dues, waiting)
+-- The slots of one calendar that messages of `waiting` fall into, {kind, slot, name, first number}; and by place in
+-- `waiting` which of them, or nothing when that slot was entered, and is sealed.
+local function slots_for(topic, kind, dues, waiting)
   local length, cursor = SLOT[sort_of(kind)], topic.f['c' .. kind]
-  local groups, names, sealed, mine = {}, {}, {}, {}
+  local groups, names, known, found = {}, {}, {}, {}
   for w = 1, #waiting do
-    local i = waiting[w]
-    local slot = floor(dues[i] / length)
-    local group = mine[slot]
-    if group then
-      group[#group + 1] = i
-    elseif slot > cursor then
-      local name = slot_name(kind, slot)
-      group = {i, kind = kind, slot = slot, name = name}
-      mine[slot], groups[#groups + 1], names[#names + 1] = group, group, name
-    else
-      sealed[#sealed + 1] = i
+    local slot = floor(dues[waiting[w]] / length)
+    local group = known[slot]
+    if not group and slot > cursor then
+      local g = #groups + 1
+      names[g] = slot_name(kind, slot)
+      group = {kind = kind, slot = slot, name = names[g], first = 0}
+      known[slot], groups[g] = group, group
     end
+    found[w] = group or false
   end
   for g = 1, #groups, 1000 do
     local births = call('HMGET', topic.prefix .. 'slots', unpack(names, g, math.min(g + 999, #names)))
-    for b = 1, #births do groups[g + b - 1].first = tonumber(births[b] or 0) end
+    for b = 1, #births do
+      if births[b] then groups[g + b - 1].first = tonumber(births[b]) end
+    end
   end
-  return groups, sealed
+  return found
 end
 
--- How many messages of a sealed slot go to the zset, and not to finer slots: so many as the slot would have room for.
--- Slots of seconds are worth their keys only where there are many messages.
-local function near_of(topic, kind, count)
-  local sort = sort_of(kind)
-  if sort < MINUTE then return 0 end
-  count = math.max(0, math.min(count, ROOM[sort] - topic.f['d' .. kind]))
-  if count > 0 then add(topic, 'd' .. kind, count) end
-  return count
+-- How many messages of a sealed slot may go to the zset yet, and not to finer slots: so many as the slot would have room
+-- for. Slots of seconds are worth their keys only where there are many messages.
+local function near_left(topic, kind, sort)
+  return sort < MINUTE and 0 or math.max(0, ROOM[sort] - topic.f['d' .. kind])
 end
 
 -- The homes of messages that are not due, by slot: {kind, slot, name, first number, indexes}; and those that have none.
@@ -41,17 +37,21 @@ local function choose_slots(topic, level, dues, waiting)
   local chosen, near = {}, {}
   for sort = COARSE, FINEST do
     if #waiting == 0 then break end
-    local kind, rest = kind_of(level, sort), {}
-    local groups, sealed = by_slot(topic, kind, dues, waiting)
-    for _, group in ipairs(groups) do
-      local most, all = math.max(0, math.min(#group, ROOM[sort] - group.first)), #group
-      for k = most + 1, all do rest[#rest + 1] = group[k] end
-      for k = all, most + 1, -1 do group[k] = nil end
-      if most > 0 then chosen[#chosen + 1] = group end
+    local kind, rest, room = kind_of(level, sort), {}, ROOM[sort]
+    local found, left, most = slots_for(topic, kind, dues, waiting), near_left(topic, kind, sort), #near
+    for w = 1, #waiting do
+      local group = found[w]
+      if group and #group + group.first < room then
+        local k = #group + 1
+        if k == 1 then chosen[#chosen + 1] = group end
+        group[k] = waiting[w]
+      elseif not group and #near - most < left then
+        near[#near + 1] = waiting[w]
+      else
+        rest[#rest + 1] = waiting[w]
+      end
     end
-    local most = near_of(topic, kind, #sealed)
-    for k = 1, most do near[#near + 1] = sealed[k] end
-    for k = most + 1, #sealed do rest[#rest + 1] = sealed[k] end
+    if #near > most then add(topic, 'd' .. kind, #near - most) end
     waiting = rest
   end
   for w = 1, #waiting do near[#near + 1] = waiting[w] end
@@ -70,10 +70,17 @@ local function append(topic, name, first, values)
 end
 
 local function place_in_slot(topic, group, dues, blobs, ids)
-  local kind, slot = group.kind, group.slot
+  local kind, slot, count = group.kind, group.slot, #group
   local sort = sort_of(kind)
-  local start, form, values, head = slot * SLOT[sort], FORM[sort], {}, pack('>c1I6', kind, slot)
-  for k = 1, #group do
+  local start, form = slot * SLOT[sort], FORM[sort]
+  if count == 1 then -- as most are of a batch that is spread over weeks
+    local i, n = group[1], group.first
+    call('RPUSH', bucket_of(topic, kind, slot, n), SALT .. pack(form, dues[i] - start) .. blobs[i])
+    ids[i] = id_of(kind, slot, n)
+    return
+  end
+  local values, head = {}, pack('>c1I6', kind, slot)
+  for k = 1, count do
     local i = group[k]
     values[k] = SALT .. pack(form, dues[i] - start) .. blobs[i]
     ids[i] = head .. pack('>I3', group.first + k - 1)
@@ -104,7 +111,7 @@ local function note_slots(topic, groups)
     for i = 1, #new, 1000 do call('ZADD', key, unpack(new, i, math.min(i + 999, #new))) end
     local first = first_slot(topic, kind)
     if not first or new.next < first then
-      set(topic, 's' .. kind, new.next + 1)
+      set_first(topic, kind, new.next)
       wake(topic)
     end
   end
@@ -141,7 +148,7 @@ local function place(topic, level, dues, blobs)
   end
   local groups, near = choose_slots(topic, level, dues, waiting)
   if #groups > 0 then
-    for _, group in ipairs(groups) do place_in_slot(topic, group, dues, blobs, ids) end
+    for g = 1, #groups do place_in_slot(topic, groups[g], dues, blobs, ids) end
     note_slots(topic, groups)
   end
   if #near > 0 then

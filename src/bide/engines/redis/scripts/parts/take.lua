@@ -113,8 +113,8 @@ end
 -- Open what has begun, and give the oldest slot that is over.
 local function begun(topic, level)
   local oldest
-  for sort = COARSE, FINEST do
-    local at = enter(topic, kind_of(level, sort))
+  for _, kind in ipairs(calendars_of(topic, level)) do
+    local at = enter(topic, kind)
     if at and not at.over then
       open(topic, level, at)
     elseif at and (not oldest or at.start < oldest.start) then

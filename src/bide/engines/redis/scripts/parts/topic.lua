@@ -17,7 +17,8 @@ local function load(digits)
     topics[digits] = false
     return false
   end
-  local topic = {digits = digits, head = pack('>I5', tonumber(digits, 16)), prefix = prefix, changed = {}, entered = {}, f = setmetatable({}, NOTHING)}
+  local topic = {digits = digits, head = pack('>I5', tonumber(digits, 16)), prefix = prefix, changed = {}, entered = {}, calendars = {},
+                 f = setmetatable({}, NOTHING)}
   for i = 1, #flat, 2 do
     if flat[i] == 'name' then topic.name = flat[i + 1] else topic.f[flat[i]] = tonumber(flat[i + 1]) end
   end
@@ -50,6 +51,24 @@ local function add(topic, field, by) set(topic, field, topic.f[field] + by) end
 local function first_slot(topic, kind)
   local first = topic.f['s' .. kind]
   if first > 0 then return first - 1 end
+end
+
+local function set_first(topic, kind, slot)
+  set(topic, 's' .. kind, slot and slot + 1 or 0)
+  topic.calendars[level_of(kind)] = nil
+end
+
+-- The calendars of a level that have slots.
+local function calendars_of(topic, level)
+  local kinds = topic.calendars[level]
+  if kinds then return kinds end
+  kinds = {}
+  for sort = COARSE, FINEST do
+    local kind = kind_of(level, sort)
+    if topic.f['s' .. kind] > 0 then kinds[#kinds + 1] = kind end
+  end
+  topic.calendars[level] = kinds
+  return kinds
 end
 
 local function use_level(topic, level)
