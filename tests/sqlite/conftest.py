@@ -74,6 +74,12 @@ class Child:
         assert self._process.returncode == 0
         return rest.splitlines()
 
+    def complaint(self) -> str:
+        """Let it come to its end by itself: what it complained about."""
+        _, complaints = self._process.communicate()
+        assert self._process.returncode == 0
+        return complaints
+
     def kill(self) -> list[str]:
         """End it at once: what it had printed by then."""
         self._process.send_signal(signal.SIGKILL)

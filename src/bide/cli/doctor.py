@@ -14,9 +14,12 @@ from bide.errors import ConfigError
 STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
 
 
-def run(place: Place, *, as_json: bool = False) -> int:
-    """Look, and say it; FAILED when something is bad."""
-    findings = place.any_queue().examine()
+def run(place: Place, *, fix: bool = False, as_json: bool = False) -> int:
+    """Look, and say it; FAILED when something is bad. With `fix`, set right first what can be."""
+    queue = place.any_queue()
+    source = queue._setup.source
+    mended = source.mend() if fix and isinstance(source, registry.Mendable) else []
+    findings = [*mended, *queue.examine()]
     if as_json:
         listed = [{"name": each.name, "value": each.value, "level": each.level, "advice": each.advice} for each in findings]
         for line in json.dumps(listed, indent=2).split("\n"):

@@ -3,7 +3,7 @@
 import importlib
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Finding, Settings
@@ -30,6 +30,14 @@ class Source(Protocol):
 
     def examine(self) -> Sequence[Finding]:
         """What an operator should know of this place. Nothing is changed, and nothing is made."""
+
+
+@runtime_checkable
+class Mendable(Protocol):
+    """A place where something of what examine finds can be set right from here."""
+
+    def mend(self) -> Sequence[Finding]:
+        """What was done, if anything."""
 
 
 _REDIS = ("bide.engines.redis", "redis")

@@ -43,17 +43,21 @@ def demo(
 @family.command(
     "doctor",
     help="Look at the place where messages live, and say what an operator should know.\n\n"
-    "Nothing is changed, and nothing is made. Exit code 0: nothing is bad. 1: something is.",
+    "Nothing is made, and nothing is changed without --fix. Exit code 0: nothing is bad. 1: something is.",
     epilog=examples(
         ("bide doctor", "$BIDE_URL, or bide.db in this folder"),
         ("bide doctor --url sqlite:////var/lib/bide.db", ""),
         ("bide doctor --json", "for a script"),
+        ("bide doctor --fix", "after a clock was ahead; stop what uses the file first"),
         ("bide doctor --url redis:// --acl", "a user for bide on a Redis server"),
     ),
 )
 def doctor(
     *,
     acl: Annotated[bool, typer.Option("--acl", help="Print the ACL lines of Redis users with no right too many.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Set right first what can be: an SQLite file's time that is ahead.")
+    ] = False,
     json: Json = False,
     url: Url = None,
     url_file: UrlFile = None,
@@ -64,4 +68,4 @@ def doctor(
     place = Place(url, url_file, namespace)
     if acl and json:
         raise typer.BadParameter("It prints lines for redis-cli: leave --json out.", param_hint="--acl")
-    raise typer.Exit(show_rights(place) if acl else run(place, as_json=json))
+    raise typer.Exit(show_rights(place) if acl else run(place, fix=fix, as_json=json))

@@ -4,11 +4,13 @@
 of one machine may use it.
 """
 
-from bide.clock import MS, Clock, SystemClock
+from bide.clock import MS, Clock
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.sqlite import file
 from bide.engines.sqlite.aio import AsyncSqlite
 from bide.engines.sqlite.doctor import examine
+from bide.engines.sqlite.machine import MachineClock
+from bide.engines.sqlite.mend import mend
 from bide.engines.sqlite.sync import Sqlite
 from bide.engines.sqlite.turn import Space
 from bide.errors import ConfigError
@@ -34,12 +36,15 @@ class SqliteSource:
     def examine(self) -> list[Finding]:
         return examine(self._path, self._space.clock.now_ns() // MS)
 
+    def mend(self) -> list[Finding]:
+        return mend(self._path, self._space.clock.now_ns() // MS)
+
 
 def source(settings: Settings) -> SqliteSource:
     if settings.client is not None:
         raise ConfigError(
             "The SQLite engine opens its file itself: leave client= out, and use connection= to join a transaction."
         )
-    clock: Clock = settings.clock or SystemClock()  # type: ignore[assignment]
+    clock: Clock = settings.clock or MachineClock()  # type: ignore[assignment]
     space = Space(settings.namespace, clock, settings.dead_for, settings.dead_max)
     return SqliteSource(file.path_of(settings.url), space)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bide.engines.base import Finding
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
+from bide.engines.sqlite.mend import examined
 from bide.errors import EngineError
 
 WAL_RESET_MENDED = (3, 51, 3)  # before it, two processes that met in a checkpoint could, rarely, damage the file
@@ -23,6 +24,7 @@ def examine(path: str, now_ms: int) -> list[Finding]:
             file.recognise(connection, path)
             findings += _inside(connection, path)
             findings += _messages(connection, now_ms)
+            findings.append(examined(connection, now_ms))
         finally:
             connection.close()
     except sqlite3.Error as error:
