@@ -2,9 +2,6 @@
 nothing.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-
 import pytest
 import redis
 
@@ -12,10 +9,9 @@ from bide.engines.base import Settings
 from bide.engines.redis import address, space
 from bide.engines.redis.script import scripts
 from bide.errors import OutcomeUnknown
-from bide.testing.contract.bench import Bench
 from tests.redis.crowd import Scene, recorded
 from tests.redis.keyspace import COLOURS, bench_at, bring_back, held
-from tests.redis.proxy import Proxy, proxied
+from tests.redis.late import delayed, repeated
 from tests.servers.redis import RedisServer
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
@@ -26,28 +22,12 @@ HARMLESS = {
     "get": "it only looks",
     "scan": "it only looks",
     "stats": "it only looks",
+    "leased": "it only looks",
+    "lease_ends": "it only looks",
     "time": "it only looks",
     "expect": "it says once for all that somebody listens, and is never unsaid",
     "leave": "it gives back what belongs to an engine that is closed, and has no successor of its name",
 }
-
-
-@asynccontextmanager
-async def delayed(server: RedisServer, colour: str) -> AsyncIterator[tuple[Bench, Proxy]]:
-    """A bench whose commands a proxy can keep back, on a server that knows the scripts."""
-    with server.client() as client:
-        for script in scripts().values():
-            client.script_load(script.text)
-    async with proxied(server.port) as proxy, bench_at(proxy.patient_url, colour) as bench:
-        await bench.claim("none")
-        yield bench, proxy
-
-
-async def repeated(proxy: Proxy, act: Callable[[], Awaitable[object]]) -> None:
-    """One call whose first bytes are kept back, and which is then made again by the engine, and answered."""
-    proxy.once = "hold request"
-    await act()
-    assert len(proxy.held) == 1
 
 
 @both_colours
