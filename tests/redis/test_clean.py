@@ -148,6 +148,20 @@ async def purged(at: Bench) -> None:
     assert not (await at.engine.purge("t", "scheduled", now=at.now)).more
 
 
+async def of_many_slots(at: Bench) -> None:
+    """More than go at once with their topic."""
+    far = [NewMessage("t", b"x", delay=DAY + i * 70_000) for i in range(3_000)]
+    for i in range(0, 3_000, 1_000):
+        await at.put_all(*far[i : i + 1_000])
+    await at.engine.purge("t", "scheduled", now=at.now)
+    while (await at.engine.purge("t", "scheduled", now=at.now)).more:
+        pass
+    sent = [each for i in range(0, 3_000, 1_000) for each in await at.put_all(*far[i : i + 1_000])]
+    for i in range(0, 3_000, 1_000):
+        await at.engine.cancel([Ref(id=each.id) for each in sent[i : i + 1_000]], now=at.now)
+    await at.tend()
+
+
 async def of_many_topics(at: Bench) -> None:
     topics = [f"t{i}" for i in range(60)]
     await at.put_all(*[NewMessage(topic, b"x", delay=i % 3) for i, topic in enumerate(topics)])
@@ -158,7 +172,7 @@ async def of_many_topics(at: Bench) -> None:
 HISTORIES: list[Callable[[Bench], Awaitable[None]]] = [
     plain, one_by_one, keyed, replaced, of_all_levels, far_away, large, buried_and_purged, buried_and_requeued,
     dead_for_too_long, paused, cancelled, expired, expired_when_claimed, expired_when_retried, left_by_its_worker,
-    extended_apart, purged, of_many_topics,
+    extended_apart, purged, of_many_slots, of_many_topics,
 ]  # fmt: skip
 
 

@@ -90,7 +90,7 @@ if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
 local function waiting()
   local cutoff = format('%d', now - dead_for)
   return call('ZCOUNT', P .. 'lease', '-inf', until_) + call('ZCOUNT', P .. 'exp', '-inf', now)
-    + call('ZCOUNT', P .. 'graves', '-inf', cutoff) > 0
+    + call('ZCOUNT', P .. 'graves', '-inf', cutoff) + call('ZCARD', P .. 'retired') > 0
 end
 if not waiting() then return {format('%d', now), 0, 0, 0, 0, 0} end
 begin_shrinking()
@@ -99,4 +99,5 @@ close_units()
 expire()
 drop_old()
 close_topics()
+free_retired()
 return {format('%d', now), returned, buried, expired, dropped, waiting() and 1 or 0}

@@ -16,6 +16,7 @@ from bide.engines.redis.space import Space
 from bide.errors import BideError, ConfigError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
+FREE = b"free"  # a purge has left something to be freed
 TRIES = 3  # of an operation that comes too late
 LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "time")  # scripts that change nothing
 SAFE = "Sending again with this error's operation does it once."
@@ -28,6 +29,7 @@ class AsyncShard:
         self._keys = (f"{self.prefix}meta", f"{self.prefix}-")
         self._space = space
         self._lines = lines
+        self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
 
     @classmethod
     def all_of(cls, space: Space) -> "list[AsyncShard]":
@@ -163,11 +165,20 @@ class AsyncShard:
         return Swept(count, bool(more), keyless)
 
     async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
-        mark = b""
+        """A page, which begins where the last one stopped and goes around until nothing of the state is left."""
+        mark = self._purged.pop((topic, state), b"")
+        whole, count = not mark, 0
         while True:
-            _, count, more, mark = await self._do("purge", [topic, state, limit, mark], now)
-            if count or not more or not mark:
-                return Swept(count, bool(more))
+            _, did, more, mark = await self._do("purge", [topic, state, limit - count, mark], now)
+            count += did
+            if more and count:
+                self._purged[topic, state] = mark
+            if count == limit or (more and count) or (whole and not more):
+                while mark == FREE:
+                    _, _, _, mark = await self._do("purge", [topic, state, limit, mark], now)
+                return Swept(count, bool(more) or not whole)
+            whole = whole or not more
+            mark = mark if more else b""
 
     async def pause(self, topic: str, paused: bool) -> None:
         await self._do("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here

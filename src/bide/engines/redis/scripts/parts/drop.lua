@@ -1,22 +1,66 @@
--- A topic that has nothing left goes, with all its keys: of a slot only the last bucket can be there still.
+-- A topic that has nothing left goes, with all its keys: of a slot only the last bucket can be there still. Of one that
+-- had very many slots those go later, a part at a time.
+
+local FREED = 1000 -- slots whose buckets go at once
+
+local function last_buckets(prefix, names, births)
+  local found = {}
+  for i = 1, #names do
+    if births[i] then found[#found + 1] = prefix .. 'b' .. names[i] .. format(':%x', floor((births[i] - 1) / BUCKET)) end
+  end
+  return found
+end
+
+-- Free some slots of a topic that is gone; true when none is left.
+local function free_slots(prefix)
+  for level = 0, 2 do
+    for sort = COARSE, FINEST do
+      local key = prefix .. 'o' .. kind_of(level, sort)
+      local names = call('ZRANGE', key, 0, FREED - 1)
+      if #names > 0 then
+        local doomed = last_buckets(prefix, names, call('HMGET', prefix .. 'slots', unpack(names)))
+        if #doomed > 0 then call('UNLINK', unpack(doomed)) end
+        call('ZREM', key, unpack(names))
+        return false
+      end
+    end
+  end
+  call('UNLINK', prefix .. 'slots')
+  return true
+end
+
+-- Topics that are gone and have left slots; gives whether there are any.
+local function free_retired()
+  local digits = call('ZRANGE', P .. 'retired', 0, 0)[1]
+  if digits and free_slots(P .. digits .. ':') then call('ZREM', P .. 'retired', digits) end
+  return call('ZCARD', P .. 'retired') > 0
+end
 
 drop = function(topic)
-  local doomed = {'h', 'slots', 'life', 'dead', 'ended'}
+  local doomed, slots = {'h', 'life', 'dead', 'ended'}, topic.prefix .. 'slots'
   for i, name in ipairs(doomed) do doomed[i] = topic.prefix .. name end
   doomed[#doomed + 1] = P .. 'w:' .. topic.name
   for level = 0, 2 do
     doomed[#doomed + 1] = topic.prefix .. 'due' .. level
-    for sort = COARSE, FINEST do doomed[#doomed + 1] = topic.prefix .. 'o' .. kind_of(level, sort) end
     for _, sort in ipairs({NEAR, READY}) do
       local births = topic.f['b' .. kind_of(level, sort)]
       if births > 0 then doomed[#doomed + 1] = bucket_of(topic, kind_of(level, sort), floor((births - 1) / ROW), (births - 1) % ROW) end
     end
   end
-  local slots = call('HGETALL', topic.prefix .. 'slots')
-  for i = 1, #slots, 2 do
-    if is_kind(slots[i]) then -- the others, with a g or x before, tell of those that are gone
-      doomed[#doomed + 1] = topic.prefix .. 'b' .. slots[i] .. format(':%x', floor((slots[i + 1] - 1) / BUCKET))
+  if call('HLEN', slots) > FREED then
+    call('ZADD', P .. 'retired', format('%d', now), topic.digits)
+  else
+    local flat, names, births = call('HGETALL', slots), {}, {}
+    for i = 1, #flat, 2 do
+      if is_kind(flat[i]) then -- the others, with a g before, tell how many are gone
+        names[#names + 1], births[#births + 1] = flat[i], flat[i + 1]
+      end
     end
+    for _, bucket in ipairs(last_buckets(topic.prefix, names, births)) do doomed[#doomed + 1] = bucket end
+    for level = 0, 2 do
+      for sort = COARSE, FINEST do doomed[#doomed + 1] = topic.prefix .. 'o' .. kind_of(level, sort) end
+    end
+    doomed[#doomed + 1] = slots
   end
   for i = 1, #doomed, 1000 do call('UNLINK', unpack(doomed, i, math.min(i + 999, #doomed))) end
   call('HDEL', P .. 'topics', topic.name)

@@ -135,6 +135,11 @@ local function expiry_of(id, value, life)
   return (life and life.since or born_due(id, value)) + known.expires
 end
 
+local function expired(id, value, life)
+  local expires = expiry_of(id, value, life)
+  return expires and expires <= now
+end
+
 -- Put a message's time into the zset of its level.
 local function schedule(topic, id, life)
   local key = topic.prefix .. 'due' .. life.level

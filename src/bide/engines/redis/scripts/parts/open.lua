@@ -47,7 +47,7 @@ end
 -- The slot has nothing more to give: the next one of its calendar is the first.
 local function leave(topic, at)
   local kind, key = at.kind, topic.prefix .. 'o' .. at.kind
-  call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name, 'x' .. at.name)
+  call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name)
   call('ZREM', key, at.name)
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   set_first(topic, kind, tonumber(first))

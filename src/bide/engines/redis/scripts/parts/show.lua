@@ -2,11 +2,6 @@
 
 local shown_bytes, FULL = 0, 1048576 -- told by this script, and how much is enough
 
-local function expired(id, value, life)
-  local expires = expiry_of(id, value, life)
-  return expires and expires <= now
-end
-
 local function shown(topic, id, value, life, state)
   local text, large = life and life_text(life) or '', ''
   if has(flags_of(id, value), LARGE) then large = call('GET', large_of(topic, id)) or '' end
