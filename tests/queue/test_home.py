@@ -11,13 +11,23 @@ from bide import AsyncQueue, Queue, Unavailable, WrongLoop
 from bide.engines.memory.sync import Memory
 
 
-def test_a_second_event_loop_gets_an_error_that_says_so() -> None:
+def test_a_second_event_loop_gets_an_error_that_says_so_while_the_first_is_open() -> None:
     queue = AsyncQueue("memory://")
-    asyncio.run(send_one(queue))
+    first = asyncio.new_event_loop()
+    first.run_until_complete(send_one(queue))
     for call in (lambda: send_one(queue), queue.stats, lambda: queue.receive("t")):
-        with pytest.raises(WrongLoop, match=r"another event loop.*queue\.sync"):
+        with pytest.raises(WrongLoop, match=r"another event loop, which is not closed.*queue\.sync"):
             asyncio.run(call())
+
+    async def from_a_thread() -> None:
+        with pytest.raises(WrongLoop, match=r"another event loop, which runs.*queue\.sync"):
+            await asyncio.to_thread(asyncio.run, send_one(queue))
+
+    first.run_until_complete(from_a_thread())
     assert queue.sync.stats("t").ready == 1
+    first.close()
+    asyncio.run(send_one(queue))
+    assert queue.sync.stats("t").ready == 2
 
 
 async def send_one(queue: AsyncQueue) -> None:

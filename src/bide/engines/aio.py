@@ -56,6 +56,10 @@ class AsyncEngine(ABC):
         - Close wakes a sleeper.
         """
 
+    def abandon(self) -> None:
+        """In place of close, when the event loop is closed that used this: let go of what does not need that loop."""
+        return
+
     @abstractmethod
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None

@@ -56,6 +56,10 @@ class Engine(ABC):
         - Close wakes a sleeper.
         """
 
+    def abandon(self) -> None:
+        """In place of close, when the event loop is closed that used this: let go of what does not need that loop."""
+        return
+
     @abstractmethod
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         """Accept messages, each answered with its id, due time and outcome.

@@ -1,13 +1,16 @@
-"""Where a queue may be used: one event loop, or one process."""
+"""Where a queue may be used: one event loop at a time, or one process."""
 
 import asyncio
 import os
 
+from bide.engines.aio import AsyncEngine
+from bide.engines.sync import Engine
 from bide.errors import WrongLoop
+from bide.queue.heartbeat import Heartbeat
 
 
 class AsyncHome:
-    """The event loop that used an AsyncQueue first."""
+    """The event loop that uses an AsyncQueue, until it is closed."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -17,13 +20,19 @@ class AsyncHome:
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return False
-        if self._loop is not None:
+        if self._loop is not None and not self._loop.is_closed():
+            still = "runs" if self._loop.is_running() else "is not closed"
             raise WrongLoop(
-                "This AsyncQueue was first used in another event loop, and its connections belong to that one. "
+                f"This AsyncQueue is in use in another event loop, which {still}, and its connections belong to that one. "
                 "Make an AsyncQueue in each loop, or use `queue.sync` from threads."
             )
         self._loop = loop
         return True
+
+    def leave(self, heartbeat: Heartbeat, engine: AsyncEngine) -> None:
+        """What was opened in a loop that is closed: nobody can wait for it any more."""
+        heartbeat.close(0)
+        engine.abandon()
 
 
 class Home:
@@ -39,3 +48,6 @@ class Home:
             return False
         self._pid = pid
         return True
+
+    def leave(self, heartbeat: Heartbeat, engine: Engine) -> None:
+        """What was opened before a fork is the parent's."""

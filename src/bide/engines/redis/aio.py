@@ -82,6 +82,13 @@ class AsyncRedis(AsyncEngine):
             if shards:
                 await shards[0].close()
 
+    def abandon(self) -> None:
+        self._closed = True
+        shards, self._shards = self._shards, []
+        if shards and self._ears is not None:
+            self._ears.abandon()
+            shards[0].abandon()
+
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:

@@ -1,5 +1,7 @@
 """One server, as connections to it are made and ended: the few things that redis-py does differently in its two colours."""
 
+import contextlib
+import weakref
 from typing import Any
 
 from bide.engines.redis.address import Address, async_pool, sync_pool
@@ -38,10 +40,19 @@ class Server(_Server):
         """Let go of a connection that something is wrong with."""
         connection.disconnect()
 
+    def sever(self) -> None:
+        """Only an event loop's connections need this."""
+
 
 class AsyncServer(_Server):
     def __init__(self, address: Address) -> None:
         super().__init__(address, async_pool(address))
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def new_connection(self) -> Any:
+        connection = super().new_connection()
+        self._connections.add(connection)
+        return connection
 
     def is_open(self, connection: Any) -> bool:
         return bool(connection.is_connected)
@@ -52,3 +63,11 @@ class AsyncServer(_Server):
     async def abandon(self, connection: Any) -> None:
         """Let go of a connection that something is wrong with, without waiting for it."""
         await connection.disconnect(nowait=True)
+
+    def sever(self) -> None:
+        """Let go of all connections: their event loop is closed."""
+        for connection in self._connections:
+            writer, connection._writer, connection._reader = connection._writer, None, None
+            with contextlib.suppress(RuntimeError):  # that loop can't be told any more
+                if writer is not None:
+                    writer.transport.abort()

@@ -82,6 +82,13 @@ class Redis(Engine):
             if shards:
                 shards[0].close()
 
+    def abandon(self) -> None:
+        self._closed = True
+        shards, self._shards = self._shards, []
+        if shards and self._ears is not None:
+            self._ears.abandon()
+            shards[0].abandon()
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._check(messages, connection=connection)
         any_shard = self._next(len(self._opened()))

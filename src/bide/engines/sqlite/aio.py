@@ -55,6 +55,12 @@ class AsyncSqlite(AsyncEngine):
         if desk is not None:
             await desk.leave()
 
+    def abandon(self) -> None:
+        self._closed = True
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.abandon()
+
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:

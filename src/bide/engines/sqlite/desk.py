@@ -39,6 +39,8 @@ class Desk:
     def leave(self) -> None:
         place.leave(self.place)
 
+    abandon = leave
+
 
 class AsyncDesk:
     """For event loops: a thread does the work."""
@@ -68,3 +70,7 @@ class AsyncDesk:
 
     async def leave(self) -> None:
         await AsyncApart(lambda: place.leave(self.place)).done()
+
+    def abandon(self) -> None:
+        """Leave without an event loop."""
+        place.leave(self.place)

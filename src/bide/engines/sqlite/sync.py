@@ -55,6 +55,12 @@ class Sqlite(Engine):
         if desk is not None:
             desk.leave()
 
+    def abandon(self) -> None:
+        self._closed = True
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.abandon()
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._check(messages)
         return self._write(lambda turn: put.put(turn, self._space, messages, now), connection=connection)

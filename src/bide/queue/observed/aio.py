@@ -38,6 +38,9 @@ class AsyncObserved(AsyncEngine):
         with self._watch.call("close"):
             await self._engine.close()
 
+    def abandon(self) -> None:
+        self._engine.abandon()
+
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:

@@ -38,6 +38,9 @@ class Observed(Engine):
         with self._watch.call("close"):
             self._engine.close()
 
+    def abandon(self) -> None:
+        self._engine.abandon()
+
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         with self._watch.call("put", sorted({each.topic for each in messages}), messages) as call:
             call.answer = answer = self._engine.put(messages, connection=connection, now=now)

@@ -84,10 +84,12 @@ class Opened:
         return f"<{type(self).__name__} {self._setup.source.shown}>"
 
     def _engine(self) -> Engine:
-        """The engine, opened on first use; a Queue opens it again in a forked child."""
+        """The engine, opened on first use; again in a forked child, and when the event loop that used it has been closed."""
         if self._home.moved():
             self._lock = threading.Lock()
-            self._ready = None
+            left, self._ready = self._ready, None
+            if left is not None:
+                self._home.leave(self._heartbeat, left)
         ready = self._ready
         if ready is not None and not self._closed:
             return ready

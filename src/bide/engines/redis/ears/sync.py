@@ -72,6 +72,10 @@ class Ears:
             else:
                 self._free.append(ear)
 
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed."""
+        self._server.sever()
+
     def close(self) -> None:
         self._closed = True
         for number in list(self._blocked):

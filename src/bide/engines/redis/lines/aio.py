@@ -122,6 +122,11 @@ class AsyncLines:
         else:
             self._free.append(line)
 
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed."""
+        self._closed = True
+        self._server.sever()
+
     async def close(self) -> None:
         self._closed = True
         while self._free:

@@ -58,6 +58,9 @@ class AsyncShard:
         """From now on a wake-up is also an alarm key that expires."""
         await self._ask("expect", (), self._space.known)
 
+    def abandon(self) -> None:
+        self._lines.abandon()
+
     async def close(self) -> None:
         await self._lines.close()
 

@@ -58,6 +58,9 @@ class Shard:
         """From now on a wake-up is also an alarm key that expires."""
         self._ask("expect", (), self._space.known)
 
+    def abandon(self) -> None:
+        self._lines.abandon()
+
     def close(self) -> None:
         self._lines.close()
 

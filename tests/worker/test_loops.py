@@ -1,0 +1,81 @@
+"""An AsyncQueue whose event loop is over is at home in the next one."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, Worker
+from tests.worker.conftest import once
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # the first loop was closed over its connections
+]
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What the first loop left open is found here, where nobody minds."""
+    yield
+    gc.collect()
+    gc.collect()
+
+
+def ours() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("bide-")]
+
+
+def test_a_queue_opens_anew_when_its_event_loop_was_closed(url: str) -> None:
+    queue = AsyncQueue(url)
+    handled: list[str] = []
+
+    @queue.task("a")
+    async def handle() -> None:
+        handled.append((await queue.send("x", 1)).outcome)
+
+    async def seed() -> None:
+        await handle.send()
+
+    async def work() -> None:
+        async with queue, Worker(queue):
+            await once(lambda: handled)
+
+    for _ in range(3):
+        asyncio.run(seed())
+    asyncio.run(work())
+    assert handled[0] == "created"
+
+
+def test_nothing_of_the_closed_loop_goes_on(url: str) -> None:
+    queue = AsyncQueue(url)
+    before = ours()
+
+    async def hold() -> Any:
+        await queue.send("a", 1)
+        assert await queue.receive("b", wait="50ms") == []
+        listening = queue.listen("a", lease="200ms")
+        return await anext(listening), listening  # and the loop ends over it
+
+    async def take() -> None:
+        async def came() -> bool:
+            found = await queue.receive("a")
+            for each in found:
+                assert each.attempt == 2
+                await each.ack()
+            return bool(found)
+
+        await once(came)  # its lease is not renewed any more
+        await queue.close()
+
+    held = asyncio.run(hold())
+    asyncio.run(take())
+    assert asyncio.run(wait_for_end(before))
+    del held
+
+
+async def wait_for_end(before: list[str]) -> bool:
+    await once(lambda: len(ours()) <= len(before))
+    return True
