@@ -28,6 +28,12 @@ async def fatal():
     say("fatal", current().attempt)
     os._exit(3)
 
+@queue.task("freeze")
+async def freeze(ms):
+    say("freeze", current().attempt)
+    ctypes.PyDLL(None).usleep(ms * 1000)  # nothing else of Python runs meanwhile
+    say("done")
+
 @queue.task("block")
 async def block():
     say("block")
@@ -268,3 +274,32 @@ def test_no_folder_is_left_behind(shop: Shop, tmp_path: Path) -> None:
     shop.touch("go")
     assert worker.stop()[0] == 0
     assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_a_handler_that_keeps_pythons_lock_for_longer_than_its_lease_keeps_its_message(shop: Shop) -> None:
+    worker = shop.start("--processes", "2", "--topics", "freeze", "--lease", "1s", "--grace", "5s")
+    children(worker, 2)
+    for count in (1, 2):
+        shop.queue.send("freeze", {"ms": 3_000}, max_attempts=1)
+        shop.said("done", count=count)
+    shop.empty()
+    assert [line.words[1] for line in shop.lines("freeze")] == [1, 1]
+    assert shop.counts("freeze").dead == 0
+    assert worker.stop()[0] == 0
+
+
+def test_a_process_that_is_frozen_for_ten_leases_is_killed_and_what_it_held_given_back(shop: Shop) -> None:
+    worker = shop.start("--processes", "2", "--topics", "freeze,wait", "--lease", "200ms", "--grace", "5s")
+    first = children(worker, 2)
+    shop.queue.send("freeze", {"ms": 900_000}, max_attempts=1)
+    [line] = shop.said("freeze", 1)
+    worker.until(f"worker process {line.pid} gave no sign of life for 2 s and was killed")
+    until(lambda: shop.counts("freeze").dead == 1)
+    [dead] = shop.queue.messages("freeze", state="dead")
+    assert dead.last_error == f"worker process {line.pid} gave no sign of life for 2 s and was killed"
+    until(lambda: len(found := worker.children()) == 2 and line.pid not in found)
+    assert set(worker.children()) & set(first)
+    shop.touch("go")
+    shop.queue.send("wait", {})
+    shop.said("done")
+    assert worker.stop()[0] == 0

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
@@ -35,6 +35,7 @@ class Heartbeat:
         self._closed = False
         self._asked: dict[Asked, None] = {}
         self.seen: int = 0
+        self.on_beat: Callable[[], None] | None = None  # whoever wants to know that it goes
 
     def hear(self, now: int) -> None:
         """The engine has told its time."""
@@ -156,6 +157,8 @@ class Heartbeat:
             idle = not self._beats
             self._asleep_until = min((beat.next for beat in self._beats), default=time.monotonic() + IDLE)
         self._read(self._asleep_until - time.monotonic())
+        if self.on_beat is not None:
+            self.on_beat()
         with self._lock:
             if self._closed or (idle and not self._beats):
                 self._thread = None

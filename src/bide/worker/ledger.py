@@ -8,6 +8,7 @@ import itertools
 import mmap
 import os
 import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,9 @@ import msgspec
 from bide.engines.base import MAX_BATCH
 
 _HEAD = struct.Struct("<16sddQQQQ")
+_BEAT = struct.Struct("<d")
 _SLOT = struct.Struct("<Q")
+_SLOTS = _HEAD.size + _BEAT.size  # where they begin
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -52,7 +55,7 @@ class Ledger:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._name: str = _HEAD.unpack_from(self._map)[0].rstrip(b"\0").decode()
-        self._slots = (len(self._map) - _HEAD.size) // _SLOT.size
+        self._slots = (len(self._map) - _SLOTS) // _SLOT.size
         self._free = list(range(self._slots))
         self._holding: dict[int, int] = {}
         self._claims = 0
@@ -62,7 +65,8 @@ class Ledger:
         """An empty one for a worker that is about to be started; its claims have names that no other's have."""
         slots = 2 * concurrency + 2 * MAX_BATCH  # a claim a message, of those that run and those on their way back
         path.write_bytes(
-            _HEAD.pack(os.urandom(6).hex().encode(), *msgspec.structs.astuple(Health())) + bytes(slots * _SLOT.size)
+            _HEAD.pack(os.urandom(6).hex().encode(), *msgspec.structs.astuple(Health()))
+            + bytes(_BEAT.size + slots * _SLOT.size)
         )
         return cls(path)
 
@@ -92,12 +96,16 @@ class Ledger:
     def tell(self, health: Health) -> None:
         _HEAD.pack_into(self._map, 0, self._name.encode(), *msgspec.structs.astuple(health))
 
+    def beat(self) -> None:
+        """The heartbeat goes; called in its thread."""
+        _BEAT.pack_into(self._map, _HEAD.size, time.monotonic())
+
     def _clear(self, slot: int) -> None:
         self._write(slot, 0)
         self._free.append(slot)
 
     def _write(self, slot: int, claim: int) -> None:
-        _SLOT.pack_into(self._map, _HEAD.size + slot * _SLOT.size, claim)
+        _SLOT.pack_into(self._map, _SLOTS + slot * _SLOT.size, claim)
 
     def _request(self, claim: int) -> str:
         return f"{self._name}.{claim:x}"
@@ -106,8 +114,12 @@ class Ledger:
 
     def requests(self) -> Sequence[str]:
         """The names of the claims that may hold something."""
-        claims = (_SLOT.unpack_from(self._map, _HEAD.size + slot * _SLOT.size)[0] for slot in range(self._slots))
+        claims = (_SLOT.unpack_from(self._map, _SLOTS + slot * _SLOT.size)[0] for slot in range(self._slots))
         return [self._request(claim) for claim in claims if claim]
+
+    def signs(self) -> tuple[float, float]:
+        """Of life: when the loop last went round, and when the heartbeat did, by time.monotonic()."""
+        return self.health().seen, _BEAT.unpack_from(self._map, _HEAD.size)[0]
 
     def health(self) -> Health:
         return Health(*_HEAD.unpack_from(self._map)[1:])

@@ -80,6 +80,8 @@ class Service:
         self._settling = Settling(engine, self._settled)
         self._unhandled = Unhandled(engine, self._setup.tasks)
         self._heartbeat = self._queue._heartbeat
+        if plan.ledger is not None:
+            self._heartbeat.on_beat = plan.ledger.beat
         self._claiming = Claiming(engine, intake, self._places, self._settling, plan, self._stopping, self._begin)
         beside = [self._loop.create_task(self._pulse())]
         if engine.capabilities.inspect:

@@ -18,6 +18,7 @@ from bide.worker.giving_back import give_back
 from bide.worker.ledger import Health, Ledger
 from bide.worker.patience import reached
 from bide.worker.signals import stopped_by_signals
+from bide.worker.watching import PATIENCE, Watch
 
 _log = Log("bide.supervisor")
 SHORT = 5.0  # seconds: a process that lives no longer has something wrong with it
@@ -34,6 +35,7 @@ class Child:
         self.process = process
         self.ledger = ledger
         self.born: float = time.monotonic()
+        self.frozen: bool = False  # it was killed since it gave no sign of life
         self._lifeline: int | None = lifeline
 
     def stop(self) -> None:
@@ -56,12 +58,14 @@ class Supervisor:
         *,
         processes: int,
         concurrency: int,
+        lease_ms: int,
         grace: float,
     ) -> None:
         self._queue = AsyncQueue._of(queue._setup)
         self._command = command
         self._processes = processes
         self._concurrency = concurrency
+        self._lease_ms = lease_ms
         self._grace = grace
         self._stopping = asyncio.Event()
         self._children: dict[int, Child] = {}
@@ -135,9 +139,9 @@ class Supervisor:
                 _log.error("A worker process can't be started, which is tried again in %.1f s: %s", wait, error)
                 await self._pause(wait)
                 continue
-            code = await self._see_through(number, child)
+            code = await self._see_through(number, child, engine)
             lived = time.monotonic() - child.born
-            said = f"worker process {child.process.pid} {_ending(code)}"
+            said = f"worker process {child.process.pid} {_frozen(self._lease_ms) if child.frozen else _ending(code)}"
             begun = await self._bury(number, child, engine, said, code)
             if self._stopping.is_set():
                 return
@@ -151,12 +155,20 @@ class Supervisor:
             _log.warning("The %s after %.1f s and is replaced%s.", said, lived, f" in {wait:.1f} s" if wait else "")
             await self._pause(wait)
 
-    async def _see_through(self, number: int, child: Child) -> int:
-        """Wait for its end."""
+    async def _see_through(self, number: int, child: Child, engine: AsyncEngine) -> int:
+        """Wait for its end, and keep its leases while it can't."""
         self._children[number] = child
         if self._stopping.is_set():
             child.stop()
-        return await child.process.wait()
+        ending = asyncio.create_task(child.process.wait())
+        watching = asyncio.create_task(Watch(child.ledger, self._lease_ms).until_frozen(engine))
+        await asyncio.wait({ending, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            watching.result()
+            child.frozen = True
+            child.kill()
+        watching.cancel()
+        return await ending
 
     async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> bool:
         """Nothing of it stays, and what it held is given back; whether it had begun to work."""
@@ -213,6 +225,10 @@ class Supervisor:
 def _wait(failures: int) -> float:
     """How long to wait after so many in a row."""
     return float(min(LONGEST_WAIT, 0.1 * 2 ** min(failures, 30)))
+
+
+def _frozen(lease_ms: int) -> str:
+    return f"gave no sign of life for {PATIENCE * lease_ms / 1000:g} s and was killed"
 
 
 def _ending(code: int) -> str:

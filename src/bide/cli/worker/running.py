@@ -54,6 +54,7 @@ async def _supervise(found: Worker, wanted: Wanted, processes: int, where: healt
         lambda ledger, lifeline: wanted.again(processes=None, health=None, ledger=ledger, lifeline=lifeline),
         processes=processes,
         concurrency=found.plan.concurrency,
+        lease_ms=found.plan.lease_ms,
         grace=found.plan.grace,
     )
     async with health.told(where, supervisor.health, processes):
