@@ -56,7 +56,7 @@ class AsyncEngine(ABC):
         - Close wakes a sleeper.
         """
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """In place of close, when the event loop is closed that used this: let go of what does not need that loop."""
         return
 

@@ -18,6 +18,7 @@ from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
 from bide.queue.tasks.present import present
 from bide.worker import forked
+from bide.worker.telling import about, name, tell
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
@@ -112,7 +113,7 @@ class Handlers:
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
                 self._ended(handling, became)
         if error is not None:
-            _tell(handling, became, error)
+            tell(handling.delivery, became, error)
 
     async def _attempt(self, handling: Handling, runner: "asyncio.Task[Any] | None") -> BaseException | None:
         """What was raised. SystemExit, CancelledError and groups too: they end an attempt, not the worker."""
@@ -180,9 +181,9 @@ class Handlers:
         self._loop.call_later(HEED, self._look_again, handling)
         _log.warning(
             "%s has reached its timeout of %g s: its handler is told to stop",
-            _name(handling),
+            name(handling.delivery),
             handling.task.timeout,
-            extra=about(handling),
+            extra=about(handling.delivery),
         )
 
     def _look_again(self, handling: Handling) -> None:
@@ -197,7 +198,7 @@ def given_up(handling: Handling) -> Outcome | None:
         return RELEASED
     became, error = _failed(handling, asyncio.CancelledError())
     if error is not None:
-        _tell(handling, became, error)
+        tell(handling.delivery, became, error)
     return became
 
 
@@ -217,16 +218,6 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
         return Outcome("retry", DEFAULT(delivery.attempt), error_text(type(error).__name__)), error
 
 
-def _tell(handling: Handling, became: Outcome | None, error: BaseException) -> None:
-    if isinstance(error, Unfit):
-        _log.error("%s is buried: %s", _name(handling), error, extra=about(handling))
-    elif became is not None and became.verdict == "release":
-        _log.debug("%s: %s", _name(handling), error, extra=about(handling))
-    else:
-        attempt = f"{handling.delivery.attempt} of {handling.delivery.max_attempts}"
-        _log.error("%s failed in attempt %s", _name(handling), attempt, exc_info=error, extra=about(handling))
-
-
 def _runs(task: "asyncio.Task[Any] | None") -> bool:
     """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
     try:
@@ -239,13 +230,3 @@ def _look_at(answer: "asyncio.Future[None]") -> None:
     """Or Python complains that nobody has."""
     if not answer.cancelled():
         answer.exception()
-
-
-def _name(handling: Handling) -> str:
-    return f"Message {handling.delivery.id} of {handling.delivery.topic}"
-
-
-def about(handling: Handling) -> dict[str, Any]:
-    """For structured logs."""
-    delivery = handling.delivery
-    return {"message_id": delivery.id, "topic": delivery.topic, "attempt": delivery.attempt}

@@ -16,12 +16,13 @@ from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
-from bide.worker.handling import Handlers, Handling, about, given_up
+from bide.worker.handling import Handlers, Handling, given_up
 from bide.worker.ledger import Health
 from bide.worker.patience import reached
 from bide.worker.places import Places
 from bide.worker.plan import Plan
 from bide.worker.settling import Settling
+from bide.worker.telling import about
 from bide.worker.threads import Threads
 from bide.worker.unhandled import Unhandled
 
@@ -78,7 +79,7 @@ class Service:
     async def _work(self, engine: AsyncEngine) -> None:
         plan, intake = self._plan, self._queue._intake
         self._settling = Settling(engine, self._settled)
-        self._unhandled = Unhandled(engine, self._setup.tasks)
+        self._unhandled = Unhandled(engine, self._setup.tasks, self._too_late)
         self._heartbeat = self._queue._heartbeat
         if plan.ledger is not None:
             self._heartbeat.on_beat = plan.ledger.beat
@@ -129,6 +130,10 @@ class Service:
         """Whether a thread can be started for sync tasks; while none can, nothing is taken for them."""
         self._places.without_threads = not able
         self._claiming.freed()
+
+    def _too_late(self, topic: str) -> bool:
+        """Whether all tasks were to be served, and this one was defined when the worker had begun."""
+        return self._plan.topics is None and topic not in self._served
 
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
         return self._sync._delivery(delivery)
@@ -184,7 +189,7 @@ class Service:
             delivery.topic,
             delivery.attempt,
             and_now,
-            extra=about(handling),
+            extra=about(handling.delivery),
         )
 
     def _unheeded(self, handling: Handling) -> None:
@@ -195,7 +200,7 @@ class Service:
             handling.delivery.id,
             handling.delivery.topic,
             "this process ends and is replaced" if replaced else "it keeps its place until it ends",
-            extra=about(handling),
+            extra=about(handling.delivery),
         )
         if replaced:
             self.stuck = True

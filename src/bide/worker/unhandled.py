@@ -1,6 +1,7 @@
 """Looks for messages that no handler here is for. They stay where they are; somebody should know."""
 
 import asyncio
+from collections.abc import Callable
 
 from bide.engines.aio import AsyncEngine
 from bide.errors import BideError
@@ -12,9 +13,10 @@ EVERY = 60.0  # seconds
 
 
 class Unhandled:
-    def __init__(self, engine: AsyncEngine, tasks: Tasks) -> None:
+    def __init__(self, engine: AsyncEngine, tasks: Tasks, late: Callable[[str], bool]) -> None:
         self._engine = engine
         self._tasks = tasks
+        self._late = late  # whether the task for a topic was defined when the worker had begun
         self._told: set[str] = set()
         self.count: int = 0
 
@@ -29,10 +31,17 @@ class Unhandled:
     async def look(self) -> None:
         """Count what is due and has no handler, and say it once for each topic."""
         stats = await self._engine.stats()
-        waiting = {topic: each.ready for topic, each in stats.topics.items() if each.ready and self._tasks.get(topic) is None}
+        waiting = {topic: each.ready for topic, each in stats.topics.items() if each.ready and self._unserved(topic)}
         self.count = sum(waiting.values())
         for topic, ready in waiting.items():
-            if topic not in self._told:
+            if topic not in self._told and self._tasks.get(topic) is not None:
+                _log.warning(
+                    "%d messages of %s are due, and its task was defined when this worker had begun, which does not serve it: "
+                    "they stay. Import the module that defines it before the worker begins.",
+                    ready,
+                    topic,
+                )
+            elif topic not in self._told:
                 _log.warning(
                     "%d messages of %s are due and no task here is for them: they stay. Another worker may have it; if not, "
                     "import the module that defines it, or add the topic to a task's aliases.",
@@ -40,3 +49,6 @@ class Unhandled:
                     topic,
                 )
         self._told = set(waiting)
+
+    def _unserved(self, topic: str) -> bool:
+        return self._tasks.get(topic) is None or self._late(topic)

@@ -82,7 +82,7 @@ class AsyncRedis(AsyncEngine):
             if shards:
                 await shards[0].close()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         self._closed = True
         shards, self._shards = self._shards, []
         if shards and self._ears is not None:

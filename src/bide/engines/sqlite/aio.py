@@ -55,7 +55,7 @@ class AsyncSqlite(AsyncEngine):
         if desk is not None:
             await desk.leave()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         self._closed = True
         desk, self._desk = self._desk, None
         if desk is not None:

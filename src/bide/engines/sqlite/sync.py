@@ -55,7 +55,7 @@ class Sqlite(Engine):
         if desk is not None:
             desk.leave()
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         self._closed = True
         desk, self._desk = self._desk, None
         if desk is not None:

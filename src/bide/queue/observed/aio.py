@@ -38,8 +38,8 @@ class AsyncObserved(AsyncEngine):
         with self._watch.call("close"):
             await self._engine.close()
 
-    def abandon(self) -> None:
-        self._engine.abandon()
+    def _abandon(self) -> None:
+        self._engine._abandon()
 
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None

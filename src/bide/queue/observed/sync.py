@@ -38,8 +38,8 @@ class Observed(Engine):
         with self._watch.call("close"):
             self._engine.close()
 
-    def abandon(self) -> None:
-        self._engine.abandon()
+    def _abandon(self) -> None:
+        self._engine._abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         with self._watch.call("put", sorted({each.topic for each in messages}), messages) as call:

@@ -113,7 +113,7 @@ class Arguments:
     def prepare(self) -> type[msgspec.Struct]:
         """Look up the type hints."""
         try:
-            hints = typing.get_type_hints(_annotated(self._function), include_extras=True)
+            hints = typing.get_type_hints(_Parameters(_annotated(self._function)), include_extras=True)
             if self._rest is not None:
                 hints[self._rest] = _each(hints.get(self._rest, Any))
             taken = {name: hints.get(name, Any) for name in (*self.named, *([self._rest] if self._rest else []))}
@@ -139,6 +139,16 @@ class Arguments:
         if parameter.default is Parameter.empty:
             return parameter.name, hint
         return parameter.name, typing.Union[hint, msgspec.UnsetType], msgspec.UNSET  # noqa: UP007  (a hint may be text or Any)
+
+
+class _Parameters:
+    """The type hints of a function's parameters: what it returns is nobody's business, and may be named for checkers only."""
+
+    def __init__(self, function: Any) -> None:
+        hints = getattr(function, "__annotations__", {})
+        self.__annotations__ = {name: hint for name, hint in hints.items() if name != "return"}
+        self.__type_params__ = getattr(function, "__type_params__", ())
+        self.__wrapped__ = function  # whose module the names are looked up in
 
 
 def _annotated(function: Any) -> Any:

@@ -33,6 +33,11 @@ class Definition:
             raise ConfigError(
                 f"A task is a function, and this is a {type(function).__name__}: write @queue.task() above a def."
             )
+        if topic is None and isinstance(function, functools.partial):
+            raise ConfigError(
+                "A functools.partial has no name to make a topic of, and all of them would share one: "
+                'give it a topic, as in queue.task("order.cancel")(functools.partial(…)).'
+            )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigError(
                 f"{_name(function)}() has a yield in it: nobody would take what it yields. A task just does its work."
@@ -61,12 +66,14 @@ class Definition:
             raise ConfigError(f"{self.place[1]}() is a method, and a message has no object to call it on: use a function.")
 
     def call(self, arguments: Mapping[str, Any]) -> None:
-        """Call the function, if it is sync. One that only hands a coroutine on would be done before it has begun."""
+        """Call the function, if it is sync. One that only hands an awaitable on would be done before it has begun."""
         result = self.function(**arguments)
-        if inspect.iscoroutine(result):
-            result.close()
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            kind = "coroutine" if inspect.iscoroutine(result) else type(result).__name__
             raise ConfigError(
-                f"{self.name}() is not async but returned a coroutine, which nobody awaits. "
+                f"{self.name}() is not async but returned a {kind}, which nobody awaits. "
                 "If a decorator is around an async function, have it return an async one."
             )
 

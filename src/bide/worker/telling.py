@@ -1,0 +1,47 @@
+"""What the log says of a message and its handler."""
+
+from typing import Any
+
+from bide.logs import Log
+from bide.queue import AsyncDelivery
+from bide.queue.tasks.arguments import Unfit
+from bide.queue.tasks.outcome import Bury, Outcome, Retry, Snooze
+
+_log = Log("bide.worker")
+
+
+def tell(delivery: AsyncDelivery, became: Outcome | None, error: BaseException) -> None:
+    if isinstance(error, Unfit):
+        _log.error("%s is buried: %s", name(delivery), error, extra=about(delivery))
+    elif became is not None and became.verdict == "release":
+        _log.debug("%s: %s", name(delivery), error, extra=about(delivery))
+    elif became is not None and isinstance(error, Bury | Retry | Snooze):
+        _tell_asked(delivery, became)
+    else:
+        attempt = f"{delivery.attempt} of {delivery.max_attempts}"
+        _log.error("%s failed in attempt %s", name(delivery), attempt, exc_info=error, extra=about(delivery))
+
+
+def _tell_asked(delivery: AsyncDelivery, became: Outcome) -> None:
+    """The handler has said itself what is to become of its message: nobody needs to see where it said so."""
+    if became.verdict == "dead":
+        _log.warning("%s is buried, as its handler asked: %s", name(delivery), became.error, extra=about(delivery))
+    elif delivery.attempt >= delivery.max_attempts:
+        _log.warning("%s is buried after its last attempt: %s", name(delivery), became.error, extra=about(delivery))
+    else:
+        _log.info(
+            "%s is tried again in %g s, as its handler asked: %s",
+            name(delivery),
+            became.delay / 1000,
+            became.error,
+            extra=about(delivery),
+        )
+
+
+def name(delivery: AsyncDelivery) -> str:
+    return f"Message {delivery.id} of {delivery.topic}"
+
+
+def about(delivery: AsyncDelivery) -> dict[str, Any]:
+    """For structured logs."""
+    return {"message_id": delivery.id, "topic": delivery.topic, "attempt": delivery.attempt}
