@@ -30,13 +30,13 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: check servers ## check, then all tests but the slow ones
-	@echo "== pytest"
+test: check servers ## check, then all tests but the slow ones; about a quarter of an hour
+	@echo "== pytest: about twelve minutes on two cores"
 	@$(BIN)/pytest tests
 
 .PHONY: test-all
-test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here, then the long matrices
-	@echo "== the long matrices"
+test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here, then the long matrices; an hour or more
+	@echo "== the long matrices: half an hour or more"
 	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow"
 	@for version in $(VERSIONS); do \
 		if [ -x .venv-$$version/bin/python ]; then echo "Python $$version: tested"; \

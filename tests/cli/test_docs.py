@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 VARIES = (
     (r"\b[0-9a-f]{16}\b", "ID"),
     (r"\b0\.\d{13}\.\d+", "MARK"),
-    (r"\b2026-\d\d-\d\d \d\d:\d\d:\d\d|\b2030-01-15 \d\d:\d\d:\d\d", "DATE"),
+    (r"\b(?:2026-\d\d-\d\d|2030-01-15) \d\d:\d\d:\d\d[+-]\d\d(?::\d\d)?", "DATE"),
     (r"\bin \d+[dhms](?: \d+[dhms])?|\b\d+[dhms](?: \d+[dhms])? ago|\bnow\b|\b\d+s$", "AWAY"),
     (r" {2,}", "  "),
 )

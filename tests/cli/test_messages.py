@@ -29,7 +29,7 @@ def test_a_message_is_sent_with_all_its_options(bide: Bide, queue: Queue) -> Non
     info = queue.get(topic="order.cancel", key="order:42")
     assert info is not None
     assert (ended.code, ended.err) == (0, "")
-    assert re.fullmatch(rf"{info.id}  due \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d, in 1[45]m.*\n", ended.out)
+    assert re.fullmatch(rf"{info.id}  due \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d(:\d\d)?, in 1[45]m.*\n", ended.out)
     assert (info.body, info.priority, info.max_attempts) == ({"order": 42}, "high", 5)
     assert info.headers == {"by": "Ada", "to": "a=b"}
     assert info.expires == info.due + 3_600_000
@@ -182,9 +182,9 @@ def test_a_list_has_a_line_for_each_message(bide: Bide, queue: Queue) -> None:
     later = queue.send("t", {"order": 42}, delay="1h", key="order:42")
     ready = queue.send("t", "now")
     head, first, second = bide("list", "t").out.splitlines()
-    assert head.split() == ["id", "state", "due", "attempt", "key", "body"]
-    assert re.fullmatch(rf"{ready.id}  ready +\d{{4}}-.* 0/3 +\"now\"", first)
-    assert re.fullmatch(rf'{later.id}  scheduled  \d{{4}}-.*  in [159hms ]+  0/3 +order:42  {{"order":42}}', second)
+    assert head.split() == ["id", "state", "due", "at", "attempt", "key", "body"]
+    assert re.fullmatch(rf"{ready.id}  ready +now +\d{{4}}-.* 0/3 +\"now\"", first)
+    assert re.fullmatch(rf'{later.id}  scheduled  in [159hms ]+  \d{{4}}-.*  0/3 +order:42  {{"order":42}}', second)
 
 
 def test_a_list_goes_on_where_the_last_one_ended(bide: Bide, queue: Queue) -> None:
@@ -297,3 +297,12 @@ def test_the_choices_are_those_of_the_queue() -> None:
     assert tuple(options.State) == get_args(types.State)
     assert tuple(options.Priority) == get_args(types.Priority)
     assert tuple(options.IfExists) == get_args(types.IfExists)
+
+
+@pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--delay", "1h"], ["show"]], ids=lambda each: each[0])
+def test_who_names_a_key_or_a_topic_is_told_how(bide: Bide, queue: Queue, command: list[str]) -> None:
+    queue.send("mail", key="mail3", delay="1h")
+    assert "TOPIC --key mail3" in bide(*command, "mail3").err
+    assert "mail is a topic" in bide(*command, "mail").err
+    assert "--key" not in bide(*command, "0" * 16).err
+    assert "--key" not in bide(*command, "mail", "--key", "mail4").err

@@ -3,6 +3,7 @@
 import base64
 import json
 import sqlite3
+import time
 import unicodedata
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from bide import Queue
 from bide.cli.output import times
 from bide.cli.output.safe import body_text, escaped, json_text, without_passwords
+from bide.core import amounts
 from tests.cli.running import Bide, buried
 
 NASTY = (
@@ -133,6 +135,24 @@ def test_the_parts_escape_and_redact() -> None:
     assert json.loads(json_text(NASTY, ascii_only=True)) == json.loads(json_text(NASTY)) == NASTY
     assert body_text(b"\x00") == r"b'\x00'"
     assert without_passwords("no redis://u:p@h/0 or a://b@c@d here") == "no redis://…@h/0 or a://…@d here"
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"),
+    [("UTC0", "2030-01-01 00:00:00+00"), ("XST-5:30", "2030-01-01 05:30:00+05:30"), ("XST+3", "2029-12-31 21:00:00-03")],
+)
+def test_instants_are_told_with_their_timezone(monkeypatch: pytest.MonkeyPatch, zone: str, shown: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        assert times.local(1_893_456_000_007) == shown
+    time.tzset()
+
+
+def test_sizes_are_told_to_three_digits() -> None:
+    sizes = {0: "0 bytes", 999: "999 bytes", 1_000: "0.98 KiB", 1_024: "1.00 KiB", 12_700: "12.4 KiB", 2**20: "1.00 MiB",
+             150 * 2**20: "150 MiB", 10**9: "954 MiB", 5 * 2**50: "5,120 TiB"}  # fmt: skip
+    assert {count: amounts.size(count) for count in sizes} == sizes
 
 
 def test_times_are_told_in_their_two_largest_units() -> None:

@@ -1,6 +1,8 @@
 """At a terminal: colours, bars that move, questions, and lines that fit."""
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,44 @@ def test_a_table_is_painted_and_cut_to_the_width(at_terminal: AtTerminal, queue:
     assert [line[:16] for line in lines] == ["id".ljust(16), sent.id]
     assert len(lines[1]) <= 100
     assert lines[1].endswith("x…")
+
+
+def test_a_narrow_screen_has_a_line_for_each_message_without_its_instant(at_terminal: AtTerminal, queue: Queue) -> None:
+    queue.send("t", {"order": 42}, key="order:42")
+    buried(queue, "t", error="no such order, and a long story about it")
+    for command in (["list", "t"], ["dead", "t"]):
+        narrow = CODES.sub("", at_terminal(*command, columns=80).end().err).splitlines()
+        assert max(map(len, narrow)) <= 80
+        assert "at" not in narrow[0].split()
+        wide = CODES.sub("", at_terminal(*command, columns=140).end().err).splitlines()
+        assert "at" in wide[0].split()
+
+
+def make_late(folder: Path) -> None:
+    """As if what there is had been due for two minutes."""
+    with closing(sqlite3.connect(folder / "bide.db")) as connection, connection:
+        connection.execute("update message set due = due - 120000")
+
+
+def test_what_nobody_takes_is_painted(at_terminal: AtTerminal, queue: Queue, folder: Path) -> None:
+    queue.send("t")
+    make_late(folder)
+    queue.send("soon", delay="1h")
+    assert "\x1b[33m" in at_terminal("list", "t").end().err
+    assert "\x1b[33m" not in at_terminal("list", "soon").end().err
+    for command in ("topics", "stats"):
+        assert "\x1b[31m" in at_terminal(command).end().err
+
+
+def test_the_doctor_breaks_lines_between_words(at_terminal: AtTerminal, queue: Queue, folder: Path) -> None:
+    queue.send("t")
+    make_late(folder)
+    (folder / "bide.db").chmod(0o644)
+    whole = CODES.sub("", at_terminal("doctor", columns=250).end().err)
+    narrow = CODES.sub("", at_terminal("doctor", columns=60).end().err)
+    assert max(len(line) for line in narrow.splitlines() if str(folder) not in line) <= 60
+    words = re.compile(r"[a-z]{3,}")
+    assert set(words.findall(narrow)) == set(words.findall(whole))
 
 
 def test_a_long_key_is_cut_where_it_would_push_all_else_away(at_terminal: AtTerminal, queue: Queue) -> None:

@@ -60,7 +60,7 @@ def test_no_topics_are_said_beside_the_result(bide: Bide, queue: Queue) -> None:
 def test_dead_letters_are_listed_with_their_errors(bide: Bide, queue: Queue) -> None:
     ids = buried(queue, "t", 5)
     head, *rows = bide("dead", "t").out.splitlines()
-    assert head.split() == ["id", "was", "due", "attempts", "key", "last", "error"]
+    assert head.split() == ["id", "was", "due", "at", "attempts", "key", "last", "error"]
     assert [row.split()[0] for row in rows] == ids
     assert all(row.endswith("  no such order") for row in rows)
     part = bide("dead", "t", "--limit", "2", "--json")
@@ -121,9 +121,23 @@ def test_purge_drops_what_is_in_that_state_and_nothing_else(bide: Bide, filled: 
 
 def test_purge_of_leased_ones_is_refused(bide: Bide, filled: Queue) -> None:
     ended = bide("purge", "order.pack", "--state", "leased", "--yes")
-    assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("bide: ")
+    assert (ended.code, ended.out) == (2, "")
+    assert "scheduled" in ended.err
+    assert filled.stats("order.pack").leased == 1
     assert bide("purge", "order.pack", "--yes").code == 2
+    offered = bide("purge", "--help").out
+    assert "scheduled|ready|dead" in re.sub(r"\s", "", offered)
+
+
+@pytest.mark.parametrize("command", ["stats", "pause", "resume"])
+def test_a_topic_that_holds_nothing_may_be_a_slip_of_the_pen(bide: Bide, queue: Queue, command: str) -> None:
+    assert "No topic holds one." in bide(command, "order.pack").err
+    queue.send("order.pack")
+    ended = bide(command, "order.pakc")
+    assert ended.code == 0
+    assert ended.out
+    assert ended.err == "bide: no message of order.pakc is stored at present. There is: order.pack\n"
+    assert bide(command, "order.pack").err == ""
 
 
 def test_a_topic_is_paused_and_resumed(bide: Bide, queue: Queue) -> None:

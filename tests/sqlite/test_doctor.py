@@ -40,7 +40,7 @@ def test_what_nobody_receives_is_told(tmp_path: Path) -> None:
         queue.send("t", 1)
         clock.advance(3_600)
         seen = {each.name: each for each in queue.examine()}
-    assert seen["oldest overdue"] == Finding("oldest overdue", "3,600.0 s", "warn", "nobody receives it: is a worker running?")
+    assert seen["oldest overdue"] == Finding("oldest overdue", "1h", "warn", "nobody receives it: is a worker running?")
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_aliases_are_topics_of_the_task_too(queue: Any, do: Do) -> None:
         ({"aliases": "order.drop"}, BadOption, "Give a list of topics"),
         ({"aliases": 42}, BadOption, "Give a list of topics"),
         ({"aliases": ["order drop"]}, BadTopic, "1 to 128 characters"),
-        ({"max_attempts": 0}, BadOption, "max_attempts is a int. Give a whole number from 1"),
+        ({"max_attempts": 0}, BadOption, "max_attempts is 0. Give a whole number from 1"),
         ({"max_attempts": "3"}, BadOption, "max_attempts"),
         ({"max_attempts": True}, BadOption, "max_attempts"),
         ({"max_attempts": 1_001}, BadOption, "to 1,000"),

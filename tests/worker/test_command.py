@@ -233,6 +233,25 @@ def test_a_module_that_fails_to_import_is_shown_with_its_traceback(shop: Shop, t
     assert "not_installed_anywhere" in err
 
 
+def test_an_error_in_a_module_is_shown_without_the_frames_of_the_command(shop: Shop) -> None:
+    shop.write("def deep():\n    raise LookupError('no such setting')\n", "settings", head=False)
+    shop.write("from settings import deep\ndeep()\n", "broken", head=False)
+    code, err = shop.ended(target="broken:queue")
+    assert code == 1
+    first, *frames, last = err.strip().splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert last == "LookupError: no such setting"
+    assert [line.split('"')[1].rpartition("/")[2] for line in frames if "File" in line] == ["broken.py", "settings.py"]
+
+
+def test_a_file_is_no_module(shop: Shop) -> None:
+    shop.write(HANDLERS)
+    for target in ("./shop.py:queue", "shop.py:queue", "folder/shop:queue"):
+        code, err = shop.ended(target=target)
+        assert (code, err.count("\n")) == (1, 1)
+        assert "bide worker shop:queue" in err
+
+
 def test_so_is_one_that_can_not_open_a_file(shop: Shop) -> None:
     shop.write(HANDLERS + "open('/no/such/file')\n")
     code, err = shop.ended()

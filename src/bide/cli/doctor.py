@@ -1,11 +1,15 @@
 """`bide doctor`: what an operator should know of the place where messages live."""
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from bide.cli.exits import Exit
-from bide.cli.output.columns import Columns
-from bide.cli.output.out import say, tell
+from bide.cli.output.columns import GAP, LEAST, Columns
+from bide.cli.output.out import is_terminal, say, tell
 from bide.cli.place import Place
 from bide.engines import registry
 from bide.engines.base import Finding
@@ -47,5 +51,19 @@ def show_rights(place: Place) -> int:
 
 def _show(findings: Sequence[Finding]) -> None:
     marks = ["" if each.level == "ok" else f"  {each.level}: {each.advice}" for each in findings]
-    rows = [(each.name, each.value + mark) for each, mark in zip(findings, marks, strict=True)]
-    Columns("", "", whole=True).add(rows, [STYLES[each.level] for each in findings])
+    widest = max((len(each.name) for each in findings), default=0)
+    columns = Columns("", "", whole=True)
+    for each, mark in zip(findings, marks, strict=True):
+        lines = _wrapped(each.value + mark, widest)
+        columns.add(
+            [(f"{name:<{widest}}", line) for name, line in zip_longest([each.name], lines, fillvalue="")],
+            [STYLES[each.level]] * len(lines),
+        )
+
+
+def _wrapped(text: str, beside: int) -> list[str]:
+    """Lines that break between words on a terminal, beside a column of such a width."""
+    if not is_terminal(sys.stdout):
+        return [text]
+    room = shutil.get_terminal_size().columns - beside - len(GAP)
+    return textwrap.wrap(text, max(room, LEAST), break_long_words=False, break_on_hyphens=False) or [""]

@@ -99,4 +99,6 @@ def headers(value: Mapping[str, str] | None) -> Mapping[str, str]:
 def _shown(value: object) -> str:
     if isinstance(value, str):
         return ascii(value if len(value) <= 60 else value[:60] + "…")
+    if isinstance(value, int | float) and abs(value) < 10**15:  # one that is huge is no easier to read than its type
+        return repr(value)
     return f"a {type(value).__name__}" if value is not None else "None"

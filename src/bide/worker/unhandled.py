@@ -43,10 +43,11 @@ class Unhandled:
                 )
             elif topic not in self._told:
                 _log.warning(
-                    "%d messages of %s are due and no task here is for them: they stay. Another worker may have it; if not, "
+                    "%s of %s %s due and no task here is for them: they stay. Another worker may have it; if not, "
                     "import the module that defines it, or add the topic to a task's aliases.",
-                    ready,
+                    "1 message" if ready == 1 else f"{ready:,} messages",
                     topic,
+                    "is" if ready == 1 else "are",
                 )
         self._told = set(waiting)
 

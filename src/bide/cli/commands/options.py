@@ -19,6 +19,14 @@ class State(enum.StrEnum):
     DEAD = "dead"
 
 
+class Purgeable(enum.StrEnum):
+    """Of these, what can be purged: what is leased ends with its lease."""
+
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    DEAD = "dead"
+
+
 class Priority(enum.StrEnum):
     """As `bide.types.Priority`."""
 

@@ -102,7 +102,7 @@ def requeue(
 def purge(
     topic: Topic,
     *,
-    state: Annotated[options.State, typer.Option("--state", help="Those in this state.")],
+    state: Annotated[options.Purgeable, typer.Option("--state", help="Those in this state.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     json: Json = False,
     url: Url = None,

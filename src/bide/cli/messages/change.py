@@ -17,6 +17,8 @@ def cancel(place: Place, which: Which, *, as_json: bool = False) -> int:
     with place.queue() as queue:
         result = queue.cancel(which.id, topic=which.topic, key=which.key)
         dead = queue.get(which.id) if result is CancelResult.DEAD else None
+        if result is CancelResult.GONE:
+            which.say_if_no_id(queue)
     if as_json:
         say_json({"result": result.value})
     elif result is CancelResult.CANCELLED:
@@ -31,6 +33,8 @@ def reschedule(place: Place, which: Which, delay: str | None, at: datetime | Non
         result = queue.reschedule(which.id, topic=which.topic, key=which.key, delay=delay, at=at)
         known = result in (RescheduleResult.MOVED, RescheduleResult.DEAD)
         info = queue.get(which.id, topic=which.topic, key=which.key) if known else None
+        if result is RescheduleResult.GONE:
+            which.say_if_no_id(queue)
     if as_json:
         say_json({"result": result.value, **fields.instant("due", info.due if result and info is not None else None)})
     elif result is RescheduleResult.MOVED:

@@ -9,7 +9,7 @@ from bide.cli.output import fields
 from bide.cli.output.columns import Columns
 from bide.cli.output.out import is_terminal, say_json, tell
 from bide.cli.output.safe import body_text
-from bide.cli.output.times import local, now_ms, relative
+from bide.cli.output.times import LATE, local, now_ms, relative
 from bide.cli.place import Place
 from bide.types import Info, Page, State
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PAGE = 200  # messages in one look; their bodies are in memory together
 SHORT = 100
 _STYLES = {"scheduled": "", "ready": "green", "leased": "cyan", "dead": "red"}
+_OVERDUE = "yellow"
 _SHOWN = 1_000  # characters of a body on a terminal: no screen is wider
 
 
@@ -26,7 +27,7 @@ def run(
     place: Place, topic: str, state: State | None, limit: int | None, after: str | None, *, whole: bool, as_json: bool = False
 ) -> int:
     most = limit if limit is not None else None if whole else SHORT
-    columns = Columns("id", "state", "due", "", "attempt", "key", "body", short=("key",))
+    columns = Columns("id", "state", "due", "at", "attempt", "key", "body", short=("key",), spare=("at",))
     count, mark = 0, None
     with place.queue() as queue:
         for page in _pages(queue, topic, state, most, after):
@@ -35,7 +36,8 @@ def run(
                 for info in page:
                     say_json(fields.message(info))
             else:
-                columns.add([_row(info, now_ms()) for info in page], [_STYLES[info.state] for info in page])
+                now = now_ms()
+                columns.add([_row(info, now) for info in page], [_style(info, now) for info in page])
     if not count:
         tell(f"There is no {state or 'message'} {'message ' if state else ''}in {topic}.")
     elif mark is not None:
@@ -54,13 +56,18 @@ def _pages(queue: "Queue", topic: str, state: State | None, most: int | None, af
             return
 
 
+def _style(info: Info, now: int) -> str:
+    late = info.state == "ready" and now - info.due >= LATE * 1_000
+    return _OVERDUE if late else _STYLES[info.state]
+
+
 def _row(info: Info, now: int) -> tuple[str, ...]:
     body = body_text(info.body)
     return (
         info.id,
         info.state,
-        local(info.due),
         relative(info.due, now),
+        local(info.due),
         f"{info.attempt}/{info.max_attempts}",
         info.key or "",
         body[:_SHOWN] if is_terminal(sys.stdout) else body,

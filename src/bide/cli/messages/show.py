@@ -14,9 +14,10 @@ from bide.types import Info
 def run(place: Place, which: Which, *, as_json: bool = False) -> int:
     with place.queue() as queue:
         info = queue.get(which.id, topic=which.topic, key=which.key)
-    if info is None:
-        tell(f"bide: {which} is gone: it has ended, or never was.")
-        return Exit.FAILED
+        if info is None:
+            tell(f"bide: {which} is gone: it has ended, or never was.")
+            which.say_if_no_id(queue)
+            return Exit.FAILED
     if as_json:
         say_json(fields.message(info))
     else:

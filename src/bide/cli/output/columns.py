@@ -2,29 +2,41 @@
 
 import shutil
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
-from bide.cli.output.out import is_terminal, say, say_styled
+from bide.cli.output.out import is_terminal, say_styled
 from bide.cli.output.safe import escaped
 
 GAP = "  "
 SHORT = 40  # characters that a terminal is given of a cell in a column that may be cut
 LEAST = 16  # cells that the last column has, however narrow the terminal is
+ROOMY = 100  # columns of a terminal that shows all there is
 
 
 class Columns:
-    """Those in `right` are for numbers. On a terminal those in `short` are cut, and the last takes what room is left.
+    """Those in `right` are for numbers. On a terminal those in `short` are cut, those in `spare` are left out when it is
+    narrow, and the last takes what room is left.
 
-    `whole`: nothing is cut.
+    `whole`: nothing is cut, or left out.
     """
 
-    def __init__(self, *headings: str, right: Container[str] = (), short: Container[str] = (), whole: bool = False) -> None:
+    def __init__(
+        self,
+        *columns: str,
+        right: Container[str] = (),
+        short: Container[str] = (),
+        spare: Container[str] = (),
+        whole: bool = False,
+    ) -> None:
+        self._room = shutil.get_terminal_size().columns if is_terminal(sys.stdout) and not whole else None
+        narrow = self._room is not None and self._room < ROOMY
+        self._kept = [place for place, heading in enumerate(columns) if not (narrow and heading in spare)]
+        headings = [columns[place] for place in self._kept]
         self._headings = headings
         self._right = [heading in right for heading in headings]
         self._short = [heading in short for heading in headings]
         self._widths = [len(heading) for heading in headings]
         self._begun = False
-        self._room = shutil.get_terminal_size().columns if is_terminal(sys.stdout) and not whole else None
 
     def add(self, rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
         """Print a page of rows, each in a style of its own if there are any."""
@@ -40,7 +52,7 @@ class Columns:
             say_styled(self._line(row), styles[place] if styles else "")
 
     def _cells(self, row: Sequence[str]) -> list[str]:
-        cells = [escaped(cell) for cell in row]
+        cells = [escaped(row[place]) for place in self._kept]
         if self._room is None:
             return cells
         may_cut = zip(cells, self._short, strict=True)
@@ -62,8 +74,8 @@ class Columns:
         return (begin + last).rstrip()
 
 
-def say_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and what they have, one a line, nothing cut."""
+def say_pairs(pairs: Sequence[tuple[str, str]], styles: Mapping[str, str] | None = None) -> None:
+    """Names and what they have, one a line, nothing cut; those that `styles` names are painted."""
     widest = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        say(f"{name:<{widest}}{GAP}{value}".rstrip())
+        say_styled(f"{name:<{widest}}{GAP}{value}".rstrip(), (styles or {}).get(name, ""))

@@ -7,10 +7,11 @@ from datetime import datetime
 import typer
 
 from bide.clock import moment
+from bide.core.amounts import span
 from bide.core.when import duration_ms
 from bide.errors import BadTime
 
-_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+LATE = 10.0  # seconds overdue that a working worker doesn't let come about: painted, so that somebody sees it
 
 
 def delay_of(text: str | None, option: str = "--delay") -> str | None:
@@ -66,8 +67,8 @@ def iso(ms: int) -> str:
 
 
 def local(ms: int) -> str:
-    """An instant for people: their own time, to the second that it is in."""
-    return f"{moment(ms).astimezone():%Y-%m-%d %H:%M:%S}"
+    """An instant for people: their own time, to the second that it is in, with what it is ahead of UTC by."""
+    return moment(ms).astimezone().isoformat(" ", "seconds").removesuffix(":00")
 
 
 def relative(ms: int, now: int) -> str:
@@ -76,17 +77,6 @@ def relative(ms: int, now: int) -> str:
     if not away:
         return "now"
     return f"in {away}" if ms > now else f"{away} ago"
-
-
-def span(seconds: float) -> str:
-    """A stretch of time in its two largest units; nothing when it is under half a second."""
-    left = round(seconds)
-    parts: list[str] = []
-    for unit, size in _UNITS:
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append(f"{count}{unit}" if count else "")
-    return " ".join(part for part in parts[:2] if part)
 
 
 def due(ms: int, now: int) -> str:

@@ -4,18 +4,22 @@ from bide.cli.exits import Exit
 from bide.cli.output import fields
 from bide.cli.output.columns import Columns, say_pairs
 from bide.cli.output.out import say_json, tell
-from bide.cli.output.times import due, now_ms, relative, span
+from bide.cli.output.times import LATE, due, now_ms, relative
 from bide.cli.place import Place
+from bide.cli.topics.nothing import say_if_unknown
+from bide.core.amounts import span
 from bide.types import Stats
 
 
 def stats(place: Place, topic: str | None, *, as_json: bool = False) -> int:
     with place.queue() as queue:
         counts = queue.stats(topic)
+        if topic is not None:
+            say_if_unknown(queue, topic)
     if as_json:
         say_json(fields.stats(topic, counts))
     else:
-        say_pairs(_pairs(counts, now_ms(), one=topic is not None))
+        say_pairs(_pairs(counts, now_ms(), one=topic is not None), {"oldest overdue": "red"} if _late(counts) else {})
     return Exit.OK
 
 
@@ -74,4 +78,8 @@ def _overdue(seconds: float) -> str:
 def _style(counts: Stats) -> str:
     if counts.paused:
         return "yellow"
-    return "red" if counts.dead else ""
+    return "red" if counts.dead or _late(counts) else ""
+
+
+def _late(counts: Stats) -> bool:
+    return counts.oldest_overdue is not None and counts.oldest_overdue >= LATE

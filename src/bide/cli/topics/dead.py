@@ -12,7 +12,7 @@ PAGE = 200
 
 
 def run(place: Place, topic: str, limit: int, *, as_json: bool = False) -> int:
-    columns = Columns("id", "was due", "", "attempts", "key", "last error", short=("key",))
+    columns = Columns("id", "was due", "at", "attempts", "key", "last error", short=("key",), spare=("at",))
     count, mark = 0, None
     with place.queue() as queue:
         while count < limit:
@@ -34,4 +34,4 @@ def run(place: Place, topic: str, limit: int, *, as_json: bool = False) -> int:
 
 def _row(info: Info, now: int) -> tuple[str, ...]:
     attempts = f"{info.attempt}/{info.max_attempts}"
-    return info.id, local(info.due), relative(info.due, now), attempts, info.key or "", info.last_error or ""
+    return info.id, relative(info.due, now), local(info.due), attempts, info.key or "", info.last_error or ""

@@ -3,10 +3,12 @@
 from bide.cli.exits import Exit
 from bide.cli.output.out import say, say_json
 from bide.cli.place import Place
+from bide.cli.topics.nothing import say_if_unknown
 
 
 def run(place: Place, topic: str, *, paused: bool, as_json: bool = False) -> int:
     with place.queue() as queue:
+        say_if_unknown(queue, topic)
         if paused:
             queue.pause(topic)
         else:

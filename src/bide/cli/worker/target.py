@@ -3,14 +3,21 @@
 import importlib
 import os
 import sys
+import traceback
 from typing import Any
 
+import typer
+
+from bide.cli.exits import Exit
+from bide.cli.output.out import tell
 from bide.cli.worker.wanted import Wanted
 from bide.errors import ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
 from bide.worker.ledger import Ledger
 from bide.worker.places import Places
+
+_LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 
 
 def load(wanted: Wanted) -> AsyncQueue | Queue | Worker:
@@ -21,6 +28,11 @@ def load(wanted: Wanted) -> AsyncQueue | Queue | Worker:
     module, mark, name = wanted.target.partition(":")
     if not mark or not module or not name:
         raise ConfigError(f"{wanted.target!a} is not MODULE:QUEUE, as in shop.tasks:queue.")
+    if module.endswith(".py") or os.sep in module:
+        name_of_it = os.path.splitext(os.path.basename(module))[0]
+        raise ConfigError(
+            f"{module} is a file. Name the module that is in it: `bide worker {name_of_it}:{name}`, run in the file's folder."
+        )
     found: Any = _import(module)
     for part in name.split("."):
         try:
@@ -62,7 +74,19 @@ def check_places(made: Worker) -> None:
 def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # a module that this one imports: its traceback says where
-        raise ConfigError(f"There is no module {name} here ({os.getcwd()}) or among what is installed.") from None
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and (name == missing or name.startswith(missing + ".")):
+            raise ConfigError(f"There is no module {name} here ({os.getcwd()}) or among what is installed.") from None
+        for line in _theirs(error):
+            tell(line)
+        raise typer.Exit(Exit.FAILED) from None
+
+
+def _theirs(error: Exception) -> list[str]:
+    """The traceback of an error in a module, without the frames that led there."""
+    trace = error.__traceback__
+    while trace is not None and (trace.tb_frame.f_code.co_filename in _LEADING):
+        trace = trace.tb_next
+    written = traceback.format_exception(type(error), error, trace)
+    return [line for part in written for line in part.rstrip("\n").split("\n")]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 import redis.exceptions as theirs
 
+from bide.core.amounts import size, span
 from bide.engines.base import Finding
 from bide.engines.redis import rights
 from bide.engines.redis.failures import layout_advice, refused, translated
@@ -94,11 +95,11 @@ def _memory(look: Look) -> Iterator[Finding]:
     used, most = look.number("used_memory"), look.number("maxmemory")
     if most:
         left = max(0, most - used)
-        value, advice = f"{used:,} bytes used, {left:,} left of maxmemory", "nearly full: then it takes no more messages"
+        value, advice = f"{size(used)} used, {size(left)} left of maxmemory", "nearly full: then it takes no more messages"
         yield _warn("memory", value, advice, when=left < most / 10)
     else:
         advice = "it ends when the machine's memory does, and the server with it: set maxmemory"
-        yield _warn("memory", f"{used:,} bytes used, maxmemory 0", advice)
+        yield _warn("memory", f"{size(used)} used, maxmemory 0", advice)
 
 
 def _eviction(look: Look) -> Iterator[Finding]:
@@ -142,7 +143,7 @@ def _persistence(look: Look) -> Iterator[Finding]:
         yield _warn("persistence", f"no append-only file, and whether snapshots are made is not known: {unknown}", advice)
     elif config.get("save"):
         ago = look.microseconds() // 1_000_000 - look.number("rdb_last_save_time")
-        lost = f"all since the last one, {ago:,} s ago ({look.number('rdb_changes_since_last_save'):,} changes)"
+        lost = f"all since the last one, {span(ago) or '0s'} ago ({look.number('rdb_changes_since_last_save'):,} changes)"
         yield _warn("persistence", f"snapshots only: a crash loses {lost}", advice)
     else:
         yield _warn("persistence", "none: a crash or a restart loses everything", advice)
@@ -198,17 +199,16 @@ def _slow(look: Look) -> Iterator[Finding]:
 
 
 def _messages(look: Look) -> Iterator[Finding]:
-    kept = 0
+    kept, each = 0, ""
     for prefix in map(look.space.prefix, range(look.space.shards)):
         numbers = look.ask("HGETALL", prefix + "topics")[1::2]
         kept += sum(int(live or 0) for live in look.ask_all([("HGET", prefix + text_of(n) + ":h", "live") for n in numbers]))
-    size = ""
     if kept:
         try:
-            size = f", about {_bytes_of_all(look) / kept:,.0f} bytes each with all that belongs to them"
+            each = f", about {size(_bytes_of_all(look) / kept)} each with all that belongs to them"
         except theirs.ResponseError as error:
-            size = f"; how large is not known: {refusal(look, error)}"
-    yield Finding("messages", f"{kept:,}{size}")
+            each = f"; how large is not known: {refusal(look, error)}"
+    yield Finding("messages", f"{kept:,}{each}")
 
 
 def _bytes_of_all(look: Look) -> float:

@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 
+from bide.core import amounts
 from bide.engines.base import Finding
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
@@ -75,13 +76,13 @@ def _inside(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
         "" if journal == "wal" else "set it back: pragma journal_mode = wal",
     )
     pages, free, size = int(pragma("page_count")), int(pragma("freelist_count")), int(pragma("page_size"))
-    yield Finding("size", f"{pages * size:,} bytes")
-    yield Finding("free", f"{free * size:,} bytes in {free:,} pages, used for what comes next or given back by upkeep")
+    yield Finding("size", amounts.size(pages * size))
+    yield Finding("free", f"{amounts.size(free * size)} in {free:,} pages, used for what comes next or given back by upkeep")
     wal = _size(path + "-wal")
     long = wal > LONG_WAL
     yield Finding(
         "wal",
-        f"{wal:,} bytes",
+        amounts.size(wal),
         "warn" if long else "ok",
         "something reads for very long and keeps it from being cut" if long else "",
     )
@@ -98,7 +99,7 @@ def _messages(connection: sqlite3.Connection, now_ms: int) -> Iterator[Finding]:
     late = overdue > 60
     yield Finding(
         "oldest overdue",
-        f"{overdue:,.1f} s",
+        amounts.span(overdue) or "none",
         "warn" if late else "ok",
         "nobody receives it: is a worker running?" if late else "",
     )
