@@ -241,6 +241,22 @@ class Director:
         process.stopped = fault, time.monotonic_ns(), time.monotonic() + LEASE * self.chance.uniform(1.3, 2.0)
         return True
 
+    def suspend(self) -> bool:
+        """All workers at once, as a machine that is put to sleep: nobody is left to take back what they hold."""
+        awake = self._awake()
+        if not awake:
+            return False
+        seconds = LEASE * self.chance.uniform(1.2, 1.6)
+        fault = self.history.fault("suspend the machine", f"{len(awake)} workers")
+        asleep = []
+        for life in awake:
+            life.look_for_children()
+            for process in _processes(life):
+                if process.send(signal.SIGSTOP):
+                    process.stopped = fault, time.monotonic_ns(), time.monotonic() + seconds
+                    asleep.append(process)
+        return bool(asleep)
+
     def ask_to_end(self) -> bool:
         """By SIGTERM."""
         awake = [life for life in self._awake() if life.works()]
@@ -372,7 +388,8 @@ class Outcome(NamedTuple):
         landed = {kind: done for kind, (_, done) in self.report.faults.items()}
         lines = {
             "kills landed": sum(done for kind, done in landed.items() if kind.startswith("kill")),
-            "stops landed": sum(done for kind, done in landed.items() if kind.startswith("stop")),
+            "stops landed": sum(done for kind, done in landed.items() if kind.startswith(("stop", "suspend"))),
+            "mishaps landed": sum(done for kind, done in landed.items() if kind.startswith(("start no", "fail in", "fill"))),
             "asked to end": sum(done for kind, done in landed.items() if kind.startswith("ask")),
             "accepted": counts["accepted"],
             "delivered": counts["delivered"],
@@ -459,6 +476,8 @@ def _heard(lives: Iterable[Life]) -> tuple[Counter[str], Counter[str], list[str]
             said = re.sub(r"\b(?=[\w.]*\d)[\w.]+", "#", each["message"])
             said = re.sub(r" of (?:mail|orders|orders\.eu)\b", " of #", said)[:100]
             words[f"{each['level']} {said}"] += 1
+            if "thread" in each["message"] and "start" in each["message"]:
+                continue  # they were kept from it, and say so
             if "can't" in each["message"] or "could not be" in each["message"]:
                 troubles[each["message"]] += 1
             elif each["level"] == "critical" or each["logger"] in ("asyncio", "bide.heartbeat", "bide.engine"):
@@ -476,7 +495,7 @@ def _rage(director: Director, seconds: float, faults: float) -> float:
     """Faults at random instants, until all have been made."""
     began = time.monotonic()
     many = max(6, round(seconds * faults))
-    kinds = [director.kill, director.kill, director.stop, director.stop, director.ask_to_end]
+    kinds = [director.kill, director.kill, director.stop, director.stop, director.ask_to_end, director.suspend]
     chosen = list(itertools.islice(itertools.cycle(kinds), many))
     director.chance.shuffle(chosen)
     plan = sorted(zip((director.chance.uniform(0.3, seconds) for _ in chosen), range(many), strict=True), reverse=True)

@@ -21,6 +21,7 @@ from bide import AsyncDelivery, AsyncQueue, Bury, Delivery, Retry, Snooze, Worke
 from bide.testing.history import History, record_engine
 from bide.testing.history.workload.actors import TOPICS
 from tests.sqlite.chaos_actors import url_of
+from tests.worker.chaos_mishaps import Mishaps, fill_the_executor
 from tests.worker.chaos_plants import PLANTS
 
 LEASE = 1.5  # seconds
@@ -45,10 +46,12 @@ WAYS = {
     "heeds nothing": 0.3,
     "blocks": 0.5,
     "crashes": 0.3,
+    "fills the executor": 4,
+    "ends its coroutine": 4,
 }
 """What a handler may do, and how often."""
 
-ONCE_IN_LOOP: frozenset[str] = frozenset({"blocks"})  # only a handler in the event loop can
+ONCE_IN_LOOP: frozenset[str] = frozenset({"blocks", "fills the executor"})  # only a handler in the event loop can
 ONCE_IN_THREAD: frozenset[str] = frozenset({"heeds nothing"})  # an async one that is cancelled may go on, but who does that
 
 
@@ -85,6 +88,8 @@ class Hands:
                 await delivery.bury("it was asked to")
             case "extends":
                 await delivery.extend(2 * LEASE)
+            case "fills the executor":
+                fill_the_executor(self._history)
             case "blocks":
                 time.sleep(1.2 * LEASE)  # noqa: ASYNC251  (that is the fault)
                 with self._history.fault("block the event loop for longer than a lease") as fault:
@@ -130,6 +135,8 @@ class Hands:
                 raise Bury("it was asked to be buried")
             case "exits":
                 raise SystemExit(3)
+            case "ends its coroutine":
+                raise GeneratorExit
             case "crashes":
                 with self._history.fault("crash in a handler") as fault:
                     fault.landed("about to end the process")
@@ -145,6 +152,7 @@ def make(stage: Stage) -> AsyncQueue:
         PLANTS[stage.plant](queue)
     record_engine(queue, history)
     hands = Hands(stage, history)
+    Mishaps(history, f"{stage.seed} {process} mishaps").start()
     for topic in TOPICS:
         _add_task(queue, topic, hands, history, in_thread=topic in stage.threads)
     return queue

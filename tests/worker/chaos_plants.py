@@ -1,6 +1,7 @@
 """Faults of an engine and of a worker, planted below what writes the histories, for the checker to find."""
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,9 +10,11 @@ from msgspec.structs import replace
 
 from bide import AsyncQueue
 from bide.engines.base import Claim, End, Ended, Hold
-from bide.queue.tasks.outcome import DONE
+from bide.queue.tasks.outcome import DONE, Outcome
 from bide.worker import handling
 from bide.worker.handling import Handlers, Handling
+from bide.worker.service import Service
+from bide.worker.threads import Threads
 from tests.negative.faulty import DeliversTwice, Fault, FaultySource, Steps
 
 
@@ -103,6 +106,29 @@ def _acks_unhandled(queue: AsyncQueue) -> None:
     Handlers._run = run  # type: ignore[method-assign]
 
 
+def _counts_threads_too_soon(queue: AsyncQueue) -> None:
+    """A worker that takes a thread for begun before it is."""
+    plain = Threads._begin
+
+    def begin(self: Threads) -> bool:
+        if not plain(self):
+            self._begun += 1
+        return True
+
+    Threads._begin = begin  # type: ignore[method-assign]
+
+
+def _logs_first(queue: AsyncQueue) -> None:
+    """A worker that frees a place after it has logged, and so does not when that fails."""
+    plain = Service._ended
+
+    def ended(self: Service, handling: Handling, outcome: Outcome | None) -> None:
+        logging.getLogger("bide.worker").warning("a handler has ended")
+        plain(self, handling, outcome)
+
+    Service._ended = ended  # type: ignore[method-assign]
+
+
 PLANTS: Mapping[str, Callable[[AsyncQueue], None]] = {
     "drops acks": _faulty(DropsAcks),
     "accepts old tokens": _faulty(AcceptsOldTokens),
@@ -112,4 +138,6 @@ PLANTS: Mapping[str, Callable[[AsyncQueue], None]] = {
     "delivers twice": _faulty(DeliversTwice),
     "acks what failed": _acks_what_failed,
     "acks unhandled": _acks_unhandled,
+    "counts threads too soon": _counts_threads_too_soon,
+    "logs first": _logs_first,
 }

@@ -131,9 +131,9 @@ class DeafFilter(logging.Filter):
 
 
 @contextmanager
-def deaf(*, by_filter: bool = False) -> Iterator[DeafHandler]:
-    """While this lasts, whoever logs meets an error."""
-    handler, log = DeafHandler(), logging.getLogger()
+def deaf(name: str = "", *, by_filter: bool = False) -> Iterator[DeafHandler]:
+    """While this lasts, whoever logs meets an error, under this name or at all."""
+    handler, log = DeafHandler(), logging.getLogger(name)
     if by_filter:
         handler.addFilter(DeafFilter())
     log.addHandler(handler)

@@ -33,7 +33,7 @@ def test_a_few_seconds_of_kills_stops_and_signals_break_no_promise(tmp_path: Pat
     outcome = chaos.run(tmp_path, minutes=0.1, workers=4, seed=1, rate=80, faults=2.0, kinds=FEW)
     assert outcome.good, str(outcome)
     landed = {kind: done for kind, (_, done) in outcome.report.faults.items()}
-    for fault in ("kill", "stop", "ask"):
+    for fault in ("kill", "stop", "ask", "suspend", "start no threads", "fail in logs"):
         assert sum(done for kind, done in landed.items() if kind.startswith(fault)), str(outcome)
     assert outcome.report.counts["accepted"] > 300
     assert outcome.report.counts["handled"] > 200
@@ -49,6 +49,19 @@ def test_a_planted_fault_is_found(tmp_path: Path, plant: str) -> None:
     outcome = chaos.run(tmp_path, minutes=0.1, workers=3, seed=2, rate=80, faults=3.0, kinds=kinds, plant=plant)
     assert outcome.report.valid is False, str(outcome)
     assert CAUGHT[plant] & set(outcome.report.violations), str(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("plant", ["counts threads too soon", "logs first"])
+def test_places_that_a_planted_fault_leaks_are_found(tmp_path: Path, plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are never handled then, and never come back."""
+    monkeypatch.setattr(chaos, "SETTLE", 15.0)
+    monkeypatch.setattr(chaos.Director, "kill", chaos.Director.suspend)  # a death would give back what was leaked
+    monkeypatch.setattr(chaos.Director, "ask_to_end", chaos.Director.suspend)
+    outcome = chaos.run(tmp_path, minutes=0.2, workers=2, seed=3, rate=80, faults=0.5, kinds=("sync",), plant=plant)
+    assert not outcome.good
+    assert any("there was still something to do" in each for each in outcome.complaints), str(outcome)
 
 
 @pytest.mark.slow
