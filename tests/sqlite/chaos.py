@@ -228,6 +228,10 @@ class Director:
                     self._accepted += whole.count(b'"op":"send","result":"ok"')
         return self._accepted
 
+    def refused_after_stops(self) -> int:
+        """How many endings were refused to processes that had been stopped with the delivery in their hands."""
+        return sum(_refused(life.history, since) for life, since in self.stops)
+
     def end(self, lives: Iterable[Life]) -> None:
         lives = list(lives)
         for life in lives:
@@ -268,7 +272,7 @@ def run(
         report=check(paths, steady=True, stories=stories),
         kills=director.kills,
         stops=len(director.stops),
-        refused_after_stops=sum(_refused(life.history, since) for life, since in director.stops),
+        refused_after_stops=director.refused_after_stops(),
         engine_errors=Counter(record.outcome for path in paths for record in read(path) if record.outcome in ENGINE_ERRORS),
         complaints=[words for life in director.lives if (words := life.complaint())],
         integrity=integrity(folder / FILE),
@@ -292,7 +296,9 @@ def _rage(director: Director, kills: int, stops: int, messages: int, seconds: fl
         if not plan and gone >= seconds and gone >= look:
             look = gone + 0.5
             if director.accepted() >= 1.1 * messages:  # some are of a key that had a message already
-                break
+                if not stops or director.refused_after_stops():
+                    break
+                director.stop()  # those that were stopped had nothing in their hands, or were killed before they ended it
         time.sleep(TICK)
     director.let_go_on(all_of_them=True)
     return time.monotonic() - began
