@@ -12,6 +12,9 @@ import msgspec
 from bide.testing.history.record import Result
 
 NEVER = 2**63
+ROLLBACK = "rollback"
+"""The fault of a server that goes back to an older state: it begins when what is accepted may be forgotten, and has landed
+when the older state is there."""
 
 
 class Span(Protocol):
@@ -200,6 +203,15 @@ class Facts:
 
     def of_topic(self, topic: str, *ops: str) -> list[Act]:
         return [act for act in self.topics.get(topic, ()) if act.op in ops]
+
+    def rolled_back(self, since: int, until: int) -> bool:
+        """Whether the server went back to an older state in that time, or had begun to."""
+        back = (fault for fault in self.faults.get(ROLLBACK, ()) if fault.happened)
+        return any(fault.began <= until and since <= fault.ended for fault in back)
+
+    def forgotten(self, done: Span) -> bool:
+        """Whether it may have been undone since by a server that went back."""
+        return self.rolled_back(done.began, done.ended)
 
     def requeues(self, message: Message) -> Iterator[Act]:
         """What may have given it a new life, had it been dead."""

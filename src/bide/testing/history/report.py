@@ -83,6 +83,8 @@ def _page(report: Report) -> Iterable[str]:
     yield f"{report.counts['unknown']:>12,} operations whose outcome is unknown"
     yield f"{report.counts['recovered']:>12,} unknown sends that came out"
     yield f"{report.counts['refused']:>12,} stale endings refused"
+    if report.counts["undone"]:
+        yield f"{report.counts['undone']:>12,} ends that a rollback of the server has undone"
     if report.counts["handled"]:
         yield f"{report.counts['handled']:>12,} deliveries handled by workers"
     yield f"{sum(report.duplicates.values()):>12,} repeats" + _listed(report.duplicates)

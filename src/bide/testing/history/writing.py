@@ -189,7 +189,11 @@ class History:
     # about the run
 
     def fault(self, kind: str, what: str = "") -> Fault:
-        """A fault that is about to be made. A kind of which none has landed makes the verdict unknown."""
+        """A fault that is about to be made. A kind of which none has landed makes the verdict unknown.
+
+        The checker knows one kind: a `rollback` begins when what is accepted may be forgotten, and has landed when the
+        server is back in that state.
+        """
         return Fault(self.log, kind, what)
 
     def left(self, messages: Iterable[Info], stats: Stats, *, drained: bool = True) -> None:

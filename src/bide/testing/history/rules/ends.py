@@ -1,4 +1,8 @@
-"""Ends are final: one for each message, nothing after it, and answers that say what is."""
+"""Ends are final: one for each message, nothing after it, and answers that say what is.
+
+What counts is what was delivered after an end was accepted, in the order of the records, not when a handler was called:
+it may still be at work on an older delivery. An end that a rollback of the server may have undone binds nobody.
+"""
 
 from bide.testing.history.facts import Act, Delivered, Facts, Message, before
 from bide.testing.history.report import Findings, Terms
@@ -10,10 +14,13 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
             continue
         ends = [act for act in message.acts if act.happened and _ends(act, message, terms)]
         found.counts["dead"] += any(act.op not in ("ack", "cancel") for act in ends)
+        undone = [end for end in ends if facts.forgotten(end)]
+        found.counts["undone"] += sum(any(_later(each, end, terms) for each in message.deliveries) for end in undone)
+        ends = [end for end in ends if end not in undone]
         if any(facts.requeues(message)):  # what was dead may live again
             ends = [act for act in ends if act.op in ("ack", "cancel")]
         else:
-            _said_over(message, found)
+            _said_over(facts, message, found)
         if len(ends) > 1:
             found.broken("final", message.id, f"has ended {len(ends)} times: {', '.join(act.op for act in ends)}")
         for end in ends:
@@ -49,10 +56,10 @@ def _later(delivered: Delivered, end: Act, terms: Terms) -> bool:
     return before(end, delivered)
 
 
-def _said_over(message: Message, found: Findings) -> None:
+def _said_over(facts: Facts, message: Message, found: Findings) -> None:
     """A cancel or reschedule was told that the message is gone or dead, and then it came out."""
     for act in message.acts:
-        if act.outcome in ("gone", "dead") and act.result == "fail":
+        if act.outcome in ("gone", "dead") and act.result == "fail" and not facts.forgotten(act):
             sent = any(before(send, act) for send in message.sends)
             later = any(before(act, each) for each in message.deliveries)
             if sent and later:

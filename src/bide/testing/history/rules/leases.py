@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-from bide.testing.history.facts import Act, Delivered, Facts, Message
+from bide.testing.history.facts import ROLLBACK, Act, Delivered, Facts, Message
 from bide.testing.history.report import Findings, Terms
 from bide.testing.history.rules.times import MS, slack
 
@@ -32,7 +32,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
             gaps += _attempts(facts, message, acts, found)
         if terms.can.fencing:
             _tokens(message, found)
-            _stale(message, acts, found)
+            _stale(facts, message, acts, found)
     room = sum(ANY if each.room is None else each.room for each in facts.unseen)
     if gaps > room:
         found.broken("attempts", None, f"{gaps} attempts are in no record, and at most {room} can have gone unseen")
@@ -53,6 +53,8 @@ def _repeats(facts: Facts, message: Message, acts: Acts, terms: Terms, found: Fi
         cause = _cause(facts, message, mine, first, second)
         if cause is None and second.now >= until:
             cause = "lease"
+        if cause is None and facts.rolled_back(first.began, second.ended):
+            cause = ROLLBACK
         found.causes[cause or "unexplained"] += 1
         if cause is None:
             what = f"handed out with the token {second.token} at {second.now}; {first.token} was held until {until} at least"
@@ -129,6 +131,8 @@ def _next_attempts(facts: Facts, message: Message, mine: Sequence[Act], last: De
         counts = {last.attempt} if any(act.happened for act in released) else {last.attempt, last.attempt + 1}
     sent = next((send for send in message.sends if send.tag == each.tag), None)
     replaced_itself = sent is not None and sent.tries > 1 and sent.if_exists in ("replace", "later")
+    if facts.rolled_back(last.began, each.ended):
+        counts.update(range(1, last.attempt + 1))  # the deliveries that it forgot are counted again
     if replaced_itself or (_requeued(facts, message, last, each) and _may_be_dead(facts, message, mine, last, each)):
         counts.add(1)
     return counts
@@ -146,7 +150,7 @@ def _tokens(message: Message, found: Findings) -> None:
         began, now, token = max(began, each.began), max(now, each.now), each.token
 
 
-def _stale(message: Message, acts: Acts, found: Findings) -> None:
+def _stale(facts: Facts, message: Message, acts: Acts, found: Findings) -> None:
     """An old token was accepted after a later one had been given, or one token ended two deliveries."""
     if not acts:
         return
@@ -157,8 +161,8 @@ def _stale(message: Message, acts: Acts, found: Findings) -> None:
         accepted = [act for act in mine if act.happened]
         later = bisect_right(tokens, token)
         for act in accepted:
-            if later < len(soonest) and soonest[later] < act.began:
+            if later < len(soonest) and soonest[later] < act.began and not facts.rolled_back(soonest[later], act.began):
                 found.broken("fencing", message.id, f"{act.op} with the old token {token} was accepted")
-        ends = [act.op for act in accepted if act.op in ENDINGS]
+        ends = [act.op for act in accepted if act.op in ENDINGS and not facts.forgotten(act)]
         if len(ends) > 1:
             found.broken("fencing", message.id, f"{' and '.join(ends)} were accepted with one token, {token}")

@@ -11,7 +11,7 @@ SPARE = 5_000  # ms that the engine's clock may be ahead of what was last heard 
 
 def judge(facts: Facts, terms: Terms, found: Findings) -> None:
     look = facts.look
-    missing = [message for message in facts.messages.values() if _is_missing(message)]
+    missing = [each for each in facts.messages.values() if _is_missing(each) and not _may_be_forgotten(facts, each)]
     if look is None:
         if missing:
             found.doubts.append(f"{len(missing):,} messages came to no end, and nobody has looked at what is left.")
@@ -28,6 +28,11 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
 def _is_missing(message: Message) -> bool:
     known = bool(message.deliveries) or message.accepted
     return known and message.left is None and not any(message.done("ack", "cancel")) and not _may_have_ended(message)
+
+
+def _may_be_forgotten(facts: Facts, message: Message) -> bool:
+    """With a server that went back to before it was sent."""
+    return bool(message.sends) and all(facts.forgotten(send) for send in message.sends)
 
 
 def _may_have_ended(message: Message) -> bool:
