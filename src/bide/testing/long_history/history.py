@@ -40,7 +40,7 @@ MOODS: Mapping[str, Mapping[str, int]] = {
 """How often each way to go on is taken while the mood lasts."""
 ALWAYS = dict.fromkeys(
     ["put", "work", "cancel", "reschedule", "extend", "tend", "purge", "requeue", "pause", "look", "reopen", "refuse"], 1
-) | {"glance": 3}
+) | {"glance": 2}
 
 
 class LongHistory:
@@ -249,7 +249,7 @@ class LongHistory:
     def look(self, draw: Draw) -> None:
         begin = self.pair.clock - draw.choice([0, 1, 1_000, 40 * DAY])
         width = draw.choice([1, 50, 100_000, 30 * DAY])
-        self._do("look", TOPICS, KEYS, Window(begin, begin + 4 * width, 4), draw.choice([1, 3, 10, 1_000]))
+        self._do("look", [draw.choice(TOPICS)], KEYS, Window(begin, begin + 4 * width, 4), draw.choice([1, 3, 10, 1_000]))
 
     def glance(self, draw: Draw) -> None:
         self._do("glance", TOPICS, KEYS)

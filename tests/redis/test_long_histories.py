@@ -1,0 +1,69 @@
+"""Two clients of one server through thousands of steps beside the model, with small bounds; in the end nothing is left."""
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from bide.engines.redis.script import Script
+from bide.engines.redis.shards import aio, sync
+from bide.engines.registry import Source
+from bide.testing.long_history import LongHistory, check_long_history
+from bide.testing.pair import Pair
+from bide.testing.picture import Divergence
+from tests.contract.test_long_histories import SHRINK, all_verbs_were_asked, of_seeds
+from tests.redis.keyspace import names
+from tests.redis.small import places
+from tests.servers.redis import RedisServer
+
+CONSTANT = {"meta"}
+PASSING = ("lanes", "ops")  # these end by themselves
+
+
+def left_in(server: RedisServer) -> set[str]:
+    with server.client() as client:
+        found = {name.partition("}:")[2] for name in names(client)}
+    return {name for name in found if name.partition(":")[0] not in PASSING}
+
+
+def play(url: str, server: RedisServer, seed: int, **how: Any) -> LongHistory:
+    make = places(url)
+
+    def anew(*, dead_for: int, dead_max: int) -> Source:
+        with server.client() as client:
+            client.flushall()  # of a longer history that failed
+        return make(dead_for=dead_for, dead_max=dead_max)
+
+    def left(_: Pair) -> None:
+        assert left_in(server) == CONSTANT
+
+    return check_long_history(anew, seed=seed, left=left, shrink=SHRINK, **how)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("small_scripts")
+@of_seeds
+def test_a_long_history_of_small_buckets(redis_url: str, redis_server: RedisServer, seed: int) -> None:
+    all_verbs_were_asked(play(redis_url, redis_server, seed))
+
+
+@pytest.mark.timeout(900)
+@of_seeds
+def test_a_long_history_of_buckets_as_they_are(redis_url: str, redis_server: RedisServer, seed: int) -> None:
+    all_verbs_were_asked(play(redis_url, redis_server, seed, steps=1_000))
+
+
+@pytest.mark.usefixtures("small_scripts")
+def test_a_long_history_finds_a_cursor_that_goes_too_far(
+    redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So messages of a slot were once lost: it was passed over before all of them were taken."""
+    right, wrong = "select(3, home(ids[i])) - n, i - 1", "select(3, home(ids[i])) - n + 1, i"
+    planted = dict(vars(aio)["scripts"]())
+    text = planted["claim"].text.replace(right, wrong)
+    assert text != planted["claim"].text
+    planted["claim"] = Script("claim", text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    for colour in (aio, sync):
+        monkeypatch.setattr(colour, "scripts", lambda: planted)
+    with pytest.raises(Divergence):
+        play(redis_url, redis_server, 1, steps=600)
