@@ -29,13 +29,13 @@ local function find_in_unit(topic, unit)
     end
   end
   if #mine > 0 and has_life(topic) then lives = call('HMGET', topic.prefix .. 'life', unpack(mine)) end
-  worked = worked + 2 * #mine
+  worked = worked + 4 * #mine
   for i, local_id in ipairs(mine) do
     if lives[i] then
       consider(unpack_('>I6', lives[i]), local_id)
     elseif not beside(local_id) then
       local value = read(topic, local_id)
-      worked = worked + 3
+      worked = worked + 4
       if value then consider(born_due(local_id, value), local_id) end
     end
   end

@@ -148,6 +148,7 @@ local STEPS = FINEST + 3 -- of a level: each calendar, what is near, the ready r
 local function count_step(topic, counts)
   local level, sort = floor(counts.step / STEPS), counts.step % STEPS
   if topic.f['l' .. level] == 0 then return true end
+  worked = worked + 4
   if sort <= FINEST then return count_slots(topic, kind_of(level, sort), counts) end
   if sort == FINEST + 1 then return count_near(topic, level, counts) end
   return count_row(topic, level, counts)
@@ -185,6 +186,6 @@ while NEXT < #ARGV and mark == '' and not (tired() and #found > 0) do
     found[#found + 1] = {}
   end
   counts = nil
-  worked = worked + 20
+  worked = worked + 50
 end
 return {format('%d', now), found, mark}

@@ -55,7 +55,7 @@ local function each_slot(topic, kind, from, seen)
       local slot = slot_of(names[i])
       if slot >= from then -- else it was told to go on behind this one
         if tired() and passed > 0 then return slot end
-        passed, worked = passed + 1, worked + 1
+        passed, worked = passed + 1, worked + 2
         local at = slot_at(topic, kind, names[i], tonumber(counts[2 * i - 1] or 0), tonumber(counts[2 * i] or 0))
         from = slot + 1
         if at.count > 0 then from = seen(at) end
