@@ -15,8 +15,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from bide import BadBody, BadMessage, ConfigError, Queue
+from bide import BadBody, BadMessage, BadOption, ConfigError, Queue, steps
 from bide.queue.tasks.arguments import Arguments
+from bide.queue.tasks.definition import Definition
 from tests.tasks import postponed
 
 Do = Callable[[Any], Any]
@@ -211,7 +212,7 @@ def test_what_can_not_be_encoded_is_refused_and_nothing_is_stored(queue: Any, do
     assert do(queue.stats()).pending == 0
 
 
-@pytest.mark.parametrize("body", [None, {}, [], "x", 1, {"order": "x"}, {"order": 1, "ordre": 2}, {"ordre": 1}], ids=str)
+@pytest.mark.parametrize("body", [[], "x", 1, {"order": "x"}], ids=str)
 def test_a_message_with_other_arguments_is_dead_at_once_with_a_sentence(queue: Any, do: Do, body: Any) -> None:
     def cancel(order: int) -> None:
         raise AssertionError("was called")
@@ -223,6 +224,60 @@ def test_a_message_with_other_arguments_is_dead_at_once_with_a_sentence(queue: A
     [dead] = do(queue.messages("t", state="dead"))
     assert dead.last_error.startswith("cancel(order: int) -> None can't take this message: ")
     assert dead.attempt == 1
+
+
+@pytest.mark.parametrize("body", [None, {}, {"order": 1, "ordre": 2}, {"ordre": 1}], ids=str)
+def test_a_message_with_unknown_or_missing_arguments_is_tried_again_then_dead(queue: Any, do: Do, body: Any) -> None:
+    def cancel(order: int) -> None:
+        raise AssertionError("was called")
+
+    queue.task("t", max_attempts=3)(cancel)
+    do(queue.send("t", body))
+    handled = do(queue.testing.advance("1h", raise_errors=False))
+    assert [each.outcome for each in handled] == ["retry", "retry", "dead"]
+    [dead] = do(queue.messages("t", state="dead"))
+    assert dead.last_error.startswith("cancel(order: int) -> None can't take this message: ")
+
+
+def test_a_message_of_a_newer_release_waits_for_its_worker(queue: Any, do: Do) -> None:
+    calls: list[Any] = []
+
+    def old(order: int) -> None:
+        raise AssertionError("was called")
+
+    def new(order: int, *, reason: str) -> None:
+        calls.append((order, reason))
+
+    old.__qualname__ = new.__qualname__ = "cancel"
+    queue.task("t")(old)
+    do(queue.send("t", {"order": 1, "reason": "late"}))
+    assert [each.outcome for each in do(queue.testing.advance(0, raise_errors=False))] == ["retry"]
+    queue._setup.tasks._by_topic["t"] = Definition(
+        new, topic="t", aliases=[], max_attempts=3, backoff=steps("1s"), timeout=None
+    )  # as in another worker
+    assert [each.outcome for each in do(queue.testing.advance("1m"))] == ["done"]
+    assert calls == [(1, "late")]
+
+
+def test_unknown_arguments_can_be_ignored_but_not_sent(queue: Any, do: Do) -> None:
+    calls = []
+
+    def cancel(order: int, reason: str = "late") -> None:
+        calls.append((order, reason))
+
+    task = queue.task("t", unknown="ignore", max_attempts=1)(cancel)
+    do(queue.send("t", {"order": 1, "ordre": 2}))
+    do(queue.testing.advance(0))
+    assert calls == [(1, "late")]
+    with pytest.raises(BadMessage, match="other arguments"):
+        do(task.send(1, ordre=2))
+    do(queue.send("t", {"ordre": 2}))  # one is missing still
+    assert [each.outcome for each in do(queue.testing.advance(0, raise_errors=False))] == ["dead"]
+
+
+def test_another_word_for_unknown_is_refused(queue: Any) -> None:
+    with pytest.raises(BadOption, match=r"unknown is 'drop'\. Give 'retry', or 'ignore'"):
+        queue.task("t", unknown="drop")(lambda: None)
 
 
 def test_no_body_is_no_arguments(queue: Any, do: Do) -> None:

@@ -256,7 +256,7 @@ async def test_wrong_arguments_are_buried_at_once_with_a_sentence(queue: AsyncQu
 
     await queue.send("a", {"order": "many"})
     await queue.send("a", ["no", "object"])
-    await queue.send("a", {"order": 1, "more": 2})
+    await queue.send("a", {"order": 1, "more": 2}, max_attempts=1)
     await handle.send(7)
     async with working(queue):
         await until(lambda: ended(queue))

@@ -14,7 +14,7 @@ from bide.queue.deliveries.sync import Delivery
 from bide.queue.intake.sync import listen
 from bide.queue.outgoing import move, ref
 from bide.queue.tasks.bound import P, R, SendOptions
-from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.definition import Definition, Unknown
 from bide.queue.tasks.sync import Task
 from bide.queue.topics.sync import Topics
 from bide.types import (
@@ -189,13 +189,16 @@ class Verbs(Topics):
         max_attempts: int = options.MAX_ATTEMPTS,
         backoff: Backoff = USUAL,
         timeout: Duration | None = None,
+        unknown: Unknown = "retry",
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make the function below the handler of a topic: `@queue.task("order.cancel")`.
 
         A worker calls it, async or not, with the arguments that were sent. Without a topic it is "module.function".
         aliases: further topics that it handles, such as a name it had before. backoff: how long to wait between
         attempts, as in exponential("1s", cap="10m"), or a function from the number of the attempt that failed to a wait.
-        timeout: how long an attempt may take; none unless given.
+        timeout: how long an attempt may take; none unless given. unknown: what becomes of a message with arguments that
+        the function has not got. "retry": another worker may run a newer release, so it is a failed attempt. "ignore":
+        they are dropped.
 
         Raises ConfigError for a function that can't be a task, and when the topic has another function already.
         """
@@ -205,7 +208,13 @@ class Verbs(Topics):
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
             definition = Definition(
-                function, topic=topic, aliases=aliases, max_attempts=max_attempts, backoff=backoff, timeout=timeout
+                function,
+                topic=topic,
+                aliases=aliases,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                timeout=timeout,
+                unknown=unknown,
             )
             return Task(self, self._setup.tasks.add(definition))
 

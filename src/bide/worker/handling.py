@@ -12,10 +12,10 @@ from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat
 from bide.queue.deliveries import error_text
-from bide.queue.tasks.arguments import Unfit
+from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
-from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
 from bide.queue.tasks.present import present
 from bide.worker import forked
 from bide.worker.telling import about, name, tell
@@ -121,7 +121,7 @@ class Handlers:
         alarm = None
         raised: BaseException | None = None
         try:
-            arguments = task.arguments.read(handling.delivery.body)
+            arguments = task.arguments.of_message(handling.delivery.body)
             present.set(handling.present)
             if task.timeout is not None:
                 alarm = self._loop.call_later(task.timeout, self._time_out, handling)
@@ -143,8 +143,8 @@ class Handlers:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
         if error is None:
             return (DONE, None) if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())
-        if isinstance(error, Unfit):
-            return Outcome("dead", 0, error_text(str(error))), error
+        if isinstance(error, Unread):
+            return unread(error, handling.task, handling.delivery.attempt), error
         if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
             handling.why = "stop"  # the loop shuts down, and cancels all that is in it at once
         return _failed(handling, error)

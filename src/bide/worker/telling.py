@@ -4,15 +4,16 @@ from typing import Any
 
 from bide.logs import Log
 from bide.queue import AsyncDelivery
-from bide.queue.tasks.arguments import Unfit
+from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import Bury, Outcome, Retry, Snooze
 
 _log = Log("bide.worker")
 
 
 def tell(delivery: AsyncDelivery, became: Outcome | None, error: BaseException) -> None:
-    if isinstance(error, Unfit):
-        _log.error("%s is buried: %s", name(delivery), error, extra=about(delivery))
+    if isinstance(error, Unread):
+        again = error.elsewhere and delivery.attempt < delivery.max_attempts
+        _log.error("%s is %s: %s", name(delivery), "tried again" if again else "buried", error, extra=about(delivery))
     elif became is not None and became.verdict == "release":
         _log.debug("%s: %s", name(delivery), error, extra=about(delivery))
     elif became is not None and isinstance(error, Bury | Retry | Snooze):

@@ -21,6 +21,14 @@ class Unfit(BadBody):
     """These are not the function's arguments."""
 
 
+class Unread(BadBody):
+    """A message that was sent already does not fit. `elsewhere`: another release of the function may know its arguments."""
+
+    def __init__(self, text: str, *, elsewhere: bool) -> None:
+        super().__init__(text)
+        self.elsewhere: bool = elsewhere
+
+
 class Lossy(ConfigError):
     """Something of an argument would not arrive."""
 
@@ -28,14 +36,16 @@ class Lossy(ConfigError):
 class Arguments:
     """Of one function. Its type hints are looked up on first use, since they may name what is defined further down."""
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, *, ignore_unknown: bool = False) -> None:
         self._function = function
+        self._ignore_unknown = ignore_unknown
         self._name = name
         try:
             self._signature = inspect.signature(function)
         except ValueError as error:
             raise ConfigError(f"{name}() does not tell its parameters: put a def around it.") from error
         self.named: tuple[str, ...] = ()
+        self._needed: set[str] = set()
         self._defaults = False
         self._shape: type[msgspec.Struct] | None = None
         self._rest: str | None = None
@@ -44,7 +54,10 @@ class Arguments:
         for parameter in self._signature.parameters.values():
             if parameter.kind in _BY_NAME:
                 self.named += (parameter.name,)
-                self._defaults |= parameter.default is not Parameter.empty
+                if parameter.default is Parameter.empty:
+                    self._needed.add(parameter.name)
+                else:
+                    self._defaults = True
             elif parameter.kind is Parameter.VAR_KEYWORD:
                 self._rest = parameter.name
             else:
@@ -71,10 +84,24 @@ class Arguments:
             bound.update(bound.pop(self._rest, {}))
         return bound
 
+    def of_message(self, body: Any) -> dict[str, Any]:
+        """What the function is called with for a message. Raises Unread."""
+        try:
+            return self.read(body)
+        except Unfit as error:
+            given = {} if body is None else body
+            elsewhere = isinstance(given, Mapping) and not (given.keys() >= self._needed and self._knows(given))
+            raise Unread(str(error), elsewhere=elsewhere) from error
+
+    def _knows(self, given: Mapping[str, Any]) -> bool:
+        return self._rest is not None or given.keys() <= set(self.named)
+
     def read(self, body: Any) -> dict[str, Any]:
         """What the function is called with: the body, converted by the type hints."""
         shape = self._shape or self.prepare()
         given: Any = {} if body is None else body
+        if self._ignore_unknown and isinstance(given, Mapping) and not self._knows(given):
+            given = {name: value for name, value in given.items() if name in self.named}
         try:
             known = msgspec.convert(given, shape, str_keys=True, dec_hook=_model)
             found = msgspec.structs.asdict(known)

@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from bide.core import options
 from bide.core.backoff import Backoff
@@ -13,6 +13,9 @@ from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.tasks.arguments import Arguments
 from bide.types import Duration
+
+Unknown: TypeAlias = Literal["retry", "ignore"]
+"""What becomes of a message with arguments that the task does not know."""
 
 
 class Definition:
@@ -25,6 +28,7 @@ class Definition:
         max_attempts: int,
         backoff: Backoff,
         timeout: Duration | None,
+        unknown: Unknown = "retry",
     ) -> None:
         given: object = function
         if isinstance(known := getattr(given, "definition", None), Definition):
@@ -54,7 +58,9 @@ class Definition:
         self.is_async: bool = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004  (an object whose __call__ is async)
         )
-        self.arguments: Arguments = Arguments(function, _name(function))
+        if unknown not in get_args(Unknown):
+            raise BadOption(f"unknown is {unknown!r}. Give 'retry', or 'ignore' to drop arguments that the task does not know.")
+        self.arguments: Arguments = Arguments(function, _name(function), ignore_unknown=unknown == "ignore")
         written = _written(function)
         code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
         self.place: tuple[str, str] = written.__module__, getattr(written, "__qualname__", self.name)

@@ -8,6 +8,7 @@ from bide.core.when import duration_ms
 from bide.engines.base import Verdict
 from bide.logs import Log
 from bide.queue.deliveries import error_text
+from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration
 
@@ -73,6 +74,12 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, waited_
         wait = _backoff(task, attempt, by_chance) if error.delay_ms is None else error.delay_ms
         return Outcome("retry", wait, error_text(error.__cause__ or str(error)))
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
+
+
+def unread(error: Unread, task: Definition, attempt: int, *, by_chance: bool = True) -> Outcome:
+    """Of a message that does not fit. One for another release of the task is tried again, perhaps by its worker."""
+    told = error_text(str(error))
+    return Outcome("retry", _backoff(task, attempt, by_chance), told) if error.elsewhere else Outcome("dead", 0, told)
 
 
 def decisive(error: BaseException) -> BaseException:

@@ -8,11 +8,10 @@ from bide.core.when import duration_ms
 from bide.engines.sync import Engine
 from bide.errors import ConfigError
 from bide.logs import Log
-from bide.queue.deliveries import error_text
 from bide.queue.deliveries.sync import Delivery
-from bide.queue.tasks.arguments import Unfit
+from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.outcome import Outcome, outcome
+from bide.queue.tasks.outcome import Outcome, outcome, unread
 from bide.queue.travel import Handled, raising
 from bide.queue.travel.ahead.sync import Ahead, all_in
 from bide.queue.travel.calling import Calling
@@ -115,20 +114,20 @@ class Travel(Movable):
 
     def _handle(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
         try:
-            arguments = task.arguments.read(delivery.body)
-        except Unfit as unfit:
-            _log.error("Message %s of %s is buried: %s", delivery.id, delivery.topic, unfit)
-            return _end(engine, delivery, Outcome("dead", 0, error_text(str(unfit))), unfit)
+            arguments = task.arguments.of_message(delivery.body)
+        except Unread as error:
+            _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
+            return _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         try:
             self._calling.check(task)
         except ConfigError:
             delivery.release()
             raise
-        error = self._calling.call(task, arguments, delivery)
-        became = outcome(error, task, delivery.attempt, delivery.waited_ms, by_chance=False)
+        raised = self._calling.call(task, arguments, delivery)
+        became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
-            _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=error)
-        return _end(engine, delivery, became, error)
+            _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
+        return _end(engine, delivery, became, raised)
 
 
 def _tend_all(engine: Engine) -> None:
