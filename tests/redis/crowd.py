@@ -9,6 +9,7 @@ import redis
 from bide.engines.base import Claimed, End, Hold, Move, NewMessage, Ref, Window
 from bide.engines.redis.lines.aio import AsyncLine
 from bide.engines.redis.script import Script, scripts
+from bide.engines.redis.shards.aio import AsyncShard
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import Picture, bench_at, bring_back
 
@@ -105,6 +106,17 @@ def any_shard(bench: Bench) -> Any:
     return engine._shards[0]
 
 
+async def pin(at: Bench) -> None:
+    """What the first message of another shard would do."""
+    first = any_shard(at)
+    other = AsyncShard(1, first._space, first._lines)
+    line = await first._lines.take()
+    try:
+        await other._pin(line, at.now)
+    finally:
+        await first._lines.give(line)
+
+
 Ask = Callable[[Bench, Crowd], Awaitable[Any]]
 CALLS: dict[str, list[Ask]] = {
     "put": [lambda at, _: at.put_all(*BATCH[:3])],
@@ -131,6 +143,7 @@ CALLS: dict[str, list[Ask]] = {
         lambda at, _: at.engine.purge("slots", "scheduled", now=at.now),
     ],
     "expect": [lambda at, _: any_shard(at).ask_for_expiry()],
+    "pin": [lambda at, _: pin(at)],
     "time": [lambda at, _: any_shard(at).tell_time()],
     "hear": [lambda at, _: any_shard(at).hear(["none", "near", "ready"])],
     "leave": [lambda at, _: at.claim("held", "slots", limit=50)],  # by closing

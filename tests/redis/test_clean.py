@@ -85,6 +85,20 @@ async def dead_for_too_long(at: Bench) -> None:
     assert (await at.engine.purge("t", "dead", now=at.now)).count == 0  # it forgets how many were dropped
 
 
+async def dead_and_forgotten(at: Bench) -> None:
+    for i in range(5):
+        await at.bury("t", LARGE if i == 2 else b"x", key=f"k{i}")
+    at.move(40 * DAY)
+    assert (await at.tend()).dropped == 5
+    assert (await at.engine.stats("t", now=at.now)).dead_dropped == 5
+    at.move(20 * DAY)
+    await at.tend()
+    assert (await at.engine.stats("t", now=at.now)).dead_dropped == 5
+    at.move(20 * DAY)
+    await at.tend()
+    assert "t" not in (await at.engine.stats(now=at.now)).topics
+
+
 async def paused(at: Bench) -> None:
     await at.engine.pause("t", True)
     await at.put("t")
@@ -171,8 +185,8 @@ async def of_many_topics(at: Bench) -> None:
 
 HISTORIES: list[Callable[[Bench], Awaitable[None]]] = [
     plain, one_by_one, keyed, replaced, of_all_levels, far_away, large, buried_and_purged, buried_and_requeued,
-    dead_for_too_long, paused, cancelled, expired, expired_when_claimed, expired_when_retried, left_by_its_worker,
-    extended_apart, purged, of_many_slots, of_many_topics,
+    dead_for_too_long, dead_and_forgotten, paused, cancelled, expired, expired_when_claimed, expired_when_retried,
+    left_by_its_worker, extended_apart, purged, of_many_slots, of_many_topics,
 ]  # fmt: skip
 
 

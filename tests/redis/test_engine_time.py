@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 
-from bide.engines.base import NewMessage
+from bide.engines.base import NewMessage, Ref
 from bide.engines.redis.wire import LAYOUT
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
+from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
 Ask = Callable[[Bench], Awaitable[int]]
@@ -89,6 +90,52 @@ async def test_while_the_servers_clock_is_behind_engine_time_goes_on_at_half_its
                 went, least, most = await pace(bench, client, ask, 60)
                 assert (least - 4) / 2 <= went <= most / 2 + 2
             assert await looked(bench) < (now + HOUR) // 1_000 + 10_000
+
+
+LOOKS: dict[str, Callable[[Bench], Awaitable[object]]] = {
+    "claim": lambda bench: bench.engine.claim(["none"], 1, 1_000),
+    "tend": lambda bench: bench.engine.tend(),
+    "get": lambda bench: bench.engine.get([Ref(topic="none", key="k")]),
+    "scan": lambda bench: bench.engine.scan("none", None, 1),
+    "stats": lambda bench: bench.engine.stats("none"),
+}
+
+
+@both_colours
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("noted", [True, False])
+async def test_engine_time_goes_on_although_nobody_writes(
+    redis_url: str, redis_server: RedisServer, colour: str, look: str, noted: bool
+) -> None:
+    """After the clock was set back by an hour: the last write noted the later time, or only the engine has heard it."""
+    with redis_server.client() as client:
+        async with bench_at(redis_url, colour) as bench:
+            ahead = clock(client) + HOUR
+            if noted:
+                client.hset(META, mapping={"raw": ahead, "mark": ahead, "layout": LAYOUT})
+            else:
+                await bench.engine.claim(["none"], 1, 1_000, now=ahead // 1_000)
+            await LOOKS[look](bench)
+            begun = clock(client)
+            while clock(client) < begun + 60_000:
+                await LOOKS[look](bench)
+            asked = clock(client) - begun
+            assert ahead + asked // 2 - 2_000 <= (await looked(bench)) * 1_000 < ahead + HOUR // 2
+
+
+@both_colours
+async def test_engine_time_goes_on_at_a_full_server(new_redis: NewRedis, colour: str) -> None:
+    server = new_redis()
+    with server.client() as client:
+        ahead = clock(client) + HOUR
+        client.hset(META, mapping={"raw": ahead, "mark": ahead, "layout": LAYOUT})
+        client.config_set("maxmemory", 1)
+        async with bench_at(server.url, colour) as bench:
+            first = await looked(bench)
+            begun = clock(client)
+            while clock(client) < begun + 20_000:
+                last = await looked(bench)
+            assert last > first
 
 
 @both_colours

@@ -77,6 +77,19 @@ async def test_a_full_server_is_drained_by_the_verbs_that_end_messages(new_redis
         assert await put_many(bench, "done", 1_000)
 
 
+async def test_who_listens_for_expiries_drains_a_full_server(new_redis: NewRedis, colour: str) -> None:
+    server = new_redis(notify_keyspace_events="Ex")
+    async with bench_at(server.url, colour) as bench:
+        ids = set(await put_many(bench, "t", 50))
+        with server.client() as client:
+            client.config_set("maxmemory", 1)
+            async with bench_at(server.url + "?wake=expiry", colour) as listener:
+                claimed = await take_all(listener, "t")
+                assert {each.id for each in claimed} == ids
+                await finish_all(listener, claimed)
+                assert (await listener.engine.stats("t", now=bench.now)).leased == 0
+
+
 async def drain_without_room(bench: Bench, ids: dict[str, list[str]]) -> None:
     claimed = await take_all(bench, "done")
     assert {each.id for each in claimed} == set(ids["done"])

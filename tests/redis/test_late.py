@@ -26,6 +26,7 @@ HARMLESS = {
     "lease_ends": "it only looks",
     "time": "it only looks",
     "expect": "it says once for all that somebody listens, and is never unsaid",
+    "pin": "it says once for all how many shards there are",
     "leave": "it gives back what belongs to an engine that is closed, and has no successor of its name",
 }
 

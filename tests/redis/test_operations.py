@@ -218,6 +218,34 @@ async def test_an_end_that_arrives_late_does_not_act_on_the_next_delivery(
         assert await bench.end(again, "done") == "done"
 
 
+# operations that look like ours
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "~0.0123456789abcdef.99999999999999999999#0",
+        "~0.0123456789abcdef.999999999999999#0",
+        "~0.0123456789abcdef.1#99999999999999999999",
+        "~99999999999999999999.0123456789abcdef.1#0",
+        "~0.ab.1#0",
+        "~0.0123456789abcdef0.1#0",
+        "~\u0663.0123456789abcdef.\u0661#\u0660",
+        "~0.0123456789abcdef.1#0",
+        "~63.0123456789abcdef.99999999999999#999",
+    ],
+)
+@pytest.mark.parametrize("options", ["", "?shards=3"])
+async def test_an_operation_that_looks_like_one_of_ours_is_as_good_as_any(
+    redis_url: str, colour: str, operation: str, options: str
+) -> None:
+    async with bench_at(redis_url + options, colour) as bench:
+        first = await bench.put("t", operation=operation)
+        assert await bench.put("t", operation=operation) == first
+        assert len(await bench.stored("t")) == 1
+
+
 # who is told what
 
 

@@ -1,5 +1,6 @@
 """A server that forgets its last writes, as after a failover to a replica that lagged: what clients still hold is refused."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -94,6 +95,33 @@ async def test_the_token_of_a_claim_that_the_server_forgot_is_refused(
 
 def _but_for_lanes(found: dict[bytes, tuple[bytes, object]]) -> dict[bytes, tuple[bytes, object]]:
     return {name: what for name, what in found.items() if b":lanes:" not in name and not name.endswith(b":meta")}
+
+
+@both_colours
+async def test_tokens_of_quick_claims_are_not_undercut_when_the_server_forgets(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    """By the server's own clock, which the claims don't outrun; and by whoever knows a later time than the server has."""
+    async with bench_at(redis_url, colour) as bench, bench_at(redis_url, colour) as other:
+        with redis_server.client() as client:
+            await bench.engine.put([NewMessage("t", b"%d" % i) for i in range(400)])
+            [first] = (await bench.engine.claim(["t"], 1, 60_000)).messages
+            base, tokens = picture(client), [first.token[:16]]
+            for _ in range(30):
+                claims = await asyncio.gather(*[bench.engine.claim(["t"], 1, 60_000) for _ in range(10)])
+                tokens += sorted(each.token[:16] for claim in claims for each in claim.messages)
+            assert len(tokens) == len(set(tokens)) == 301
+            assert tokens == sorted(tokens)
+            seconds, rest = client.time()
+            assert int(tokens[-1]) <= seconds * 1_000_000 + rest + 1_000
+            bring_back(client, base)
+            [anew] = (await other.engine.claim(["t"], 1, 60_000)).messages
+            assert anew.token[:16] > tokens[-1]
+            bring_back(client, base)
+            late = await bench.engine.claim(["t"], 1, 60_000, now=bench.now)
+            bring_back(client, base)
+            [last] = (await bench.engine.claim(["t"], 1, 60_000)).messages
+            assert last.token[:16] > late.messages[0].token[:16]
 
 
 @both_colours

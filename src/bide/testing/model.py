@@ -283,8 +283,7 @@ class Model:
             check_oldest("tend", due, gone)
             due = gone
         for message in due:
-            message.step("drop")
-            self.picture.dropped[message.topic] = self.picture.dropped.get(message.topic, 0) + 1
+            self.picture.drop(message, message.died + self.dead_for)
         return len(due)
 
     def requeue(

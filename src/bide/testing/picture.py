@@ -107,7 +107,7 @@ class Picture:
     messages: dict[str, Message] = field(default_factory=dict)
     alive: dict[str, Message] = field(default_factory=dict)  # of them, those that had not ended when time was last looked at
     paused: set[str] = field(default_factory=set)
-    dropped: dict[str, int] = field(default_factory=dict)  # dead letters, by topic
+    dropped: dict[str, list[int]] = field(default_factory=dict)  # dead letters, by topic: when each would be too old
 
     def add(self, message: Message) -> None:
         self.messages[message.id] = self.alive[message.id] = message
@@ -135,19 +135,30 @@ class Picture:
         here = self.stored(topic)
         ready = [each.due for each in here if each.state == "ready"]
         scheduled = [each.due for each in here if each.state == "scheduled"]
-        topics = {each.topic for each in here} | self.paused | {name for name, count in self.dropped.items() if count}
+        topics = {each.topic for each in here} | self.paused | {name for name, each in self.dropped.items() if each}
         return Stats(
             scheduled=len(scheduled),
             ready=len(ready),
             leased=sum(each.state == "leased" for each in here),
             dead=sum(each.state == "dead" for each in here),
-            dead_dropped=sum(self.dropped.values()) if topic is None else self.dropped.get(topic, 0),
+            dead_dropped=sum(map(len, self.dropped.values())) if topic is None else len(self.dropped.get(topic, ())),
             paused=bool(self.paused) if topic is None else topic in self.paused,
             oldest_overdue=(self.now - min(ready)) / 1_000 if ready else None,
             next_due=min(scheduled, default=None),
             topics={name: self.stats(name) for name in topics} if topic is None else {},
             timeline=_timeline(ready + scheduled, window) if window else (),
         )
+
+    def drop(self, message: Message, too_old: int) -> None:
+        message.step("drop")
+        self.dropped.setdefault(message.topic, []).append(too_old)
+
+    def _forget_dropped(self, topic: str, told: Stats | None) -> None:
+        """Those that were dropped first need not be counted any more when they would be too old by now."""
+        ends = self.dropped.get(topic, [])
+        count = len(ends) - (told.dead_dropped if told else 0)
+        if count > 0 and max(ends[:count]) <= self.now:
+            del ends[:count]
 
     def check_get(self, ref: Ref, known: Message | None, got: Stored | None) -> None:
         self._hear(got)
@@ -161,6 +172,8 @@ class Picture:
             agree(f"scan {topic} {state}", self.messages[got.id].stored(), got)
 
     def check_stats(self, topic: str | None, window: Window | None, answer: Stats) -> None:
+        for one in [*self.dropped] if topic is None else [topic]:
+            self._forget_dropped(one, answer.topics.get(one) if topic is None else answer)
         agree(f"stats of {topic or 'all topics'}", _plain(self.stats(topic, window)), _plain(answer))
 
     def _hear(self, got: Stored | None) -> None:

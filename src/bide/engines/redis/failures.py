@@ -21,7 +21,7 @@ _WAITING = (  # newer drivers take the codes of these off their texts
     theirs.TryAgainError,
 )
 _PASSING = re.compile(r"^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|READONLY|TRYAGAIN) |max number of clients")
-_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+)|NORIGHT (\w+)|OVERTAKEN)")
+_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+)|NORIGHT (\w+)|OVERTAKEN|UNPINNED)")
 
 
 _WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
@@ -37,6 +37,10 @@ class TooOld(Exception):
         super().__init__(now)
         self.now: int = now
         self.sure: bool = silent < REMEMBERED
+
+
+class Unpinned(Exception):
+    """Nothing was done, as shard 0 does not say yet how many shards there are."""
 
 
 class Unanswered(Exception):
@@ -69,7 +73,7 @@ def layout_advice(found: str) -> str:
     return "update bide, or use another namespace"
 
 
-def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld:
+def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned:
     """One of our errors, with what to do. Nothing was changed."""
     text = _WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
     if refused(error):
@@ -80,6 +84,8 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
     code = found[0].split(" ")[0] if found else ""
     if found and code == "TOOOLD":
         return TooOld(int(found[2]), int(found[3]))
+    if code == "UNPINNED":
+        return Unpinned()
     if code == "TOOFAR":
         return BadTime("A message can't be due more than a hundred years from now.")
     if found and code == "BADLAYOUT":

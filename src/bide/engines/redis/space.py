@@ -11,7 +11,7 @@ from bide.engines.redis.address import Address
 from bide.engines.redis.wire import name_of
 from bide.errors import ConfigError
 
-GIVEN_UP = re.compile(r"~(\d+)\.[0-9a-f]+\.\d+#\d+")
+GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
 """The operation of a message whose put was given up: shard, lane, number, place."""
 
 

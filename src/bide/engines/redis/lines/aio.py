@@ -11,7 +11,7 @@ from typing import Any
 import redis.exceptions as theirs
 from hiredis import pack_command
 
-from bide.engines.redis.failures import LOST, TooOld, Unanswered, missing_script, passing, refused, translated
+from bide.engines.redis.failures import LOST, TooOld, Unanswered, Unpinned, missing_script, passing, refused, translated
 from bide.engines.redis.script import Script
 from bide.engines.redis.server import AsyncServer
 from bide.errors import Unavailable
@@ -60,7 +60,7 @@ class AsyncLine:
                     continue
                 if not passing(error):
                     told = translated(error, self._server.shown, self._server.secrets)
-                    if unsure and not (isinstance(told, TooOld) and told.sure):
+                    if unsure and not isinstance(told, Unpinned) and not (isinstance(told, TooOld) and told.sure):
                         raise self._given_up(error, unsure) from None
                     raise told from None
                 failed: BaseException = error

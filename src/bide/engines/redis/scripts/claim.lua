@@ -139,6 +139,7 @@ if unit or ran then
 end
 
 call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
+if unknown then store_time() end
 note_run()
 local dues = {}
 local share = #awake > 0 and math.max(1, floor(limit / #awake)) or 0
@@ -167,7 +168,7 @@ end
 local number, fulls = '', ''
 if T.count > 0 then
   local last = tonumber(call('HGET', META, 'claim') or 0)
-  number = format('%016d', math.max(last + 1, now))
+  number = format('%016d', math.max(last + 1, us, (known + 1) * 1000)) -- no earlier one, even if the server forgot some
   call('HSET', META, 'claim', number, 'raw', format('%d', raw), 'mark', format('%d', us))
   fulls = lease(request, number, now + lease_ms)
 end

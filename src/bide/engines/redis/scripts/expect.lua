@@ -2,6 +2,8 @@
 
 -- include: begin
 
-begin_growing()
-call('HSET', META, 'expiry', '1')
+if not stored[4] then
+  begin_shrinking()
+  call('HSET', META, 'expiry', '1')
+end
 return {format('%d', now)}

@@ -11,7 +11,7 @@ local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later 
 -- that message; or nothing became of it, and then the lane is closed to it, should it still arrive.
 local function given_up_of(operation)
   local lane, last, place = string.match(operation, '^~%d+%.(%x+)%.(%d+)#(%d+)$')
-  if not lane then return nil end
+  if not lane or #lane ~= 16 or #last > 14 or #place > 3 then return nil end -- it only looks like one of ours
   local record = remembered('lanes', lane)
   local reached = record and unpack_('>I6', record) or 0
   if reached > number(last) then error('OVERTAKEN', 0) end

@@ -68,17 +68,30 @@ local function expire()
   end
 end
 
+-- Drop what is too old or too many in a topic. Gives when to look again: now, when the oldest will be too old, or, when
+-- none is left, when to forget how many there were; nil for never.
+local function drop_in(topic, cutoff)
+  local key = topic.prefix .. 'dead'
+  local held = call('ZCARD', key)
+  if held == 0 then
+    set(topic, 'dropped', 0)
+    return nil
+  end
+  local over = math.max(call('ZCOUNT', key, '-inf', cutoff), held - most)
+  local count = drop_oldest_dead(topic, math.min(over, spare()))
+  dropped = dropped + count
+  if count < over then return TO_DROP end
+  return call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or format('%d', now)
+end
+
 local function drop_old()
   local cutoff = format('%d', now - dead_for)
-  local graves = call('ZRANGEBYSCORE', P .. 'graves', '-inf', cutoff, 'LIMIT', 0, 10)
+  local graves = call('ZRANGEBYSCORE', P .. 'graves', '-inf', cutoff, 'LIMIT', 0, 100)
   for _, digits in ipairs(graves) do
+    if spare() <= 0 then return end
     local topic = load(digits)
-    local old = topic and call('ZCOUNT', topic.prefix .. 'dead', '-inf', cutoff) or 0
-    local count = math.min(old, math.max(0, spare()))
-    if count > 0 then drop_oldest_dead(topic, count) end
-    dropped = dropped + count
-    local oldest = topic and call('ZRANGE', topic.prefix .. 'dead', 0, 0, 'WITHSCORES')[2]
-    if oldest then call('ZADD', P .. 'graves', oldest, digits) else call('ZREM', P .. 'graves', digits) end
+    local again = topic and drop_in(topic, cutoff)
+    if again then call('ZADD', P .. 'graves', again, digits) else call('ZREM', P .. 'graves', digits) end
   end
 end
 

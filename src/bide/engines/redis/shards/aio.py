@@ -7,7 +7,7 @@ from typing import Any
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
-from bide.engines.redis.failures import TooOld, Unanswered
+from bide.engines.redis.failures import TooOld, Unanswered, Unpinned
 from bide.engines.redis.lines.aio import AsyncLine, AsyncLines
 from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
 from bide.engines.redis.script import scripts
@@ -95,7 +95,7 @@ class AsyncShard:
         try:
             head = self._head(line, None, b"", (me, *topics), once=False)
             await line.run(scripts()["leave"], self._keys, head, patience=0.0)
-        except (BideError, Unanswered, TooOld):
+        except (BideError, Unanswered, TooOld, Unpinned):
             return False
         finally:
             await self._lines.give(line)
@@ -214,7 +214,16 @@ class AsyncShard:
                 return self._told(await line.run(scripts()[verb], self._keys, self._head(line, now, salt, args, once=once)))
             except TooOld as late:  # nothing was done, and now we know what time it is
                 self._space.hear(late.now)
+            except Unpinned:
+                await self._pin(line, now)
         raise Unavailable(f"{self._space.address.shown} answers too late for anything to be done. Nothing was done; try again.")
+
+    async def _pin(self, line: AsyncLine, now: int | None) -> None:
+        """Have it said how many shards there are, in shard 0 first: whoever counts them otherwise is refused from then on."""
+        for number in (0, self.number):
+            prefix = self._space.prefix(number)
+            head = self._head(line, now, b"", (), once=False)
+            self._told(await line.run(scripts()["pin"], (f"{prefix}meta", f"{prefix}-"), head))
 
     def _head(self, line: AsyncLine, now: int | None, salt: bytes, args: Sequence[Any], *, once: bool) -> list[Any]:
         """What every script is told first."""

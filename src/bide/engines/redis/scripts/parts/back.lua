@@ -24,13 +24,22 @@ local function come_back(topic, id, value, life, due)
   return true
 end
 
+local drops = 0 -- dead letters that this script has dropped
+local DROPS = 100 -- that one script drops: what is left is for tend
+local TO_DROP = '0' -- among the times in `graves`: a topic that has too many, whatever their age
+
+-- Gives how many went.
 local function drop_oldest_dead(topic, count)
+  count = math.min(count, DROPS - drops)
+  if count <= 0 then return 0 end
   local ids = call('ZRANGE', topic.prefix .. 'dead', 0, count - 1)
   for _, id in ipairs(ids) do
     call('ZREM', topic.prefix .. 'dead', id)
     finish(topic, id, read(topic, id), life_of(topic, id))
-    add(topic, 'dropped', 1)
   end
+  add(topic, 'dropped', #ids)
+  drops = drops + #ids
+  return #ids
 end
 
 local function bury(topic, id, value, life, reason, most)
@@ -42,5 +51,5 @@ local function bury(topic, id, value, life, reason, most)
   call('ZADD', topic.prefix .. 'dead', now, id)
   call('ZADD', P .. 'graves', 'NX', now, topic.digits)
   local over = call('ZCARD', topic.prefix .. 'dead') - most
-  if over > 0 then drop_oldest_dead(topic, math.min(over, 100)) end
+  if over > 0 and drop_oldest_dead(topic, over) < over then call('ZADD', P .. 'graves', TO_DROP, topic.digits) end
 end

@@ -40,17 +40,19 @@ end
 local function take_number() return number(take_text()) end
 
 -- The clock: milliseconds, which never go back and never stand still. While the server's clock is behind the mark
--- (somebody set it back), engine time goes on at half its speed until the two have met.
+-- (somebody set it back), engine time goes on at half its speed until the two have met. `unknown`: how far the clock
+-- was set back is not stored yet, and half speed needs it.
 local time = call('TIME')
 local raw = time[1] * 1000000 + time[2]
 local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry', 'shards')
-local us, known = raw, number(ARGV[2])
+local us, known, unknown = raw, number(ARGV[2]), false
 do
   local mark = tonumber(stored[2] or 0)
   if ARGV[1] ~= '' then
     us = math.max(mark, number(ARGV[1]) * 1000)
-  elseif raw < mark then
-    us = mark + floor(math.max(0, raw - tonumber(stored[1])) / 2)
+  else
+    if raw < mark then us = mark + floor(math.max(0, raw - tonumber(stored[1])) / 2) end
+    unknown = raw < tonumber(stored[1] or 0) or us < known * 1000
   end
   us = math.max(us, known * 1000)
 end
@@ -97,11 +99,16 @@ end
 local function store_time()
   call('HSET', META, 'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', format('%d', number(ARGV[6])))
 end
-local begin_growing = store_time
+local function begin_growing()
+  -- How many shards there are is said in shard 0 before anything is written to another one.
+  if not stored[5] and not string.find(META, ':0}:meta$') then error('UNPINNED', 0) end
+  store_time()
+end
 local function begin_shrinking()
   call('HDEL', META, '-')
   store_time()
 end
+if unknown and LANE == '' then begin_shrinking() end -- such a script may write nothing else, and time would stand still
 
 -- Note that the operation has run; what it answered, too, where running it again would not tell.
 local function note_run(reply)

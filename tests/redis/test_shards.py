@@ -1,0 +1,85 @@
+"""A namespace over several shards: all who use it say the same number of them, from the first message on."""
+
+import zlib
+
+import pytest
+import redis
+
+from bide.errors import ConfigError
+from bide.testing.contract.bench import Bench
+from tests.redis.keyspace import COLOURS, bench_at, names
+from tests.servers.redis import RedisServer
+
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+every_shard = pytest.mark.parametrize("shard", range(4))
+
+
+def key_of(shard: int, shards: int = 4) -> str:
+    """A key whose message goes to that shard."""
+    return next(key for key in (f"k{i}" for i in range(1_000)) if zlib.crc32(f"t {key}".encode()) % shards == shard)
+
+
+@both_colours
+@every_shard
+@pytest.mark.parametrize("others", [1, 2, 64])
+async def test_who_opens_after_the_first_message_with_another_number_is_refused(
+    redis_url: str, colour: str, shard: int, others: int
+) -> None:
+    async with bench_at(f"{redis_url}?shards=4", colour) as bench:
+        await bench.put("t", key=key_of(shard))
+        with pytest.raises(ConfigError, match="shards=4"):
+            async with bench_at(f"{redis_url}?shards={others}", colour):
+                pass
+        await bench.put("t", key=key_of((shard + 1) % 4))
+        assert len(await bench.stored("t")) == 2
+
+
+@both_colours
+@every_shard
+async def test_who_was_there_before_the_first_message_with_another_number_writes_nothing(
+    redis_url: str, redis_server: RedisServer, colour: str, shard: int
+) -> None:
+    async with bench_at(f"{redis_url}?shards=4", colour) as bench, bench_at(f"{redis_url}?shards=3", colour) as other:
+        assert not await bench.claim("t")
+        assert not await other.claim("t")
+        await bench.put("t", key=key_of(shard))
+        for theirs in range(3):
+            with pytest.raises(ConfigError, match="shards=4"):
+                await other.put("t", key=key_of(theirs, 3))
+            with pytest.raises(ConfigError, match="shards=4"):
+                await other.engine.pause("t", True)
+        with redis_server.client() as client:
+            assert messages_of(client) == {f"{{shop:{shard}}}"}
+
+
+@both_colours
+async def test_a_server_that_lost_everything_is_told_anew(redis_url: str, redis_server: RedisServer, colour: str) -> None:
+    async with bench_at(f"{redis_url}?shards=4", colour) as bench:
+        await bench.put("t", key=key_of(3))
+        with redis_server.client() as client:
+            client.flushall()
+        await bench.put("t", key=key_of(2))
+        with pytest.raises(ConfigError, match="shards=4"):
+            async with bench_at(f"{redis_url}?shards=3", colour):
+                pass
+
+
+@both_colours
+async def test_looking_does_not_say_how_many_shards_there_are(redis_url: str, colour: str) -> None:
+    async with bench_at(f"{redis_url}?shards=4", colour) as bench:
+        await look_at_all(bench)
+        async with bench_at(f"{redis_url}?shards=3", colour) as other:
+            await other.put("t", key=key_of(2, 3))
+            with pytest.raises(ConfigError, match="shards=3"):
+                await bench.put("t", key=key_of(0))
+
+
+async def look_at_all(bench: Bench) -> None:
+    assert not await bench.stored("t")
+    assert not await bench.claim("t")
+    assert not (await bench.engine.stats(now=bench.now)).topics
+
+
+def messages_of(client: redis.Redis) -> set[str]:
+    """The shards that hold a topic."""
+    return {name.partition(":topics")[0] for name in names(client) if name.endswith(":topics")}
