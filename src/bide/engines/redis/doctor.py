@@ -201,7 +201,7 @@ def _slow(look: Look) -> Iterator[Finding]:
 def _messages(look: Look) -> Iterator[Finding]:
     kept, each = 0, ""
     for prefix in map(look.space.prefix, range(look.space.shards)):
-        numbers = look.ask("HGETALL", prefix + "topics")[1::2]
+        numbers = [known.partition(b"@")[0] for known in look.ask("HGETALL", prefix + "topics")[1::2]]
         kept += sum(int(live or 0) for live in look.ask_all([("HGET", prefix + text_of(n) + ":h", "live") for n in numbers]))
     if kept:
         try:

@@ -7,6 +7,23 @@
 -- include: begin home topic drop keys message units open take alarm
 
 local FAR = math.huge
+local WAKES = 100 -- topics that one claim wakes others for, or looks into when it is repeated
+
+-- The topics of these names that there are, each with a time before which nothing of it is due; and those of them of which
+-- something may be due now.
+local function read_agenda(names)
+  local agenda, begun = {}, {}
+  for i, known in ipairs(#names > 0 and call('HMGET', P .. 'topics', unpack(names)) or {}) do
+    if known then
+      local digits, due = string.match(known, '^(%x+)@?(%d*)$')
+      local entry = {name = names[i], digits = digits, due = tonumber(due) or 0, taken = 0}
+      if entry.due >= NEVER then entry.due = FAR end
+      agenda[#agenda + 1] = entry
+      if entry.due <= now then begun[#begun + 1] = entry end
+    end
+  end
+  return agenda, begun
+end
 
 local function levels_of(topic)
   local used = {}
@@ -117,22 +134,74 @@ local function lease(request, number, until_)
   return text
 end
 
+-- When something of a topic is due, without taking any of it.
+local function soonest(topic)
+  if topic.f.paused ~= 0 then return FAR end
+  local due = next_start(topic)
+  for level = 0, 2 do
+    local row = kind_of(level, READY)
+    if topic.f['b' .. row] - topic.f['p' .. row] > topic.f['g' .. row] then return now end
+    due = math.min(due, first_near(topic, level))
+  end
+  return due
+end
+
+-- Take up to so many from a topic of which something may be due.
+local function visit(entry, most)
+  spent = spent + 2 / LIGHT
+  entry.topic = load(entry.digits)
+  entry.due = FAR
+  if not entry.topic or entry.topic.f.paused ~= 0 then return end
+  local count, due = take_from(entry.topic, most)
+  entry.taken = entry.taken + count
+  entry.due = math.min(due, next_start(entry.topic))
+end
+
+-- Each has its share, beginning with another one each time, and then there may be room for more of the same.
+local function take_from_all(begun, limit)
+  local first = (us + NUMBER) % math.max(1, #begun)
+  local share = math.max(1, floor(limit / math.max(1, #begun)))
+  for _, most in ipairs(limit > 0 and {share, limit} or {0}) do
+    for i = 0, #begun - 1 do
+      local entry = begun[(first + i) % #begun + 1]
+      if exhausted() or T.count > 0 and T.count >= limit then return end
+      if entry.due <= now then visit(entry, math.min(most, limit - T.count)) end
+    end
+  end
+end
+
+-- After it: the topic that is due next, and whether some are due now. Others are woken for these.
+local function leave_behind(agenda)
+  local following, left, idle = {due = FAR}, 0, {}
+  for _, entry in ipairs(agenda) do
+    if entry.due <= now then
+      left = left + 1
+      if left <= WAKES then push_token(entry.name) end
+    else
+      idle[#idle + 1] = P .. 'w:' .. entry.name
+      local first = math.min(entry.due, NEVER)
+      if entry.topic and entry.taken == 0 and entry.topic.f.next ~= first then set(entry.topic, 'next', first) end
+    end
+    if entry.due < following.due then following = entry end
+  end
+  -- a caller that got nothing knows by now what a token would have told it
+  if T.count == 0 and #idle > 0 then call('UNLINK', unpack(idle)) end
+  return following, left > 0
+end
+
 local refused, ran = before()
 if refused then return refused end
 local me, request, lease_ms, limit = take_text(), take_text(), take_number(), take_number()
 if #me ~= 8 or request == '' or limit > 1000 then error('BADARG request or limit', 0) end
-local awake = {}
-for i = NEXT + 1, #ARGV do
-  local topic = find_topic(ARGV[i])
-  if topic and topic.f.paused == 0 then awake[#awake + 1] = topic end
-end
+local names = {unpack(ARGV, NEXT + 1, #ARGV)}
+local agenda, begun = read_agenda(names)
 local unit = unit_of(request)
 if unit or ran then
   local reply = unit and hand_out_again(unit) or reply_with('', '', FAR, false)
   local due = FAR
-  for _, topic in ipairs(awake) do
-    due = math.min(due, next_start(topic))
-    for level = 0, 2 do due = math.min(due, first_near(topic, level)) end
+  for i, entry in ipairs(agenda) do
+    local topic = entry.due <= now and i <= WAKES and load(entry.digits)
+    due = math.min(due, topic and soonest(topic) or entry.due)
   end
   if due < FAR then reply[2] = format('%d', due) end
   return reply
@@ -141,29 +210,13 @@ end
 call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
 if unknown then store_time() end
 note_run()
-local dues = {}
-local share = #awake > 0 and math.max(1, floor(limit / #awake)) or 0
-for _, most in ipairs({share, limit}) do
-  for i, topic in ipairs(awake) do
-    if dues[i] == nil or (dues[i] <= now and T.count < limit and not exhausted()) then
-      local _, due = take_from(topic, math.min(most, limit - T.count))
-      dues[i] = due
-    end
-  end
-end
-local due, left, next_topic = FAR, false, nil
-for i, topic in ipairs(awake) do
-  local first = math.min(dues[i], next_start(topic))
-  if first <= now then
-    wake(topic)
-    left = true
-  end
-  if first < due then due, next_topic = first, topic end
-end
+take_from_all(begun, limit)
+local following, left = leave_behind(agenda)
+local due = following.due
 if T.count > 0 then
-  hand_on(me, awake)
+  hand_on(me, names)
 elseif due < FAR and due > now then
-  due = alarm(me, next_topic, due)
+  due = alarm(me, following, due)
 end
 local number, fulls = '', ''
 if T.count > 0 then

@@ -10,7 +10,7 @@ while NEXT < #ARGV do
   if record and (sub(record, 13, 20) == me or sub(record, 21, 28) == me) then
     call('HDEL', P .. 'timers', name)
     local topic = find_topic(name)
-    if topic then wake(topic) end
+    if topic and topic.f.paused == 0 then push_token(name) end
   end
 end
 return {format('%d', now)}

@@ -9,7 +9,7 @@ if paused == 1 then begin_growing() else begin_shrinking() end
 local topic = paused == 1 and make_topic(name) or find_topic(name)
 if topic then
   set(topic, 'paused', paused)
-  if paused == 0 then wake(topic) end
+  if paused == 1 then set(topic, 'next', NEVER) else wake(topic, 0) end
   close_topics()
 end
 return answer({format('%d', now)})

@@ -34,12 +34,12 @@ local function alarm(me, topic, due)
 end
 
 -- A caller that got something may be busy when its alarm goes off: another one takes it over, if there is one.
-local function hand_on(me, topics)
-  for _, topic in ipairs(topics) do
-    local record = call('HGET', P .. 'timers', topic.name)
+local function hand_on(me, names)
+  local records = #names > 0 and call('HMGET', P .. 'timers', unpack(names)) or {}
+  for i, record in ipairs(records) do
     if record and sub(record, 13, 20) == me and sub(record, 21, 28) ~= NOBODY then
-      call('HDEL', P .. 'timers', topic.name)
-      wake(topic)
+      call('HDEL', P .. 'timers', names[i])
+      push_token(names[i])
     end
   end
 end

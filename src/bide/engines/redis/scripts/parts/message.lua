@@ -146,7 +146,7 @@ local function schedule(topic, id, life)
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   call('ZADD', key, life.due, id)
   use_level(topic, life.level)
-  if life.due <= now or not first or life.due < tonumber(first) then wake(topic) end
+  if life.due <= now or not first or life.due < tonumber(first) then wake(topic, life.due) end
 end
 
 -- The message of an id or key that has not ended: id, value, life, state. One that has expired ends now.

@@ -2,7 +2,8 @@
 
 local spent, bytes = 0, 0 -- of what one script may do: looks into buckets, with what was found; bytes handed out
 local ENOUGH, FULL = 100, 1048576
-local HEAVY = 16 -- messages found that count as much as a look
+local HEAVY = 16 -- messages found that count as much as one look into a whole bucket
+local LIGHT = 8 -- looks into buckets that are nearly empty that count as much
 local function exhausted() return spent >= ENOUGH or bytes >= FULL end
 
 -- What is left of a bucket from a number on: ids and values of those that are there and whose time is not elsewhere.
@@ -16,7 +17,7 @@ local function look_into(topic, kind, slot, n)
       ids[count], values[count] = head .. char(low + i), all[i]
     end
   end
-  spent = spent + 1 + count / HEAVY
+  spent = spent + 1 / LIGHT + #all / BUCKET + count / HEAVY
   if count == 0 or not has_life(topic) then return ids, values end
   local lives, kept_ids, kept = call('HMGET', topic.prefix .. 'life', unpack(ids)), {}, {}
   for i = 1, count do

@@ -101,7 +101,7 @@ local function note_slots(topic, groups)
       new[#new + 1], new[#new + 2] = group.slot, group.name
       new.next = math.min(new.next, group.slot)
     elseif group.slot * SLOT[sort_of(kind)] <= now then
-      wake(topic)
+      wake(topic, group.slot * SLOT[sort_of(kind)])
     end
   end
   for i = 1, #counts, 1000 do call('HSET', topic.prefix .. 'slots', unpack(counts, i, math.min(i + 999, #counts))) end
@@ -112,7 +112,7 @@ local function note_slots(topic, groups)
     local first = first_slot(topic, kind)
     if not first or new.next < first then
       set_first(topic, kind, new.next)
-      wake(topic)
+      wake(topic, new.next * SLOT[sort_of(kind)])
     end
   end
 end
@@ -144,7 +144,7 @@ local function place(topic, level, dues, blobs)
   if #ready > 0 then
     place_in_row(topic, kind_of(level, READY), ready, dues, blobs, ids)
     add(topic, 'far', #ready)
-    wake(topic)
+    wake(topic, now)
   end
   local groups, near = choose_slots(topic, level, dues, waiting)
   if #groups > 0 then
@@ -160,7 +160,7 @@ local function place(topic, level, dues, blobs)
     end
     local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
     call('ZADD', key, unpack(scores))
-    if not first or earliest < tonumber(first) then wake(topic) end
+    if not first or earliest < tonumber(first) then wake(topic, earliest) end
   end
   return ids
 end

@@ -1,6 +1,10 @@
 -- A topic: its number, its counters, and the keys that begin with it.
 --
 -- A topic is known by a number, which is given once: a topic that has nothing left goes, and comes again under another.
+-- `topics` has, by name, the number and behind it a time before which nothing of the topic is due, so that a claim of many
+-- topics reads no more of those that have nothing for it. The time may be too early, and never too late.
+
+local NEVER = 9007199254740991 -- such a time, of a topic that has nothing pending or is paused
 
 local topics = {}
 local NOTHING = {__index = function() return 0 end}
@@ -9,6 +13,7 @@ local NOTHING = {__index = function() return 0 end}
 -- buckets of their index; of a calendar, `s` is one more than its first slot (0: it has none), `c` the slot that was
 -- entered last, `p` how far into it messages were taken out, and `d` how many it had, or would have if it were not
 -- sealed; of a row, `b` is how many came, `p` how many were taken out, and `g` how many of the others are gone.
+-- `next` is the time that `topics` has.
 local function load(digits)
   if topics[digits] ~= nil then return topics[digits] end
   local prefix = P .. digits .. ':'
@@ -27,8 +32,13 @@ local function load(digits)
 end
 
 local function find_topic(name)
-  local digits = call('HGET', P .. 'topics', name)
-  return digits and load(digits) or nil
+  local known = call('HGET', P .. 'topics', name)
+  return known and load(string.match(known, '^%x+')) or nil
+end
+
+local function set(topic, field, value)
+  topic.f[field] = value
+  topic.changed[field] = true
 end
 
 local function make_topic(name)
@@ -38,13 +48,11 @@ local function make_topic(name)
   call('HSET', P .. 'topics', name, digits)
   call('HSET', P .. digits .. ':h', 'name', name)
   topics[digits] = nil
-  return load(digits)
+  topic = load(digits)
+  set(topic, 'next', NEVER)
+  return topic
 end
 
-local function set(topic, field, value)
-  topic.f[field] = value
-  topic.changed[field] = true
-end
 local function add(topic, field, by) set(topic, field, topic.f[field] + by) end
 
 -- The first slot of a calendar; nil when it has none.
@@ -75,13 +83,20 @@ local function use_level(topic, level)
   if topic.f['l' .. level] == 0 then set(topic, 'l' .. level, 1) end
 end
 
--- Wake one of those who sleep on a topic: a token that nobody has taken yet is enough for all.
-local function wake(topic)
-  if topic.woken or topic.f.paused ~= 0 then return end
-  topic.woken = true
-  local key = P .. 'w:' .. topic.name
+-- A token that nobody has taken yet is enough for all who sleep on a topic.
+local function push_token(name)
+  local key = P .. 'w:' .. name
   if call('LLEN', key) == 0 then call('LPUSH', key, '1') end
   if stored[4] then call('SET', P .. 'alarm', '1', 'PX', 1) end -- somebody listens for its expiry
+end
+
+-- Wake one of those who sleep on a topic, of which something is due then.
+local function wake(topic, due)
+  if topic.f.paused ~= 0 then return end
+  if due < topic.f.next then set(topic, 'next', due) end
+  if topic.woken then return end
+  topic.woken = true
+  push_token(topic.name)
 end
 
 local drop -- of a topic that has nothing left; scripts that end messages have it
@@ -98,6 +113,7 @@ local function close_topics()
           values[#values + 1] = format('%d', topic.f[field])
         end
         if #values > 0 then call('HSET', topic.prefix .. 'h', unpack(values)) end
+        if topic.changed.next then call('HSET', P .. 'topics', topic.name, format('%s@%d', topic.digits, topic.f.next)) end
       end
     end
   end
