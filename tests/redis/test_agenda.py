@@ -42,7 +42,8 @@ async def test_a_claim_of_many_topics_is_bounded_however_many_are_due(
         with redis_server.client() as client:
             got = 0
             client.config_resetstat()
-            while claim := await bench.engine.claim(MANY, 100, 60_000, now=bench.now):
+            while True:
+                claim = await bench.engine.claim(MANY, 100, 60_000, now=bench.now)
                 assert commands(client) <= MOST
                 if not claim.messages and not claim.more:
                     break
@@ -108,7 +109,8 @@ async def test_topics_that_are_left_behind_have_their_turn(redis_url: str, colou
 
 async def never_too_late(client: redis.Redis, bench: Bench, topics: list[str]) -> None:
     """The time that a topic is known by is no later than that of its first message."""
-    told = {name.decode(): int(at.partition(b"@")[2] or 0) for name, at in client.hgetall("{shop:0}:topics").items()}
+    known: dict[bytes, bytes] = client.hgetall("{shop:0}:topics")  # type: ignore[assignment]
+    told = {name.decode(): int(at.partition(b"@")[2] or 0) for name, at in known.items()}
     paused = {name for name in told if (await bench.engine.stats(name, now=bench.now)).paused}
     for each in await every(bench, topics):
         if each.state in ("scheduled", "ready") and each.topic not in paused:
@@ -146,6 +148,6 @@ async def test_the_time_of_a_topic_is_never_too_late(redis_url: str, redis_serve
                 else:
                     for each in await bench.claim(*topics, limit=chance.choice([1, 3, 50]), lease=2_000):
                         if chance.random() < 0.7:
-                            await bench.end(each, chance.choice(["done", "retry", "release"]), delay=chance.choice(delays))  # type: ignore[arg-type]
+                            await bench.end(each, chance.choice(["done", "retry", "release"]), delay=chance.choice(delays))
                 await never_too_late(client, bench, topics)
             await drain(bench, topics)

@@ -21,9 +21,9 @@ MINUTE = 60_000
 HARMLESS = {
     "get": "it only looks",
     "scan": "it only looks",
-    "stats": "it only looks",
-    "leased": "it only looks",
     "lease_ends": "it only looks",
+    "leased": "it only looks",
+    "stats": "it only looks",
     "time": "it only looks",
     "expect": "it says once for all that somebody listens, and is never unsaid",
     "pin": "it says once for all how many shards there are",

@@ -66,6 +66,8 @@ class AsyncEngine(ABC):
     ) -> list[Sent]:
         """Accept messages, each answered with its id, due time and outcome.
 
+        A batch is accepted whole or not at all; over Redis, each 1,000 messages or 1 MiB of bodies of it that go to one shard.
+
         - A delay counts from the engine's now.
         - An instant in the past means now.
         - A message due later than the longest delay refuses its batch.

@@ -94,26 +94,26 @@ class AsyncRedis(AsyncEngine):
     ) -> list[Sent]:
         self._check(messages, connection=connection)
         any_shard = self._next(len(self._opened()))
-        groups = sending.by_shard(messages, lambda new: self._space.shard_of(new, any_shard))
-        if len(groups) == 1:
-            [shard] = groups
+        parts = sending.put_parts(messages, lambda new: self._space.shard_of(new, any_shard))
+        if len(parts) == 1:
+            [(shard, _)] = parts
             return await self._shards[shard].put(messages, now)
         return await self._put_apart(messages, any_shard, now)
 
     async def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
-        """A batch for several shards. Each message has an operation, so that all can be sent again if one shard fails."""
-        for new in messages:  # before the first shard takes its part
+        """A batch in several parts. Each message has an operation, so that all can be sent again if one part fails."""
+        for new in messages:  # before the first part is taken
             check_delay(new.delay, new.at, max(self._space.known, now or 0))
         name = lane()
         named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
         answers: dict[int, Sent] = {}
-        for shard, indexes in sending.by_shard(named, lambda new: self._space.shard_of(new, any_shard)).items():
+        for shard, indexes in sending.put_parts(named, lambda new: self._space.shard_of(new, any_shard)):
             try:
                 got = await self._shards[shard].put([named[i] for i in indexes], now)
             except BideError as error:
                 if not answers and not isinstance(error, OutcomeUnknown):
                     raise
-                told = f"{error} This was one of several shards, and others have taken their part of the batch."
+                told = f"{error} This was one part of several, and others of the batch were taken."
                 raise OutcomeUnknown(told, operations=[new.operation or "" for new in named]) from None
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(messages))]
@@ -179,6 +179,8 @@ class AsyncRedis(AsyncEngine):
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
         self._check(moves, connection=connection)
+        for move in moves if len(moves) > sending.PART else ():  # before the first part is done
+            check_delay(move.delay, move.at, max(self._space.known, now or 0))
         return await self._spread(
             moves, lambda move: self._space.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
         )
@@ -192,7 +194,7 @@ class AsyncRedis(AsyncEngine):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
                 return Tended(did.returned, did.buried, did.expired, did.dropped, True)
-            one = await shards[(first + turn) % len(shards)].tend(spare, ended_by, now)
+            one = await shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
             did = Tended(
                 did.returned + one.returned, did.buried + one.buried, did.expired + one.expired, did.dropped + one.dropped,
                 did.more or one.more,
@@ -264,12 +266,12 @@ class AsyncRedis(AsyncEngine):
         shard_of: Callable[[T], int],
         call: Callable[[AsyncShard, Sequence[T]], Awaitable[R]],
     ) -> list[Any]:
-        """Ask each shard about its part of a batch, and answer in the order of the batch."""
+        """Ask each shard about its part of a batch, and answer in the order of the batch. Long parts are asked in pieces."""
         shards = self._opened()
-        if len(shards) == 1:
+        if len(shards) == 1 and len(items) <= sending.PART:
             return await call(shards[0], items)
         answers: dict[int, Any] = {}
-        for shard, indexes in sending.by_shard(items, shard_of).items():
+        for shard, indexes in sending.parts(items, shard_of):
             got = await call(shards[shard], [items[i] for i in indexes])
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(items))]

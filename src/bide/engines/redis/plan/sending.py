@@ -1,6 +1,6 @@
 """Messages that are sent, cancelled and moved: what the scripts are told, and what they answer."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from bide.core.when import MAX_DELAY_MS, due_time
@@ -10,6 +10,8 @@ from bide.engines.redis.wire import LOCAL, Name, content, full_id, id_text, name
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
+PART = 250  # messages that one script ends, cancels or moves
+FULL = 2**20  # bytes of bodies that one script takes
 
 _CANCELLED = {
     "c": CancelResult.CANCELLED,
@@ -135,4 +137,27 @@ def by_shard(items: Sequence[T], shard_of: Callable[[T], int]) -> dict[int, list
     found: dict[int, list[int]] = {}
     for i, item in enumerate(items):
         found.setdefault(shard_of(item), []).append(i)
+    return found
+
+
+def parts(items: Sequence[T], shard_of: Callable[[T], int]) -> Iterator[tuple[int, list[int]]]:
+    """Which of a batch go where in one script, so that none is long."""
+    for shard, indexes in by_shard(items, shard_of).items():
+        for first in range(0, len(indexes), PART):
+            yield shard, indexes[first : first + PART]
+
+
+def put_parts(messages: Sequence[NewMessage], shard_of: Callable[[NewMessage], int]) -> list[tuple[int, list[int]]]:
+    """Which messages go where in one script: as many as fit into FULL bytes; one that has more goes alone."""
+    found: list[tuple[int, list[int]]] = []
+    for shard, indexes in by_shard(messages, shard_of).items():
+        part: list[int] = []
+        size = 0
+        for i in indexes:
+            size += len(messages[i].body)
+            if size > FULL and part:
+                found.append((shard, part))
+                part, size = [], len(messages[i].body)
+            part.append(i)
+        found.append((shard, part))
     return found

@@ -161,9 +161,26 @@ class Shard:
         return counting.found
 
     def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
-        args = [topic, sending.when(delay, None), MAX_DELAY_MS, limit, int(ids is not None), *sending.named_dead(ids or ())]
-        _, count, more, keyless = self._do("requeue", args, now)
-        return Swept(count, bool(more), keyless)
+        pages = [None] if ids is None else [ids[i : i + sending.PART] for i in range(0, len(ids), sending.PART)]
+        did = Swept(0, False)
+        while pages:
+            some = pages[0]
+            most = min(limit - did.count, sending.PART)
+            args = [
+                topic,
+                sending.when(delay, None),
+                MAX_DELAY_MS,
+                most,
+                int(some is not None),
+                *sending.named_dead(some or ()),
+            ]
+            _, count, more, keyless = self._do("requeue", args, now)
+            did = Swept(did.count + count, bool(more), did.keyless + keyless)
+            if some is not None or not more:
+                pages.pop(0)
+            if did.count >= limit:
+                break
+        return Swept(did.count, did.more or bool(pages), did.keyless)
 
     def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
         """A page, which begins where the last one stopped and goes around until nothing of the state is left."""
