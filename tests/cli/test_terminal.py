@@ -27,10 +27,10 @@ def test_a_table_is_painted_and_cut_to_the_width(at_terminal: AtTerminal, queue:
 
 def test_a_narrow_screen_has_a_line_for_each_message_without_its_instant(at_terminal: AtTerminal, queue: Queue) -> None:
     queue.send("t", {"order": 42}, key="order:42")
-    buried(queue, "t", error="no such order, and a long story about it")
+    buried(queue, "t", error="no such order")
     for command in (["list", "t"], ["dead", "t"]):
         narrow = CODES.sub("", at_terminal(*command, columns=80).end().err).splitlines()
-        assert max(map(len, narrow)) <= 80
+        assert max(map(len, narrow)) <= 80 - (24 - 16)  # as much as ids on Redis are longer
         assert "at" not in narrow[0].split()
         wide = CODES.sub("", at_terminal(*command, columns=140).end().err).splitlines()
         assert "at" in wide[0].split()

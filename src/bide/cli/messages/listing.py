@@ -27,7 +27,7 @@ def run(
     place: Place, topic: str, state: State | None, limit: int | None, after: str | None, *, whole: bool, as_json: bool = False
 ) -> int:
     most = limit if limit is not None else None if whole else SHORT
-    columns = Columns("id", "state", "due", "at", "attempt", "key", "body", short=("key",), spare=("at",))
+    columns = Columns("id", "state", "due", "at", "attempt", "key", "body", short=("key",), spare=("at", "attempt"))
     count, mark = 0, None
     with place.queue() as queue:
         for page in _pages(queue, topic, state, most, after):
