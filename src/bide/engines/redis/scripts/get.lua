@@ -2,7 +2,7 @@
 -- it is shown as it is, expired or not). Gives: now, then of each nothing, or the topic's name and: its number, id, value,
 -- state, life, large body. What would be too much at once is left out at the end: it is to be asked for again.
 
--- include: begin home topic drop keys message walk show refs
+-- include: begin home topic drop keys message walk show refs tell
 
 local function get(ref)
   local topic = ref.how == 'id' and load(ref.topic) or ref.how == 'key' and find_topic(ref.topic)
@@ -23,4 +23,4 @@ for i = 1, take_number() do
   reply[i + 1] = get(take_ref())
   worked = worked + 5
 end
-return reply
+return tell(reply)

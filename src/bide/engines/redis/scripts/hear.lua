@@ -1,6 +1,6 @@
 -- Take a token from the wake lists, without blocking. After what every script is told: topics. Gives: now, 1 or 0.
 
--- include: begin
+-- include: begin tell
 
 local refused = before()
 if refused then return refused end
@@ -8,4 +8,4 @@ local woken = 0
 while NEXT < #ARGV and woken == 0 do
   if call('LPOP', P .. 'w:' .. take_text()) then woken = 1 end
 end
-return {format('%d', now), woken}
+return tell({format('%d', now), woken})

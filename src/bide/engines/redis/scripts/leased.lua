@@ -3,7 +3,7 @@
 -- Gives: now, the topic's number ('' when there is none), the first that this script has met (due, end of lease, id), and
 -- the cursor to go on from, in a list, unless it came to the end.
 
--- include: begin home topic drop keys message units walk first held
+-- include: begin home topic drop keys message units walk first held tell
 
 local name, most, from, id, to, cursor = take_text(), take_number(), take_number(), take_text(), take_text(), take_text()
 look_for(most, from, id, to == '' and 9007199254740991 or number(to))
@@ -42,7 +42,7 @@ local function find_in_unit(topic, unit)
 end
 
 local topic = find_topic(name)
-if not topic then return {format('%d', now), '', '', {}} end
+if not topic then return tell({format('%d', now), '', '', {}}) end
 cursor = each_unit(cursor, function(unit) find_in_unit(topic, unit) end)
 local found = candidates(function(local_id) return lease_end(unpack(places[local_id])) end)
-return {format('%d', now), topic.digits, found, cursor ~= '0' and {cursor} or {}}
+return tell({format('%d', now), topic.digits, found, cursor ~= '0' and {cursor} or {}})

@@ -1,6 +1,6 @@
 -- Give back the alarms of a caller that goes. After what every script is told: who (8 letters), then topics. Gives: now.
 
--- include: begin home topic
+-- include: begin home topic tell
 
 local me = take_text()
 call('HDEL', META, '-')
@@ -13,4 +13,4 @@ while NEXT < #ARGV do
     if topic and topic.f.paused == 0 then push_token(name) end
   end
 end
-return {format('%d', now)}
+return tell({format('%d', now)})

@@ -4,7 +4,7 @@
 -- Gives: now, the topic's number ('' when there is none), the first that this script has met (instant, 0, id), and where it
 -- stopped, unless it came to the end. Sources are what is near, the ready row and each calendar, of each level.
 
--- include: begin home topic drop keys message walk first
+-- include: begin home topic drop keys message walk first tell
 
 local as_of, name, state = take_text(), take_text(), take_text()
 as_of = as_of == '' and now or number(as_of)
@@ -126,7 +126,7 @@ local function find_pending(topic)
 end
 
 local topic = find_topic(name)
-if not topic then return {format('%d', now), '', '', {}} end
+if not topic then return tell({format('%d', now), '', '', {}}) end
 local stopped = {}
 if state == 'dead' then find_sorted(topic.prefix .. 'dead') else stopped = find_pending(topic) end
-return {format('%d', now), topic.digits, candidates(), stopped}
+return tell({format('%d', now), topic.digits, candidates(), stopped})

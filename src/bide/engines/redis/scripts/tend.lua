@@ -2,7 +2,7 @@
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came back, were buried of them, expired, were dropped; then
 -- whether there is more.
 
--- include: begin home topic drop keys message units back
+-- include: begin home topic drop keys message units back tell
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local most, dead_for, budget, until_
@@ -105,7 +105,7 @@ local function waiting()
   return call('ZCOUNT', P .. 'lease', '-inf', until_) + call('ZCOUNT', P .. 'exp', '-inf', now)
     + call('ZCOUNT', P .. 'graves', '-inf', cutoff) + call('ZCARD', P .. 'retired') > 0
 end
-if not waiting() then return {format('%d', now), 0, 0, 0, 0, 0} end
+if not waiting() then return tell({format('%d', now), 0, 0, 0, 0, 0}) end
 begin_shrinking()
 end_leases()
 close_units()

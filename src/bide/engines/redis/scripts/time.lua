@@ -1,5 +1,5 @@
 -- Tell the time. Gives: now.
 
--- include: begin
+-- include: begin tell
 
-return {format('%d', now)}
+return tell({format('%d', now)})

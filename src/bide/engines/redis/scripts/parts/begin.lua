@@ -108,7 +108,6 @@ local function begin_shrinking()
   call('HDEL', META, '-')
   store_time()
 end
-if unknown and LANE == '' then begin_shrinking() end -- such a script may write nothing else, and time would stand still
 
 -- Note that the operation has run; what it answered, too, where running it again would not tell.
 local function note_run(reply)
