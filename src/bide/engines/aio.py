@@ -211,9 +211,11 @@ class AsyncEngine(ABC):
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        """A page of a topic: by state, then by due time. `after` goes on where a page ended.
+        """A page of a topic: pending messages by due time, then leased ones by due time, then dead ones by the time of their
+        death. `after` goes on where a page ended.
 
         - Pages together show every message once.
+        - Dead letters come in the order in which they died.
         - A page holds one state when asked.
         - A page mark that is not ours is refused.
         """

@@ -90,6 +90,13 @@ class Message:
             return self.order <= other.order
         return self.due <= other.due
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it comes in a scan: pending ones by due time, then leased ones by due time, dead ones as they died."""
+        if self.stage == "dead":
+            return 2, self.died
+        return int(self.stage == "leased"), self.due
+
     def stored(self) -> Stored:
         state: State = self.stage  # type: ignore[assignment]  # asked of what has not ended
         return Stored(
@@ -170,6 +177,8 @@ class Picture:
         for got in shown:
             self._hear(got)
             agree(f"scan {topic} {state}", self.messages[got.id].stored(), got)
+        places = [self.messages[got.id].place for got in shown]
+        agree(f"scan {topic} {state}, order", sorted(places), places)
 
     def check_stats(self, topic: str | None, window: Window | None, answer: Stats) -> None:
         for one in [*self.dropped] if topic is None else [topic]:

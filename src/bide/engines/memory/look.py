@@ -10,7 +10,7 @@ from bide.engines.memory.topic import Topic
 from bide.errors import BadOption
 from bide.types import State, Stats
 
-Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead; due time; order of sending
+Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead; due time, or when it died; order of sending
 
 
 def get(store: Store, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
@@ -41,10 +41,12 @@ def _places(topic: Topic, state: State | None, now: int) -> Iterator[tuple[Place
         for due, entry, message in topic.entries():
             if state is None or (due <= now) == (state == "ready"):
                 yield (PENDING, due, entry), message
-    for stage, name, held in ((LEASED, "leased", topic.leased), (DEAD, "dead", topic.dead)):
-        if state in (None, name):
-            for message in held.values():
-                yield (stage, message.due, message.entry), message
+    if state in (None, "leased"):
+        for message in topic.leased.values():
+            yield (LEASED, message.due, message.entry), message
+    if state in (None, "dead"):
+        for message in topic.dead.values():
+            yield (DEAD, message.died, message.entry), message
 
 
 def _read_mark(after: str | None) -> Place | None:

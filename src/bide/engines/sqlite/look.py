@@ -9,7 +9,7 @@ from bide.engines.sqlite.turn import Space, Turn
 from bide.errors import BadOption
 from bide.types import State, Stats
 
-Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead; due time; order of sending
+Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead; due time, or when it died; order of sending
 
 
 def get(turn: Turn, space: Space, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
@@ -37,12 +37,17 @@ def scan(turn: Turn, space: Space, name: str, state: State | None, limit: int, a
     found: list[tuple[Place, Any]] = []
     for stage in (plan.PENDING, plan.LEASED, plan.DEAD):
         if begin[0] <= stage and len(found) <= limit:
-            due, number = begin[1:] if begin[0] == stage else (-1, 0)
-            values = {"topic": topic, "due": due, "id": number, "limit": limit + 1 - len(found)}
-            found += [((stage, row[4], row[0]), row) for row in _of_stage(turn, stage, state, values, at)]
+            instant, number = begin[1:] if begin[0] == stage else (-1, 0)
+            values = {"topic": topic, "instant": instant, "id": number, "limit": limit + 1 - len(found)}
+            found += [(_place(stage, row), row) for row in _of_stage(turn, stage, state, values, at)]
     page = found[:limit]
     mark = ".".join(map(str, page[-1][0])) if len(found) > limit else None
     return Scanned([plan.stored(row, at) for _, row in page], mark)
+
+
+def _place(stage: int, row: tuple[Any, ...]) -> Place:
+    number, due, died = row[0], row[4], row[14]
+    return stage, died if stage == plan.DEAD else due, number
 
 
 def _of_stage(turn: Turn, stage: int, state: State | None, values: dict[str, Any], now: int) -> list[Any]:
@@ -50,7 +55,7 @@ def _of_stage(turn: Turn, stage: int, state: State | None, values: dict[str, Any
         begin = now + 1 if state == "scheduled" else -1
         end = now if state == "ready" else 2**62
         levels = [
-            turn.all("page_pending", {**values, "level": level, "begin": max(begin, values["due"]), "end": end})
+            turn.all("page_pending", {**values, "level": level, "begin": max(begin, values["instant"]), "end": end})
             for level in plan.LEVELS
         ]
         rows = sorted((row for rows in levels for row in rows), key=lambda row: (row[4], row[0]))
@@ -66,10 +71,10 @@ def _read_mark(after: str | None) -> Place:
     if after is None:
         return plan.PENDING, -1, 0
     try:
-        stage, due, number = map(int, after.split("."))
+        stage, instant, number = map(int, after.split("."))
     except ValueError:
         raise BadOption("after is not the mark of a page: give back a page's own .after, or None for the first.") from None
-    return stage, due, number
+    return stage, instant, number
 
 
 def stats(turn: Turn, space: Space, name: str | None, window: Window | None, now: int | None) -> Stats:

@@ -103,7 +103,7 @@ def state_of(stage: int, due: int, now: int) -> State:
 
 
 def stored(row: tuple[Any, ...], now: int) -> Stored:
-    number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires = row
+    number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, _ = row
     return Stored(
         id=public_id(number, salt),
         topic=topic,

@@ -76,11 +76,28 @@ class Inspecting:
             shown = [each for page in pages for each in page]
             assert sorted(each.id for each in shown) == sorted(ids)
             # Then they are in order, by state and then by due time
-            groups = [(state, [each.due for each in group]) for state, group in groupby(shown, lambda each: each.state)]
-            assert sorted(state for state, _ in groups) == sorted(STATES)
-            assert [dues for _, dues in groups] == [sorted(dues) for _, dues in groups]
+            groups = {state: [each.due for each in group] for state, group in groupby(shown, lambda each: each.state)}
+            assert list(groups) == ["ready", "scheduled", "leased", "dead"]
+            assert list(groups.values()) == [sorted(dues) for dues in groups.values()]
         if bench.can.lookup:
             assert shown == await bench.engine.get([Ref(id=each.id) for each in shown], now=bench.now)
+
+    @needs("inspect")
+    async def test_dead_letters_come_in_the_order_in_which_they_died(self, bench: Bench) -> None:
+        # Given messages that die later the earlier they were due
+        held = []
+        for topic in ("mail", "news", "mail", "mail", "mail"):
+            held.append(await bench.running(topic, lease=60_000))
+            bench.move(1_000)
+        died = []
+        for each in reversed(held):
+            assert await bench.end(each, "dead", error="no use") == "dead"
+            died += [each.id] if each.topic == "mail" else []
+            bench.move(1_000)
+        # Then they come as they died, whatever the pages
+        for limit in (1, 3, 100):
+            for state in (None, STATES[3]):
+                assert [each.id for page in await bench.pages("mail", state, limit=limit) for each in page] == died
 
     @needs("inspect")
     async def test_a_page_holds_one_state_when_asked(self, bench: Bench) -> None:

@@ -56,7 +56,7 @@ end
 -- A row is in due order. These give where they stopped, or nothing.
 local function find_in_row(topic, level)
   local row, count = ready_of(topic, level), 0
-  if row.count == 0 or row.kind == nil then return end
+  if row.count == 0 then return end
   if n == 0 then
     n = seek(topic, row)
     looks = 0 -- so that one bucket at least is read from there
