@@ -50,7 +50,7 @@ class AsyncApart(Generic[T]):
             with self._lock:
                 self._given_up, made = True, self._made
             for each in made:  # it was on its way here
-                threading.Thread(target=self._undo, args=(each,), name="bide-apart", daemon=True).start()
+                self._undo_in_thread(each)
             raise
 
     def _run(self, loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[T]") -> None:
@@ -66,6 +66,12 @@ class AsyncApart(Generic[T]):
             self._undo(made)
         else:
             self._tell(loop, answer, answer.set_result, made)
+
+    def _undo_in_thread(self, made: T) -> None:
+        try:
+            threading.Thread(target=self._undo, args=(made,), name="bide-apart", daemon=True).start()
+        except (RuntimeError, MemoryError):
+            self._undo(made)
 
     @staticmethod
     def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[T]", how: Callable[[Any], None], what: Any) -> None:

@@ -162,13 +162,16 @@ class Supervisor:
             child.stop()
         ending = asyncio.create_task(child.process.wait())
         watching = asyncio.create_task(Watch(child.ledger, self._lease_ms).until_frozen(engine))
-        await asyncio.wait({ending, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if not ending.done():
-            watching.result()
-            child.frozen = True
-            child.kill()
-        watching.cancel()
-        return await ending
+        try:
+            await asyncio.wait({ending, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                watching.result()
+                child.frozen = True
+                child.kill()
+            return await ending
+        finally:
+            watching.cancel()
+            ending.cancel()
 
     async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> bool:
         """Nothing of it stays, and what it held is given back; whether it had begun to work."""

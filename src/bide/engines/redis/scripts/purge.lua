@@ -169,7 +169,7 @@ elseif topic then
   stopped = purge_pending(topic)
   for kind in pairs(emptied) do
     local first = call('ZRANGE', topic.prefix .. 'o' .. kind, 0, 0, 'WITHSCORES')[2]
-    set(topic, 's' .. kind, first and first + 1 or 0)
+    set_first(topic, kind, tonumber(first))
   end
 end
 close_topics()

@@ -12,7 +12,6 @@ local as_of = take_text()
 as_of = as_of == '' and now or number(as_of)
 local start, stop, parts = take_number(), take_number(), take_number()
 local mark = take_text()
-local NEVER = 9007199254740991
 
 local function part_of(due)
   if parts == 0 or due < start or due >= stop then return nil end
@@ -180,8 +179,8 @@ while NEXT < #ARGV and mark == '' and not (tired() and #found > 0) do
   local topic = find_topic(take_text())
   if topic then
     counts = counts or new_counts()
-    found[#found + 1] = stats(topic, counts)
-    if not found[#found] or counts.step < 3 * STEPS then mark = cmsgpack.pack(counts) end
+    local counted = stats(topic, counts)
+    if counted then found[#found + 1] = counted else mark = cmsgpack.pack(counts) end
   else
     found[#found + 1] = {}
   end

@@ -1,6 +1,6 @@
 -- A bounded piece of upkeep. After what every script is told: the budget in messages, how many dead letters a topic
--- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came back, were buried of them, expired, were dropped; then
--- whether there is more.
+-- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
+-- back, were buried of them, expired, were dropped; then whether there is more.
 
 -- include: begin home topic drop keys message units back tell
 
