@@ -36,20 +36,21 @@ class Unhandled:
         for topic, ready in waiting.items():
             if topic not in self._told and self._tasks.get(topic) is not None:
                 _log.warning(
-                    "%d messages of %s are due, and its task was defined when this worker had begun, which does not serve it: "
-                    "they stay. Import the module that defines it before the worker begins.",
-                    ready,
-                    topic,
+                    "%s, and its task was defined when this worker had begun, which does not serve it: messages stay. "
+                    "Import the module that defines it before the worker begins.",
+                    _due(topic, ready),
                 )
             elif topic not in self._told:
                 _log.warning(
-                    "%s of %s %s due and no task here is for them: they stay. Another worker may have it; if not, "
+                    "%s and no task here is for them: they stay. Another worker may have it; if not, "
                     "import the module that defines it, or add the topic to a task's aliases.",
-                    "1 message" if ready == 1 else f"{ready:,} messages",
-                    topic,
-                    "is" if ready == 1 else "are",
+                    _due(topic, ready),
                 )
         self._told = set(waiting)
 
     def _unserved(self, topic: str) -> bool:
         return self._tasks.get(topic) is None or self._late(topic)
+
+
+def _due(topic: str, ready: int) -> str:
+    return f"1 message of {topic} is due" if ready == 1 else f"{ready:,} messages of {topic} are due"

@@ -37,7 +37,7 @@ class Topics(Opened):
         return sorted((self._engine().stats()).topics)
 
     def messages(self, topic: str, *, state: State | None = None, limit: int = 100, after: str | None = None) -> Page:
-        """A page of a topic: pending ones by due time, then leased ones, then dead ones as they died. Go on with its `after`."""
+        """A page of a topic: pending ones by due time, then leased, then dead ones as they died. Go on with its `after`."""
         name, which = options.topic(topic), None if state is None else options.state(state)
         most = options.count(limit, "limit", MAX_BATCH)
         mark = None if after is None else options.text(after, "after", 256)
