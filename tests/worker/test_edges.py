@@ -98,7 +98,7 @@ async def test_a_task_that_is_defined_too_late_is_told_of(
 
         await late.send()
         await until(lambda: worker.health().unhandled == 1)
-    assert "1 messages of late are due, and its task was defined when this worker had begun" in caplog.text
+    assert "1 message of late is due, and its task was defined when this worker had begun" in caplog.text
     async with working(memory) as worker:
         await until(lambda: worker.health().done == 1)
 

@@ -113,7 +113,7 @@ def test_a_module_that_logs_its_own_way_is_left_alone_unless_json_is_asked_for(s
 def test_messages_without_a_handler_are_named(shop: Shop) -> None:
     shop.queue.send("nobodys")
     worker = shop.start()
-    until(lambda: "1 messages of nobodys are due and no task here is for them" in worker.err)
+    until(lambda: "1 message of nobodys is due and no task here is for them" in worker.err)
     assert worker.stop()[0] == 0
 
 
