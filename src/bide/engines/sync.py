@@ -212,6 +212,7 @@ class Engine(ABC):
         - Dead letters come in the order in which they died.
         - A page holds one state when asked.
         - A page mark that is not ours is refused.
+        - A large topic is listed whole and in due order.
         """
 
     @abstractmethod
@@ -221,6 +222,9 @@ class Engine(ABC):
         - Counts agree with a full scan.
         - Nothing is left when all has ended.
         - The timeline counts what is pending.
+        - Counts of a large topic are exact.
+        - The first due times of a large topic are exact.
+        - The timeline of a large topic is exact.
         """
 
     @abstractmethod

@@ -21,6 +21,7 @@ import pytest
 for _room in (
     "bench",
     "claim",
+    "exactness",
     "inspection",
     "keys",
     "lacking",

@@ -11,6 +11,7 @@ from bide.engines.base import Capabilities
 from bide.engines.registry import Source
 from bide.testing.contract.bench import Bench
 from bide.testing.contract.claim import Claiming
+from bide.testing.contract.exactness import Exactness
 from bide.testing.contract.inspection import Inspecting
 from bide.testing.contract.keys import Keys
 from bide.testing.contract.lacking import Lacking
@@ -43,6 +44,7 @@ class EngineContract(
     Upkeep,
     Waiting,
     Inspecting,
+    Exactness,
     Sweeping,
     Pausing,
     Lacking,

@@ -1,0 +1,140 @@
+"""Exactness: what is told of a topic is true to the message, also when it is larger than an engine looks at in one go."""
+
+import random
+from collections.abc import AsyncIterator, Iterable
+from typing import get_args
+
+from bide.engines.base import NewMessage, Stored, Window
+from bide.testing.contract.bench import Bench
+from bide.testing.contract.picking import needs
+from bide.types import State, Stats
+
+MANY, BESIDE = 1_700, 1_500  # messages of the topic, and of the one beside it
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+SPANS = (0, 1, 500, 40_000, 70_000, HOUR, HOUR + 30_000, DAY, 25 * DAY)
+STEPS = (0, 700, 44_300, HOUR, 20 * DAY)  # the third meets the instant at which many are due
+PAGE = 130
+STATES: tuple[State, ...] = get_args(State)
+WHOLE: tuple[State | None, ...] = (None,)
+EACH: tuple[State | None, ...] = STATES
+
+
+class Crowd:
+    """A large topic, and what is true of it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.dues: dict[str, int] = {}  # of the pending
+        self.others: dict[State, int] = {"leased": 0, "dead": 0}
+        self._chance = random.Random(1)
+
+    async def gather(self) -> None:
+        """Dense and sparse stretches of time, many of one instant, some gone, some moved; and a large topic beside it."""
+        bench, chance = self.bench, self._chance
+        delays = [chance.choice(SPANS) + chance.randrange(chance.choice((1, 3, 2_000, HOUR))) for _ in range(MANY)]
+        delays += [45_000] * (MANY // 3)
+        chance.shuffle(delays)
+        levels = 3 if bench.can.priority else 1
+        new = [NewMessage("mail", b"x", delay=delay, level=i % levels or 1) for i, delay in enumerate(delays)]
+        for i in range(0, len(new), 1_000):
+            self.dues |= {sent.id: sent.due for sent in await bench.put_all(*new[i : i + 1_000])}
+        for delay in (0, 45_000):
+            await bench.put_all(*[NewMessage("news", b"x", delay=delay)] * (BESIDE // 2))
+        for id in chance.sample(sorted(self.dues), 100) if bench.can.cancel else ():
+            await bench.cancel(id=id)
+            del self.dues[id]
+        for id in chance.sample(sorted(self.dues), 100) if bench.can.cancel else ():
+            delay = chance.choice(SPANS) + chance.randrange(5)
+            await bench.reschedule(id, delay=delay)
+            self.dues[id] = bench.now + delay
+
+    async def as_time_goes_by(self) -> AsyncIterator[None]:
+        """Somebody takes a few now and then, ends some, and buries some."""
+        for step in STEPS:
+            self.bench.move(step)
+            yield
+            for i, each in enumerate(await self.bench.claim("mail", limit=9, lease=50 * DAY)):
+                del self.dues[each.id]
+                if i % 3 == 0:
+                    self.others["leased"] += 1
+                else:
+                    self.others["dead"] += await self.bench.end(each, "dead" if i % 3 == 1 else "done") == "dead"
+            yield
+
+    def due(self, *, ready: bool) -> list[int]:
+        """In order."""
+        return sorted(due for due in self.dues.values() if (due <= self.bench.now) == ready)
+
+    def windows(self) -> list[Window]:
+        now = self.bench.now
+        return [
+            Window(now - HOUR, now + HOUR, 60),
+            Window(now, now + SECOND, 4),
+            Window(now - 50_000, now - 20_000, 10),
+            Window(now + MINUTE, now + 25 * DAY + MINUTE, 25),
+        ]
+
+
+async def crowded(bench: Bench) -> Crowd:
+    found = Crowd(bench)
+    await found.gather()
+    return found
+
+
+def parts(dues: Iterable[int], window: Window) -> list[int]:
+    """How many fall due in each part."""
+    counts = [0] * window.parts
+    for due in dues:
+        if window.start <= due < window.end:
+            counts[(due - window.start) * window.parts // (window.end - window.start)] += 1
+    return counts
+
+
+def counts(stats: Stats) -> tuple[int, int, int, int]:
+    return stats.scheduled, stats.ready, stats.leased, stats.dead
+
+
+class Exactness:
+    @needs("inspect")
+    async def test_counts_of_a_large_topic_are_exact(self, bench: Bench) -> None:
+        large = await crowded(bench)
+        async for _ in large.as_time_goes_by():
+            ready, scheduled = large.due(ready=True), large.due(ready=False)
+            truth = (len(scheduled), len(ready), large.others["leased"], large.others["dead"])
+            together = await bench.engine.stats(now=bench.now)
+            assert counts(await bench.engine.stats("mail", now=bench.now)) == counts(together.topics["mail"]) == truth
+            assert sum(counts(together.topics["news"])) == BESIDE
+
+    @needs("inspect")
+    async def test_the_first_due_times_of_a_large_topic_are_exact(self, bench: Bench) -> None:
+        large = await crowded(bench)
+        async for _ in large.as_time_goes_by():
+            ready, scheduled = large.due(ready=True), large.due(ready=False)
+            overdue = (bench.now - min(ready)) / 1_000 if ready else None
+            together = await bench.engine.stats(now=bench.now)
+            for stats in (await bench.engine.stats("mail", now=bench.now), together.topics["mail"]):
+                assert (stats.oldest_overdue, stats.next_due) == (overdue, min(scheduled, default=None))
+
+    @needs("inspect")
+    async def test_the_timeline_of_a_large_topic_is_exact(self, bench: Bench) -> None:
+        large = await crowded(bench)
+        async for _ in large.as_time_goes_by():
+            for window in large.windows():
+                stats = await bench.engine.stats("mail", window=window, now=bench.now)
+                assert list(stats.timeline) == parts(large.dues.values(), window)
+
+    @needs("inspect")
+    async def test_a_large_topic_is_listed_whole_and_in_due_order(self, bench: Bench) -> None:
+        large = await crowded(bench)
+        async for _ in large.as_time_goes_by():
+            for states in WHOLE, EACH:
+                shown = [each for state in states for each in await listed(bench, state)]
+                told: dict[State, list[int]] = {state: [each.due for each in shown if each.state == state] for state in STATES}
+                assert (told["scheduled"], told["ready"]) == (large.due(ready=False), large.due(ready=True))
+                assert (len(told["leased"]), len(told["dead"])) == (large.others["leased"], large.others["dead"])
+                assert {each.id: each.due for each in shown if each.id in large.dues} == large.dues
+                assert len({each.id for each in shown}) == len(shown)
+
+
+async def listed(bench: Bench, state: State | None) -> list[Stored]:
+    return [each for page in await bench.pages("mail", state, limit=PAGE) for each in page]
