@@ -104,6 +104,22 @@ def test_a_command_line_that_makes_no_sense_ends_with_2_and_a_sentence(bide: Bid
 
 
 @pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["send", "t", "--priority", "urgent"], "'urgent' is not one of 'high', 'normal', 'low'."),
+        (["send", "t", "--max-attempts", "0"], "greater than or equal to 1"),
+        (["purge", "t", "--yes"], "scheduled, ready, dead"),
+    ],
+    ids=repr,
+)
+def test_what_typer_refuses_is_one_line_of_plain_words(bide: Bide, wrong: list[str], said: str) -> None:
+    first, *rest = bide(*wrong).err.splitlines()
+    assert said in first
+    assert rest == [f"Try: bide {wrong[0]} --help"]
+    assert not any(each in first for each in ("\\u000a", "Value error", "Input should"))
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         ["a b", "1"], ["", "1"], ["\u202et", "1"], ["t" * 129, "1"], ["t", "1", "--key", ""], ["t", "1", "--key", "a\nb"],

@@ -196,6 +196,7 @@ async def test_other_arguments_are_checked_too(held: Any) -> None:
         lambda: held.purge("held", state="leased"),
         lambda: held.purge("held", state="all"),
         lambda: held.requeue("held", ["ok", ""]),
+        lambda: held.requeue("held", "an id"),  # not a list of its letters
         lambda: held.requeue("held", ["x" * 10_000]),
         lambda: held.timeline(buckets=0),
         lambda: held.timeline(start=datetime(2027, 1, 1, tzinfo=UTC), end=datetime(2026, 1, 1, tzinfo=UTC)),

@@ -208,3 +208,18 @@ async def test_one_of_asyncio_is_refused_by_a_sync_queue(url: str, async_engine:
         for own in of_asyncio(async_engine)[:2]:
             with pytest.raises(Unsupported, match="AsyncQueue"):
                 queue.send("t", 1, connection=own)
+
+
+async def test_a_connection_of_asyncio_that_is_closed_or_was_never_begun_is_told(
+    laid_out: Path, async_engine: AsyncEngine
+) -> None:
+    async with AsyncQueue(f"sqlite:///{laid_out}") as queue:
+        async with async_engine.connect() as connection:
+            await connection.close()
+            with pytest.raises(Unsupported, match="SQLAlchemy says"):
+                await queue.send("t", 1, connection=connection)
+        with pytest.raises(Unsupported, match="SQLAlchemy says"):
+            await queue.send("t", 1, connection=async_engine.connect())
+        with pytest.raises(Unsupported, match="SQLAlchemy says"):
+            await queue.send("t", 1, connection=AsyncSession())
+        assert (await queue.stats("t")).pending == 0

@@ -63,8 +63,13 @@ def _refused(error: Exception, arguments: Sequence[str]) -> int:
     context, said = getattr(error, "ctx", None), getattr(error, "format_message", error.__str__)()
     command = " ".join(["bide", *arguments[:1]]) if context is None else context.command_path
     if type(error).__name__ != "NoArgsIsHelpError":
-        tell(f"{command}: {said}")
+        tell(f"{command}: {_in_one_line(said)}")
         tell(f"Try: {command} --help")
     elif said:
         tell(said)
     return Exit.USAGE
+
+
+def _in_one_line(said: str) -> str:
+    """Some releases of typer list choices one a line, and say which of their checks it was."""
+    return " ".join(said.replace("Value error, ", "").replace("Input should be", "it has to be").split())

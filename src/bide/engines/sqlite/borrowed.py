@@ -72,8 +72,8 @@ def borrowed(connection: object) -> Borrowed:
         driver = pooled.driver_connection
     except Unsupported:
         raise
-    except Exception as error:  # of SQLAlchemy: closed, not bound to an engine, in a state that takes no statements
-        raise Unsupported(f"connection= can't be joined, as SQLAlchemy says: {error}") from error
+    except Exception as error:
+        raise _unusable(error) from error
     if not isinstance(driver, sqlite3.Connection) and not {"aiosqlite.core.Connection"} & _names(driver):
         raise Unsupported(
             f"connection= is one of {type(driver).__module__}, and the queue is an SQLite file: no transaction spans both."
@@ -87,13 +87,21 @@ async def lent(connection: Any) -> Any:
     if names & _SCOPED:
         connection = connection()
         names = _names(connection)
-    if _ASYNC_SESSION in names:
-        return await connection.connection()
-    if _ASYNC_CONNECTION not in names:
-        return None
-    if not connection.in_transaction():
-        await connection.begin()
+    try:
+        if _ASYNC_SESSION in names:
+            return await connection.connection()
+        if _ASYNC_CONNECTION not in names:
+            return None
+        if not connection.in_transaction():
+            await connection.begin()
+    except Exception as error:
+        raise _unusable(error) from error
     return connection
+
+
+def _unusable(error: Exception) -> Unsupported:
+    """What SQLAlchemy says: closed, not begun, not bound to an engine, in a state that takes no statements."""
+    return Unsupported(f"connection= can't be joined, as SQLAlchemy says: {error}")
 
 
 def _names(thing: object) -> set[str]:

@@ -31,7 +31,9 @@ def path_of(url: str) -> str:
         raise BadUrl(
             "The SQLite engine needs a file. For messages in memory use memory://, or memory://name to share them in a process."
         )
-    if host or not slash or not path or "?" in path or "#" in path:
+    if "?" in path or "#" in path:
+        raise BadUrl("An SQLite URL ends with the file's name: give options, as namespace=, to the queue and not after ? or #.")
+    if host or not slash or not path:
         raise BadUrl(
             "An SQLite URL is sqlite:///folder/file.db, or with four slashes from the root: sqlite:////var/lib/bide.db."
         )

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from typing import Any, TypeAlias
 
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
@@ -50,6 +50,15 @@ class _NoTurn(Exception):
         self.error = error
 
 
+_Done: TypeAlias = tuple[Job, Any, BideError | None]  # a job, and its answer or the error that refused it
+
+
+def _is_committed(connection: sqlite3.Connection, error: BaseException) -> bool:
+    """Whether a commit was done although an error came out of it: a signal handler raised that, right after the commit."""
+    failures = (error, error.__context__)
+    return not connection.in_transaction and not any(isinstance(each, sqlite3.Error) for each in failures)
+
+
 class Writer:
     def __init__(self, path: str, wake: Callable[[set[tuple[str, str]]], None]) -> None:
         self.path = path
@@ -72,10 +81,15 @@ class Writer:
         """Have a job done, by this thread or by one that is at it already."""
         self.refuse_reentry()
         self._waiting.append(job)
-        while not job.answer.done():
-            with self._lock:
-                if not job.answer.done():
-                    self._one_transaction()
+        try:
+            while not job.answer.done():
+                with self._lock:
+                    if not job.answer.done():
+                        self._one_transaction()
+        except BideError as error:  # of a signal handler that called a queue: "nothing was done" is true of its call only
+            raise OutcomeUnknown(
+                "A signal handler raised an error in the middle of this call: it may have happened."
+            ) from error
         return job.answer.result()
 
     def refuse_reentry(self) -> None:
@@ -196,7 +210,7 @@ class Writer:
 
     def _together(self, jobs: list[Job]) -> None:
         try:
-            self._attempt(jobs)
+            interruption = self._attempt(jobs)
         except _NoTurn as locked:
             for job in jobs:
                 job.fail(locked.error)
@@ -206,9 +220,16 @@ class Writer:
                 return
             for job in jobs:
                 self._together([job])
+        else:
+            if interruption is not None:
+                raise interruption
 
-    def _attempt(self, jobs: list[Job]) -> None:
-        """What is cancelled while the lock is waited for is not done."""
+    def _attempt(self, jobs: list[Job]) -> BaseException | None:
+        """Do jobs in one transaction. What is cancelled while the lock is waited for is not done.
+
+        Gives what a signal handler raised when the commit was done: then no job may be done a second time.
+        """
+        done: list[_Done] = []
         connection = self._begin(any(job.lasting for job in jobs))
         jobs = [job for job in jobs if job.begin()]
         try:
@@ -221,13 +242,23 @@ class Writer:
             else:
                 self._unkept = True
             connection.execute("commit")
-        except BaseException:
+            self._tell(done, turn)
+        except BaseException as error:
+            if done and _is_committed(connection, error):
+                self._tell(done, turn)
+                return error
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("rollback")
             raise
+        return None
+
+    def _tell(self, done: list[_Done], turn: Turn) -> None:
+        """After the commit: answer those who have no answer yet, and wake who waits for their messages."""
         self._wake(turn.wakes)
-        vanished = self._vanished() if any(job.lasting for job in jobs) else None
+        vanished = self._vanished() if any(job.lasting for job, _, _ in done) else None
         for job, answer, refusal in done:
+            if job.answer.done():
+                continue
             if vanished is not None and job.lasting:
                 job.answer.set_exception(vanished)
             elif refusal is None:

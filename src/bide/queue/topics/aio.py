@@ -8,7 +8,7 @@ from bide.clock import moment
 from bide.core import options
 from bide.core.when import duration_ms, instant_ms
 from bide.engines.base import MAX_BATCH, Window
-from bide.errors import BadTime
+from bide.errors import BadOption, BadTime
 from bide.queue.opened.aio import AsyncOpened
 from bide.queue.outgoing import info, ref
 from bide.types import (
@@ -75,6 +75,8 @@ class AsyncTopics(AsyncOpened):
         One whose key a newer message holds comes back without it: `.keyless` says how many did.
         """
         name, wait = options.topic(topic), duration_ms(delay)
+        if isinstance(ids, str | bytes):  # each of its characters would be an id that nothing has
+            raise BadOption(f"ids is a {type(ids).__name__}. Give a list of ids: requeue({name!r}, [dead.id]).")
         engine = await self._engine()
         if ids is not None:
             named = [options.text(each, "id", 128) for each in ids]

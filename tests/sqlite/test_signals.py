@@ -1,0 +1,70 @@
+"""A signal handler that raises in the middle of a call: what was committed is done once, and answered truly."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from bide import OutcomeUnknown, Queue, Unavailable
+from bide.clock import SystemClock
+from bide.engines.base import NewMessage
+from bide.engines.sqlite import place, put
+from bide.engines.sqlite.turn import Space, Turn
+from bide.engines.sqlite.writer import Job
+
+SPACE = Space("bide", SystemClock(), 1_000_000, 1_000)
+Handler = Callable[[int, FrameType | None], None]
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Callable[[Handler], None]]:
+    """Has the next commit of the file followed by a signal, before anybody is answered."""
+    entered = place.enter(str(path))
+    before = signal.getsignal(signal.SIGUSR1)
+    wake = entered.writer._wake
+
+    def woken(topics: set[tuple[str, str]]) -> None:
+        monkeypatch.setattr(entered.writer, "_wake", wake)
+        signal.raise_signal(signal.SIGUSR1)
+
+    def prepare(handler: Handler) -> None:
+        signal.signal(signal.SIGUSR1, handler)
+        monkeypatch.setattr(entered.writer, "_wake", woken)
+
+    yield prepare
+    signal.signal(signal.SIGUSR1, before)
+    place.leave(entered)
+
+
+def times_out(_number: int, _frame: FrameType | None) -> None:
+    raise TimeoutError("the alarm went off")
+
+
+def test_a_handler_that_raises_after_a_commit_has_nothing_done_twice(path: Path, interrupt: Callable[[Handler], None]) -> None:
+    with Queue(f"sqlite:///{path}") as queue:
+        queue.stats()
+        writer = place._places[str(path)].writer
+
+        def sends(turn: Turn) -> object:
+            return put.put(turn, SPACE, [NewMessage("t", b"1")], None)[0]
+
+        other = Job(sends, lasting=True)  # of another thread, which shares the commit
+        writer._waiting.append(other)
+        interrupt(times_out)
+        with pytest.raises(TimeoutError):
+            queue.send("t", 2)
+        assert other.answer.done()
+        assert other.answer.exception() is None
+        assert [delivery.body for delivery in queue.receive("t", limit=10)] == [1, 2]
+
+
+def test_a_handler_that_calls_the_queue_makes_the_outcome_unknown(path: Path, interrupt: Callable[[Handler], None]) -> None:
+    with Queue(f"sqlite:///{path}") as queue:
+        queue.stats()
+        interrupt(lambda _number, _frame: print(queue.send("t", "from the handler")))
+        with pytest.raises(OutcomeUnknown, match="signal handler") as told:
+            queue.send("t", "committed")
+        assert isinstance(told.value.__cause__, Unavailable)
+        assert [delivery.body for delivery in queue.receive("t", limit=10)] == ["committed"]
