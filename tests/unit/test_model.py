@@ -330,3 +330,24 @@ def test_it_lets_only_the_oldest_dead_be_dropped(model: Model) -> None:
         tend(deepcopy(model), Tended(dropped=1), now=T0 + 3, left=["m", "n"])
     tend(model, Tended(), now=T0 + 3, left=["n", "o"])  # they may have been dropped before tend
     model.stats("mail", None, T0 + 3, Stats(dead=2, dead_dropped=1))
+
+
+def test_it_notices_a_listing_in_the_wrong_order(model: Model) -> None:
+    put(model, "a", delay=2_000)
+    put(model, "b", delay=1_000)
+    a, b = model.picture.stored("mail")
+    model.scan("mail", None, T0, [b, a])
+    with pytest.raises(Divergence, match="order"):
+        model.scan("mail", None, T0, [a, b])
+
+
+def test_it_lists_dead_letters_as_they_died(model: Model) -> None:
+    for id in ("a", "b"):
+        put(model, id)
+    claim(model, claimed("a"), claimed("b"))
+    for now, id in enumerate(("b", "a"), T0 + 1):
+        settle(model, id, "1", "dead", "dead", now=now)
+    a, b = model.picture.stored("mail")
+    model.scan("mail", "dead", T0 + 2, [b, a])
+    with pytest.raises(Divergence, match="order"):
+        model.scan("mail", "dead", T0 + 2, [a, b])

@@ -30,7 +30,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     inspect: bool = True  # scan, stats, requeue, purge
     pause: bool = True
     priority: bool = True
-    ordered: bool = True  # due order is exact; otherwise it is kept up to about a minute of backlog
+    ordered: bool = True  # due order is exact; otherwise a backlog may come in the order of sending
     transactional: bool = False  # connection= joins the caller's transaction
     wake: bool = True  # wait returns for a message sent by anybody; otherwise only by time
     persistent: bool = True  # outlives the process

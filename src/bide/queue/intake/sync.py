@@ -58,7 +58,7 @@ class Intake:
         self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None, *, asked: Asked | None = None
     ) -> Claim:
         """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
-        first = randrange(len(topics))  # a count would fall in step with callers that ask for several groups by turns
+        first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
         rotated = [*topics[first:], *topics[:first]]
         if time.monotonic() - self._tended > TEND:
             self._tend()
