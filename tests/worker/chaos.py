@@ -334,14 +334,16 @@ class Director:
                     self._let_go_on(life, process)
 
     def end_all(self) -> None:
-        for life in self.here:
-            if life.told is None:
-                life.told = time.monotonic()
-                life.process.send(signal.SIGTERM)
+        """By SIGTERM, each as soon as it listens to signals: before that one would end it as it ends any process."""
         until = time.monotonic() + START + GRACE + OVERTIME
         while self.here and time.monotonic() < until:
+            for life in self.here:
+                if life.told is None and life.works():
+                    life.told = time.monotonic()
+                    life.process.send(signal.SIGTERM)
             self.tend(replace=False)
             time.sleep(TICK)
+        self.complaints += [f"{life.name} has not ended" for life in self.here]
         for orphan in self.orphans:
             if not orphan.gone(GRACE + OVERTIME):
                 self.complaints.append(f"process {orphan.pid} has outlived its supervisor")

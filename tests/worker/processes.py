@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bide import Info, Queue, Stats
 
-PATIENCE = 20.0  # seconds, far more than anything here takes
+PATIENCE = 60.0  # seconds, far more than anything here takes, also on a machine that is busy with other things
 COMMAND = [sys.executable, "-m", "bide", "worker"]
 
 _HEAD = """

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, current
+from bide.queue import absence
 from tests.worker.conftest import LONG, once
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
@@ -54,9 +55,9 @@ class Suspension:
         self.tended += 1
         return answer
 
-    def pass_by(self) -> None:
+    def pass_by(self, seconds: float = THREE_LEASES) -> None:
         """Nothing of the process runs for three leases."""
-        time.sleep(THREE_LEASES)
+        time.sleep(seconds)
 
     async def over(self) -> None:
         """The process has been awake for so long that it has looked for ended leases, twice."""
@@ -143,6 +144,91 @@ async def test_what_a_dead_worker_held_comes_back_to_one_that_was_suspended(
         await until(lambda: ended(queue))
 
     assert sorted(attempts) == [("left", 2), ("mine", 1)]
+
+
+async def test_who_wakes_up_first_leaves_to_the_others_what_they_hold(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(absence, "HOLD_OFF", LONG)
+    attempts: list[int] = []
+    over = asyncio.Event()
+    ticks = await keep_busy(queue, over)
+
+    @queue.task("held", max_attempts=1)
+    async def held() -> None:
+        attempts.append(current().attempt)
+        await over.wait()
+
+    await held.send()
+    late = working(queue, topics=["held"], concurrency=1, lease="2s")  # it is full, so only its heartbeat does anything
+    async with late as worker, working(queue, topics=["tick"]):
+        await until(lambda: attempts and len(ticks) > 5)
+        suspension = Suspension(faults)
+        suspension.pass_by(2.5)
+        await suspension.over()
+        suspension.wake_up()
+        over.set()
+        await until(lambda: ended(queue))
+        assert worker.health().failed == 0
+
+    assert attempts == [1]
+    assert (await queue.stats()).dead == 0
+
+
+class Instants:
+    """Of this machine, as a test has them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(absence, "_now", lambda: self.now)
+
+    def pass_by(self, known: absence.Absence, seconds: float) -> None:
+        for _ in range(round(seconds / absence.PULSE)):
+            self.now += absence.PULSE
+            known.pulse()
+
+
+LIMIT = round((absence.PULSE + absence.LATE) * 1000)
+HOLD_OFF = absence.HOLD_OFF
+
+
+def test_while_nobody_is_away_nothing_is_held_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, machine = absence.Absence(), Instants(monkeypatch)
+    assert known.ended_by() is None  # it knows nothing yet
+    known.hear(10_000)
+    assert known.ended_by() == 10_000 + LIMIT
+    machine.pass_by(known, 30)  # it rests, or all its places are taken
+    assert known.ended_by() == 40_000 + LIMIT
+    known.hear(40_700)
+    assert known.ended_by() == 40_700 + LIMIT
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_what_ended_while_it_was_away_is_held_off(monkeypatch: pytest.MonkeyPatch, counted: bool) -> None:
+    """Whether the machine has counted the time, as while a process is stopped, or has not, as while a guest is suspended."""
+    known, machine = absence.Absence(), Instants(monkeypatch)
+    known.hear(10_000)
+    machine.pass_by(known, 2)
+    machine.now += 600 * counted
+    if counted:
+        assert known.ended_by() == 12_000 + LIMIT
+    known.hear(612_000)
+    for _ in range(2):
+        assert known.ended_by() == 12_000 + LIMIT
+        machine.pass_by(known, HOLD_OFF - 1)
+        known.hear(612_000 + round(HOLD_OFF - 1) * 1000)
+        machine.now += 0.1
+    machine.now += 0.9
+    known.hear(613_000 + round(HOLD_OFF) * 1000)
+    assert known.ended_by() == 613_000 + round(HOLD_OFF) * 1000 + LIMIT
+
+
+def test_what_ended_before_an_absence_is_not_held_off_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, machine = absence.Absence(), Instants(monkeypatch)
+    for round_ in range(1, 20):  # a loop that is blocked for long, again and again
+        known.hear(round_ * 10_000)
+        machine.now += 10
+        assert known.ended_by() == round_ * 10_000 + LIMIT
 
 
 async def test_a_listener_does_not_lose_to_its_own_queue_what_it_holds(queue: AsyncQueue) -> None:

@@ -35,7 +35,7 @@ def test_a_worker_works_for_a_queue(given: Any) -> None:
         ({"topics": "a"}, BadOption, "one text"),
         ({"topics": []}, BadTopic, "at least one topic"),
         ({"topics": ["no spaces"]}, BadTopic, "no spaces"),
-        ({"topics": [3]}, BadTopic, "int"),
+        ({"topics": [3]}, BadTopic, "topic is 3"),
         ({"topics": 3}, BadOption, "topics"),
         ({"concurrency": 0}, BadOption, "concurrency"),
         ({"concurrency": 10_001}, BadOption, "concurrency"),

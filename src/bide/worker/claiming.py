@@ -7,6 +7,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Hold
 from bide.errors import EngineError
 from bide.queue import AsyncDelivery
+from bide.queue.absence import Absence
 from bide.queue.beats import Asked
 from bide.queue.intake.aio import SWEEP, AsyncIntake, until_due
 from bide.worker.ledger import Names
@@ -29,6 +30,7 @@ class Claiming:
     ) -> None:
         self._engine = engine
         self._intake = intake
+        self.absence: Absence = intake.notice_absence()
         self._places = places
         self._settling = settling
         self._names = plan.ledger or Names()

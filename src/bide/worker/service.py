@@ -11,6 +11,7 @@ from bide.engines.base import End, Ended, Hold
 from bide.errors import ConfigError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
+from bide.queue.absence import PULSE
 from bide.queue.beats import Beat
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import RELEASED, Outcome
@@ -27,7 +28,6 @@ from bide.worker.threads import Threads
 from bide.worker.unhandled import Unhandled
 
 _log = Log("bide.worker")
-PULSE = 1.0  # seconds
 
 
 class Service:
@@ -210,6 +210,7 @@ class Service:
         """Show at intervals that the loop goes round."""
         while True:
             self._seen = time.monotonic()
+            self._claiming.absence.pulse()
             self._heartbeat.see_to_thread()
             if self._plan.ledger is not None:
                 self._plan.ledger.tell(self.health())

@@ -13,6 +13,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.errors import BadMessage, EngineError, LeaseLost
 from bide.logs import Log
+from bide.queue.absence import Absence
 from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.gather import AsyncGather
@@ -35,6 +36,7 @@ class AsyncIntake:
         self._settles = settles
         self._heartbeat = heartbeat
         self._tended = 0.0
+        self._absence: Absence | None = None
         self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
 
     async def take(
@@ -72,6 +74,8 @@ class AsyncIntake:
             asked.until = self._heartbeat.seen + lease_ms
         claim = await self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
+        if self._absence is not None:
+            self._absence.hear(claim.now)
         if asked is not None and not claim.messages:
             asked.until = None
         return claim
@@ -80,8 +84,14 @@ class AsyncIntake:
         """A piece of upkeep; True when there may be something to claim now."""
         self._tended = time.monotonic()
         await self._renew()
-        done = await self._engine.tend(ended_by=self._heartbeat.none_ended())
+        bounds = (self._heartbeat.none_ended(), self._absence.ended_by() if self._absence is not None else None)
+        done = await self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
         return bool(done.returned or done.more)
+
+    def notice_absence(self) -> Absence:
+        """From now on, for a caller that claims again and again, and gives a pulse meanwhile."""
+        self._absence = Absence()
+        return self._absence
 
     async def _renew(self) -> None:
         """After a pause or a step of the clock our own leases are renewed before others' are looked at."""

@@ -13,6 +13,7 @@ from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, EngineError, LeaseLost
 from bide.logs import Log
+from bide.queue.absence import Absence
 from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries.sync import Delivery
 from bide.queue.gather import Gather
@@ -35,6 +36,7 @@ class Intake:
         self._settles = settles
         self._heartbeat = heartbeat
         self._tended = 0.0
+        self._absence: Absence | None = None
         self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
 
     def take(
@@ -72,6 +74,8 @@ class Intake:
             asked.until = self._heartbeat.seen + lease_ms
         claim = self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
+        if self._absence is not None:
+            self._absence.hear(claim.now)
         if asked is not None and not claim.messages:
             asked.until = None
         return claim
@@ -80,8 +84,14 @@ class Intake:
         """A piece of upkeep; True when there may be something to claim now."""
         self._tended = time.monotonic()
         self._renew()
-        done = self._engine.tend(ended_by=self._heartbeat.none_ended())
+        bounds = (self._heartbeat.none_ended(), self._absence.ended_by() if self._absence is not None else None)
+        done = self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
         return bool(done.returned or done.more)
+
+    def notice_absence(self) -> Absence:
+        """From now on, for a caller that claims again and again, and gives a pulse meanwhile."""
+        self._absence = Absence()
+        return self._absence
 
     def _renew(self) -> None:
         """After a pause or a step of the clock our own leases are renewed before others' are looked at."""
