@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import BadOption, Bury, ManualClock, Queue, Retry, Snooze, current, steps
+from bide import AsyncQueue, BadOption, Bury, ManualClock, Queue, Retry, Snooze, current, steps
 
 Do = Callable[[Any], Any]
 
@@ -70,6 +70,41 @@ def test_what_would_end_the_test_run_is_raised_as_an_error(queue: Any, do: Do, c
     do(queue.task("t", max_attempts=1)(coloured(handle)).send())
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
         do(queue.testing.advance(0))
+
+
+def test_a_handler_that_cancels_itself_has_failed(queue: Any, do: Do) -> None:
+    async def handle() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    do(queue.task("t", max_attempts=2, backoff=steps("1s"))(handle).send())
+    handled = do(queue.testing.advance("1m", raise_errors=False))
+    assert [each.outcome for each in handled] == ["retry", "dead"]
+    assert all(isinstance(each.error, asyncio.CancelledError) for each in handled)
+
+
+async def test_advance_itself_can_be_cancelled(clock: ManualClock) -> None:
+    queue, begun, cancelled = AsyncQueue("memory://", clock=clock), asyncio.Event(), []
+
+    @queue.task("t")
+    async def handle() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(1_000)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    await handle.send()
+    travelling = asyncio.ensure_future(queue.testing.advance("1h"))
+    await begun.wait()
+    travelling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await travelling
+    assert cancelled == [True]
+    await queue.close()
 
 
 def test_a_message_that_does_not_fit_is_an_error(queue: Any, do: Do, coloured: Any) -> None:

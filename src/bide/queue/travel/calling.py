@@ -34,6 +34,11 @@ class AsyncCalling:
         attempt = Attempt(self._queue._setup, task, arguments, delivery, seen)
         try:
             return await asyncio.get_running_loop().create_task(attempt.run())
+        except asyncio.CancelledError as error:
+            mine = asyncio.current_task()
+            if mine is not None and mine.cancelling():
+                raise
+            return error  # the handler has cancelled itself
         finally:
             delivery.ended = delivery.ended or seen.ended
 
@@ -59,7 +64,10 @@ class Calling:
             return context.run(self._here, task, arguments, delivery)
         if self._runner is None:
             self._runner = asyncio.Runner()  # one for all: what handlers open belongs to its loop
-        return self._runner.run(self._in_loop(task, arguments, delivery), context=context)
+        try:
+            return self._runner.run(self._in_loop(task, arguments, delivery), context=context)
+        except asyncio.CancelledError as error:  # the handler has cancelled itself: Ctrl-C is a KeyboardInterrupt here
+            return error
 
     def _here(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
         present.set(lambda: delivery)
