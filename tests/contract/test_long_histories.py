@@ -42,6 +42,7 @@ def nothing_is_held(pair: Pair) -> None:
         assert not held
 
 
+@pytest.mark.timeout(600)
 @of_seeds
 def test_a_long_history_in_memory(seed: int) -> None:
     def make(**settings: Any) -> Source:
@@ -50,6 +51,7 @@ def test_a_long_history_in_memory(seed: int) -> None:
     all_verbs_were_asked(check_long_history(make, seed=seed, left=nothing_is_held, shrink=SHRINK))
 
 
+@pytest.mark.timeout(600)
 @of_seeds
 def test_a_long_history_in_a_file(seed: int, tmp_path: Path) -> None:
     files: list[Path] = []
