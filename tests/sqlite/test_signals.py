@@ -1,7 +1,9 @@
 """A signal handler that raises in the middle of a call: what was committed is done once, and answered truly."""
 
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
@@ -10,7 +12,7 @@ import pytest
 from bide import OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
-from bide.engines.sqlite import place, put
+from bide.engines.sqlite import file, place, put
 from bide.engines.sqlite.turn import Space, Turn
 from bide.engines.sqlite.writer import Job
 
@@ -68,3 +70,35 @@ def test_a_handler_that_calls_the_queue_makes_the_outcome_unknown(path: Path, in
             queue.send("t", "committed")
         assert isinstance(told.value.__cause__, Unavailable)
         assert [delivery.body for delivery in queue.receive("t", limit=10)] == ["committed"]
+
+
+def test_a_handler_that_raises_right_behind_a_begin_leaves_no_transaction_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = file.begin
+
+    def interrupted(connection: sqlite3.Connection, where: str) -> None:
+        monkeypatch.setattr(file, "begin", begin)
+        begin(connection, where)
+        times_out(0, None)
+
+    with Queue(f"sqlite:///{path}") as queue:
+        queue.send("t", 1)
+        monkeypatch.setattr(file, "begin", interrupted)
+        with pytest.raises(TimeoutError):
+            queue.send("t", 2)
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:  # as another process would
+            other.execute("begin immediate")
+            other.execute("rollback")
+        queue.send("t", 3)
+        assert [delivery.body for delivery in queue.receive("t", limit=10)] == [1, 3]
+
+
+def test_a_transaction_that_a_handler_left_open_is_given_up(path: Path) -> None:
+    with Queue(f"sqlite:///{path}") as queue:
+        queue.send("t", 1)
+        connection = place._places[str(path)].writer._connection
+        assert connection is not None
+        connection.execute("begin immediate")
+        queue.send("t", 2)
+        assert [delivery.body for delivery in queue.receive("t", limit=10)] == [1, 2]

@@ -19,7 +19,7 @@ from bide.engines.memory.message import DEAD, ENDED, PENDING, Message, Unit
 from bide.engines.memory.topic import Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
-from bide.reentry import refuse_reentry
+from bide.reentry import is_own, refuse_reentry
 from bide.signals import Raisable
 from bide.types import Sent
 
@@ -61,7 +61,12 @@ class Store:
     def __enter__(self) -> None:
         """One verb at a time."""
         refuse_reentry(self._lock)
-        self._lock.acquire()
+        try:
+            self._lock.acquire()
+        except BaseException:  # of a signal handler, which may have come when the lock was taken already
+            if is_own(self._lock):
+                self._lock.release()
+            raise
 
     def __exit__(self, *error: object) -> None:
         """Wake those whom the verb has made work for."""

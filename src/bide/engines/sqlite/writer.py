@@ -59,6 +59,12 @@ def _is_committed(connection: sqlite3.Connection, error: BaseException) -> bool:
     return not connection.in_transaction and not any(isinstance(each, sqlite3.Error) for each in failures)
 
 
+def _give_up_open(connection: sqlite3.Connection) -> None:
+    """End a transaction that nobody is in any more."""
+    if connection.in_transaction:
+        connection.execute("rollback")
+
+
 class Writer:
     def __init__(self, path: str, wake: Callable[[set[tuple[str, str]]], None]) -> None:
         self.path = path
@@ -278,10 +284,15 @@ class Writer:
         """Begin a transaction; when that fails, it fails for all: to try one by one would be to wait as often."""
         try:
             connection = self._opened()
+            _give_up_open(connection)  # a signal handler raised right behind a begin
             self._set_lasting(connection, lasting)
             file.begin(connection, self.path)
         except (sqlite3.Error, EngineError) as error:
             raise _NoTurn(translated(error, self.path) if isinstance(error, sqlite3.Error) else error) from error
+        except BaseException:  # of a signal handler: nobody else could write while this transaction is open
+            if self._connection is not None:
+                _give_up_open(self._connection)
+            raise
         return connection
 
     def _result(self, job: Job, turn: Turn, connection: sqlite3.Connection) -> tuple[Any, BideError | None]:
