@@ -106,7 +106,7 @@ class LiesAboutCancel(Fault):
     """It says that a message is cancelled, and leaves it."""
 
     def cancel(self, engine: Any, refs: Sequence[Ref], **how: Any) -> Steps:
-        found: list[Stored | None] = yield engine.get(refs, **how)
+        found: list[Stored | None] = yield engine.get(refs, now=how.get("now"))
         said = {"leased": CancelResult.RUNNING, "dead": CancelResult.DEAD}
         return [CancelResult.GONE if each is None else said.get(each.state, CancelResult.CANCELLED) for each in found]
 
