@@ -107,6 +107,17 @@ async def test_topics_that_are_left_behind_have_their_turn(redis_url: str, colou
 # what a claim goes by
 
 
+@pytest.mark.parametrize("colour", COLOURS)
+async def test_a_claim_over_several_shards_takes_of_each_topic(redis_url: str, colour: str) -> None:
+    async with bench_at(redis_url + "?shards=2", colour) as bench:
+        topics = ["a", "b", "c"]
+        await bench.engine.put([NewMessage(topic, b"") for topic in topics for _ in range(200)], now=bench.now)
+        for _ in range(40):
+            claimed = await bench.claim(*topics, limit=len(topics))
+            assert sorted(each.topic for each in claimed) == topics
+            bench.now += random.randrange(10)
+
+
 async def never_too_late(client: redis.Redis, bench: Bench, topics: list[str]) -> None:
     """The time that a topic is known by is no later than that of its first message."""
     known: dict[bytes, bytes] = client.hgetall("{shop:0}:topics")  # type: ignore[assignment]

@@ -28,7 +28,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.redis.ears.aio import AsyncEars
-from bide.engines.redis.plan import listing, looking, sending
+from bide.engines.redis.plan import delivering, listing, looking, sending
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
 from bide.errors import BadOption, BideError, OutcomeUnknown, Unavailable, Unsupported
@@ -125,7 +125,7 @@ class AsyncRedis(AsyncEngine):
         shards = self._opened()
         named = request if request is not None else self._new_request()
         if len(shards) == 1:
-            claim = await shards[0].claim(self._me, topics, limit, lease, named, now)
+            claim = await shards[0].claim(self._me, delivering.turned(topics), limit, lease, named, now)
         else:
             claim = await self._claim_around(topics, limit, lease, named, now, again=request is not None)
         if len(self._alarms) >= MOST:
@@ -146,7 +146,9 @@ class AsyncRedis(AsyncEngine):
         first, held = self._next(len(shards)), bool(found)
         for turn in range(len(shards) if topics or not claims else 0):
             served = {each.topic for each in found}
-            others = [topic for topic in topics if topic not in served]  # each has a place kept on the shards to come
+            others = [
+                topic for topic in delivering.turned(topics) if topic not in served
+            ]  # each has a place kept on the shards to come
             last = turn == len(shards) - 1
             room = 0 if held else limit - len(found) - (0 if last else max(0, len(others) - 1))
             named = [*others, *(topic for topic in topics if topic in served)]

@@ -1,11 +1,18 @@
 """Deliveries: what the scripts are told of them, and what they answer."""
 
+import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.plan import Arg
 from bide.engines.redis.wire import FULL, TOPIC, claimed, error_text, full_id, id_bytes
+
+
+def turned(topics: Sequence[str]) -> Sequence[str]:
+    """Beginning with another one each time: one script can't look into very many."""
+    first = random.randrange(len(topics)) if topics else 0
+    return [*topics[first:], *topics[:first]]
 
 
 def claim_answer(shard: int, request: str, reply: Sequence[Any]) -> Claim:

@@ -157,13 +157,11 @@ local function visit(entry, most)
   entry.due = math.min(due, next_start(entry.topic))
 end
 
--- Each has its share, beginning with another one each time, and then there may be room for more of the same.
+-- Each has its share, in the order in which the client names them, and then there may be room for more of the same.
 local function take_from_all(begun, limit)
-  local first = (us + NUMBER) % math.max(1, #begun)
   local share = math.max(1, floor(limit / math.max(1, #begun)))
   for _, most in ipairs(limit > 0 and {share, limit} or {0}) do
-    for i = 0, #begun - 1 do
-      local entry = begun[(first + i) % #begun + 1]
+    for _, entry in ipairs(begun) do
       if exhausted() or T.count > 0 and T.count >= limit then return end
       if entry.due <= now then visit(entry, math.min(most, limit - T.count)) end
     end
