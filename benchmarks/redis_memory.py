@@ -59,11 +59,24 @@ def run() -> list[Figure]:
         for count in sorted({MILLION, PENDING}):
             lines += _cancelled(meter, count, keys=True)
         lines += _cancelled(meter, MILLION, keys=False)
+        lines += [_lane(meter, keys=False), _lane(meter, keys=True)]
         return [*lines, load()]
 
 
 def _one(name: str, value: float, bar: str = "", unit: str = "bytes") -> Figure:
     return figure(name, unit, [value], bar)
+
+
+def _lane(meter: Meter, *, keys: bool) -> Figure:
+    """What is kept of a batch for ten minutes, or some more, should its answer have been lost: one record a connection."""
+    meter.empty()
+    with Queue(meter.url) as queue:
+        for part in spread(GATHERED, HOUR, DAY, BODY, keys=keys):
+            queue.send_many("t", part)
+        lanes = meter.client.keys("*:lanes:*")
+        kept: int = sum(meter.client.memory_usage(name, samples=0) or 0 for name in lanes)
+    what = "with keys of their own" if keys else "without keys"
+    return _one(f"answer to {GATHERED:,} sent {what}, kept for 10 min", kept)
 
 
 def _over(added: int, count: int) -> float:

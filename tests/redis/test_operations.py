@@ -326,3 +326,11 @@ async def test_a_task_that_is_cancelled_on_its_way_leaves_its_answer_to_nobody(
         results = await bench.engine.settle([End("held", claimed.id, claimed.token, "done")], now=bench.now)
         assert results == (["lost"] if verb == "settle" else ["done"])
         assert (await bench.engine.cancel([Ref(id=kept.id)] * 3, now=bench.now)) == [CancelResult.GONE] * 3
+
+
+async def test_what_is_remembered_of_a_batch_with_keys_is_twenty_bytes_a_message(scene: Scene) -> None:
+    scene.client.flushall()
+    async with bench_at(scene.url, now=scene.now) as bench:
+        await bench.engine.put([NewMessage(topic="t", body=b"1", key=f"k{n}") for n in range(1_000)], now=scene.now)
+    records = [record for name in scene.client.keys("*:lanes:*") for record in scene.client.hvals(name)]
+    assert 0 < max(map(len, records)) <= 20_000

@@ -1,12 +1,13 @@
 """Messages that are sent, cancelled and moved: what the scripts are told, and what they answer."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from bide.core.when import MAX_DELAY_MS, due_time
 from bide.engines.base import Move, NewMessage, Ref
 from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import LOCAL, Name, content, full_id, id_text, name_of, public_id
+from bide.engines.redis.wire import LOCAL, SALT, Name, content, full_id, id_text, name_of
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ _MOVED = {
     "d": RescheduleResult.DEAD,
     "g": RescheduleResult.GONE,
 }
+_OUTCOMES: dict[bytes, Outcome] = {b"c": "created", b"k": "kept", b"e": "exists", b"r": "replaced", b"p": "postponed"}
+_OUTCOME = Struct(f"1s{LOCAL + SALT}s6s")
 
 
 def when(delay: int, at: int | None) -> str:
@@ -89,12 +92,17 @@ def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: byt
             due = due_time(new.delay, new.at, now, ceiling)
             local = ids[LOCAL * place : LOCAL * place + LOCAL]
             answers[i] = Sent(id_text(head + local + salt), topic, due, "created")
-    for place, i in enumerate(asked.others):
-        digits, local, own_salt, due_text, outcome = named[5 * place : 5 * place + 5]
-        told: Outcome = outcome.decode()
-        id = public_id(shard, full_id(digits.decode(), local), own_salt)
-        answers[i] = Sent(id, messages[i].topic, int(due_text), told)
+    for i, (head, letter, rest, when_due) in zip(asked.others, _told(shard, named), strict=True):
+        answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(when_due, "big"), _OUTCOMES[letter])
     return [answers[i] for i in range(len(messages))]
+
+
+def _told(shard: int, named: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
+    """Of each message that is not plain: how its id begins; its outcome's letter, the rest of the id, and when it is due."""
+    for digits, told in zip(named[::2], named[1::2], strict=True):
+        head = shard.to_bytes(1, "big") + full_id(digits.decode(), b"")
+        for letter, rest, due in _OUTCOME.iter_unpack(told):
+            yield head, letter, rest, due
 
 
 def ref(named: Ref) -> tuple[Arg, ...]:

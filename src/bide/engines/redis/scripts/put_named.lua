@@ -1,11 +1,14 @@
 -- Accept messages of which some have a key, an operation, an expiry or a large body. After what put is told: how many
 -- of these, and each: topic, level, when, content, key, if_exists, operation, large body, within: of the message whose handler
 -- sends this, the number of its topic, its id and salt.
--- Gives what put does, the second list with of each of these: its topic's number, id, salt, due, outcome.
+-- Gives what put does; the second list has of each run of these in one topic: the topic's number, and of each of them
+-- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it.
 
 -- include: begin home topic drop keys message times place sections
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
+local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}
+local OUTCOME = 9 + ID -- bytes that tell what became of one
 
 -- A put whose answer never came is asked after by the operation ~shard.lane.number#place. Its lane tells what became of
 -- that message; or nothing became of it, and then the lane is closed to it, should it still arrive.
@@ -35,7 +38,27 @@ local function became(asked, when)
     end
     place = place - count
   end
-  if others[5 * place + 5] then return {unpack(others, 5 * place + 1, 5 * place + 5)} end
+  local at = OUTCOME * place + 1
+  for i = 1, #others, 2 do
+    local told = others[i + 1]
+    if at < #told then
+      local due = unpack_('>I6', told, at + ID + 3)
+      return {others[i], sub(told, at + 1, at + ID), sub(told, at + ID + 1, at + ID + 2), format('%d', due), OUTCOMES[sub(told, at, at)]}
+    end
+    at = at - #told
+  end
+end
+
+local function tell(results)
+  local told, parts = {}, {}
+  for i, result in ipairs(results) do
+    parts[#parts + 1] = sub(result[5], 1, 1) .. result[2] .. result[3] .. pack('>I6', result[4])
+    local following = results[i + 1]
+    if not following or following[1] ~= result[1] then
+      told[#told + 1], told[#told + 2], parts = result[1], table.concat(parts), {}
+    end
+  end
+  return told
 end
 
 local function take_others(longest)
@@ -152,11 +175,8 @@ if again then return again end
 local longest = take_number()
 local sections, others = take_sections(longest), take_others(longest)
 begin_growing()
-local placed, named = place_sections(sections), {}
+local placed = place_sections(sections)
 for at, new in ipairs(others) do put_other(at, new) end
 settle_created()
-for _, result in ipairs(results) do
-  for _, part in ipairs(result) do named[#named + 1] = part end
-end
 close_topics()
-return answer({format('%d', now), format('%d', ceiling), SALT, placed, named})
+return answer({format('%d', now), format('%d', ceiling), SALT, placed, tell(results)})
