@@ -291,7 +291,7 @@ def test_a_last_close_leaves_one_file(plain: tuple[Queue, Path]) -> None:
 
 async def test_a_place_that_is_left_by_all_is_let_go(tmp_path: Path) -> None:
     path = tmp_path / "bide.db"
-    before = threading.active_count()
+    before, others = threading.active_count(), threading.enumerate()
     queues = [Queue(f"sqlite:///{path}"), Queue(f"sqlite:///{path}", namespace="other")]
     both = AsyncQueue(f"sqlite:///{path}")
     await both.send("t", 1)
@@ -302,6 +302,9 @@ async def test_a_place_that_is_left_by_all_is_let_go(tmp_path: Path) -> None:
     for queue in queues:
         queue.close()
     assert place._places == {}
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("bide-sqlite")]
+    for thread in threading.enumerate():
+        if thread.name.startswith("bide-sqlite") and thread not in others:
+            thread.join(10)  # it has been told to end
+            assert not thread.is_alive()
     assert threading.active_count() <= before + 2  # asyncio's own, for what it hands to threads
     assert os.listdir(tmp_path) == ["bide.db"]
