@@ -31,7 +31,7 @@ demo: .venv/.demo ## see bide at work, in about a minute
 
 .PHONY: test
 test: check servers ## check, then all tests but the slow ones; about a quarter of an hour
-	@echo "== pytest: about twelve minutes on two cores"
+	@echo "== pytest: about a quarter of an hour on two cores, and twice that where others work, too"
 	@$(BIN)/pytest tests
 
 .PHONY: test-all
