@@ -10,9 +10,13 @@ from bide.engines.base import Claimed, NewMessage
 from bide.engines.redis import CAPABILITIES
 from bide.engines.redis import aio as engine_aio
 from bide.engines.redis import sync as engine_sync
+from bide.engines.redis.shards import aio as shards_aio
+from bide.engines.redis.shards import sync as shards_sync
 from bide.errors import BadTime
 from bide.testing import machine
 from bide.testing.machine import EngineMachine, check_engine
+from bide.testing.pair import Pair
+from bide.testing.picture import Divergence
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, names
 from tests.redis.small import places
 from tests.servers.redis import RedisServer
@@ -62,6 +66,45 @@ def test_an_engine_of_three_shards_does_what_the_model_does(redis_url: str, colo
 @pytest.mark.usefixtures("small_scripts", "alike")
 def test_an_engine_of_three_shards_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str) -> None:
     check_engine(places(redis_url + "?shards=3"), colour=colour, examples=40, steps=60, seed=4)
+
+
+def claim_by_hand(url: str, colour: str) -> None:
+    """Claims of two topics, of which one lies on one of the shards only; they begin at each shard by turns."""
+    pair = Pair(places(url + "?shards=3"), colour, dead_for=1_000, dead_max=1_000)
+    try:
+        pair.put([NewMessage("a", b"")] * 20 + [NewMessage("b", b"")] * 20)
+        pair.put([NewMessage("a", b"")] * 20)
+        pair.put([NewMessage("a", b"")] * 20)
+        for limit in (2, 3) * 6:
+            pair.claim(["a", "b"], limit, 1_000)
+    finally:
+        pair.end()
+
+
+@both_colours
+@pytest.mark.usefixtures("alike")
+def test_topics_that_lie_on_some_shards_only_have_their_place(redis_url: str, colour: str) -> None:
+    claim_by_hand(redis_url, colour)
+
+
+def giving_away(claim: Any) -> Any:
+    """A shard's claim that takes less, but of any topic."""
+
+    def changed(*args: Any) -> Any:
+        *same, limit, lease, request, now, keep = args
+        return claim(*same, limit - max(0, keep - 1), lease, request, now, 0)
+
+    return changed
+
+
+@both_colours
+@pytest.mark.usefixtures("alike")
+def test_the_model_finds_a_place_that_is_given_away(redis_url: str, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one topic once took the room that was left on a shard, and another one had nothing on the shards after it."""
+    for each in (shards_aio.AsyncShard, shards_sync.Shard):
+        monkeypatch.setattr(each, "claim", giving_away(each.claim))
+    with pytest.raises(Divergence, match=r"nothing was taken from \{'b'\}, though there was room"):
+        claim_by_hand(redis_url, colour)
 
 
 @both_colours

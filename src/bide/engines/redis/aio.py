@@ -93,7 +93,7 @@ class AsyncRedis(AsyncEngine):
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
         self._check(messages, connection=connection)
-        any_shard = self._next(len(self._opened()))
+        any_shard = self._next() % len(self._opened())
         parts = sending.put_parts(messages, lambda new: self._space.shard_of(new, any_shard))
         if len(parts) == 1:
             [(shard, _)] = parts
@@ -125,7 +125,7 @@ class AsyncRedis(AsyncEngine):
         shards = self._opened()
         named = request if request is not None else self._new_request()
         if len(shards) == 1:
-            claim = await shards[0].claim(self._me, delivering.turned(topics), limit, lease, named, now)
+            claim = await shards[0].claim(self._me, delivering.turned(topics, self._next()), limit, lease, named, now)
         else:
             claim = await self._claim_around(topics, limit, lease, named, now, again=request is not None)
         if len(self._alarms) >= MOST:
@@ -137,24 +137,27 @@ class AsyncRedis(AsyncEngine):
     async def _claim_around(
         self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, *, again: bool
     ) -> Claim:
-        """One shard after the other. What the request holds already, wherever it is, is all that it gets again."""
+        """One shard after the other. What the request holds already, wherever it is, is all that it gets again.
+
+        While there is room for one message of each topic, a shard leaves a place for each topic it has nothing of: the
+        shards after it may have.
+        """
         shards = self._shards
         claims: list[Claim] = []
         if again:
             claims = [await shard.claim(self._me, [], limit, lease, request, now) for shard in shards]
         found = [each for claim in claims for each in claim.messages]
-        first, held = self._next(len(shards)), bool(found)
+        first, held = self._next(), bool(found)
+        turned = delivering.turned(list(dict.fromkeys(topics)), first)
         for turn in range(len(shards) if topics or not claims else 0):
+            room = 0 if held else limit - len(found)
             served = {each.topic for each in found}
-            others = [
-                topic for topic in delivering.turned(topics) if topic not in served
-            ]  # each has a place kept on the shards to come
-            last = turn == len(shards) - 1
-            room = 0 if held else limit - len(found) - (0 if last else max(0, len(others) - 1))
-            named = [*others, *(topic for topic in topics if topic in served)]
+            others = [topic for topic in turned if topic not in served]
+            named = [*others, *(topic for topic in turned if topic in served)]
+            keep = len(others) if len(others) <= room and turn < len(shards) - 1 else 0
             shard = shards[(first + turn) % len(shards)]
             # where there is no room, it is asked for the time to come back
-            claim = await shard.claim(self._me, named, max(0, room), lease, request, now)
+            claim = await shard.claim(self._me, named, room, lease, request, now, keep)
             claims.append(claim)
             if not held:
                 found += claim.messages
@@ -190,7 +193,7 @@ class AsyncRedis(AsyncEngine):
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._check(limit=budget)
         shards = self._opened()
-        first = self._next(len(shards))
+        first = self._next()
         did = Tended()
         for turn in range(len(shards)):
             spare = budget - did.returned - did.expired - did.dropped
@@ -278,9 +281,9 @@ class AsyncRedis(AsyncEngine):
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(items))]
 
-    def _next(self, count: int) -> int:
+    def _next(self) -> int:
         self._turn += 1
-        return self._turn % count
+        return self._turn
 
     def _opened(self) -> list[AsyncShard]:
         if not self._shards:

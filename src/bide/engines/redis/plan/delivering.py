@@ -1,6 +1,5 @@
 """Deliveries: what the scripts are told of them, and what they answer."""
 
-import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,10 +7,15 @@ from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.plan import Arg
 from bide.engines.redis.wire import FULL, TOPIC, claimed, error_text, full_id, id_bytes
 
+GOLDEN = 2654435769  # of 2**32
 
-def turned(topics: Sequence[str]) -> Sequence[str]:
-    """Beginning with another one each time: one script can't look into very many."""
-    first = random.randrange(len(topics)) if topics else 0
+
+def turned(topics: Sequence[str], count: int) -> Sequence[str]:
+    """Beginning with another one each time: one script can't look into very many.
+
+    Steps of the golden ratio begin with each equally often, also when callers ask for several lists of topics by turns.
+    """
+    first = (count * GOLDEN % 2**32) * len(topics) >> 32
     return [*topics[first:], *topics[:first]]
 
 

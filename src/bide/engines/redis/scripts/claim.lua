@@ -1,5 +1,5 @@
 -- Hand out due messages under one lease. After what every script is told: who asks (8 letters), request, lease in ms,
--- limit, then topics.
+-- limit, of how many topics a place is kept, then topics, beginning with these.
 -- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
 -- full ids in one string, the values, of what has more beside its value: place, life, large body; of each topic: its
 -- number, name; and, when this request has claimed before, the places of what it still holds.
@@ -11,12 +11,12 @@ local WAKES = 100 -- topics that one claim wakes others for, or looks into when 
 
 -- The topics of these names that there are, each with a time before which nothing of it is due; and those of them of which
 -- something may be due now.
-local function read_agenda(names)
+local function read_agenda(names, keep)
   local agenda, begun = {}, {}
   for i, known in ipairs(#names > 0 and call('HMGET', P .. 'topics', unpack(names)) or {}) do
     if known then
       local digits, due = string.match(known, '^(%x+)@?(%d*)$')
-      local entry = {name = names[i], digits = digits, due = tonumber(due) or 0, taken = 0}
+      local entry = {name = names[i], digits = digits, due = tonumber(due) or 0, taken = 0, kept = i <= keep}
       if entry.due >= NEVER then entry.due = FAR end
       agenda[#agenda + 1] = entry
       if entry.due <= now then begun[#begun + 1] = entry end
@@ -157,13 +157,19 @@ local function visit(entry, most)
   entry.due = math.min(due, next_start(entry.topic))
 end
 
--- Each has its share, in the order in which the client names them, and then there may be room for more of the same.
-local function take_from_all(begun, limit)
-  local share = math.max(1, floor(limit / math.max(1, #begun)))
+-- Each has its share, in the order in which the client names them, and then there may be room for more of the same. Of
+-- topics that have a place kept the first message takes that place, and all others share what is not kept.
+local function take_from_all(begun, limit, keep)
+  local share, free = math.max(1, floor(limit / math.max(1, #begun))), limit - keep
   for _, most in ipairs(limit > 0 and {share, limit} or {0}) do
     for _, entry in ipairs(begun) do
       if exhausted() or T.count > 0 and T.count >= limit then return end
-      if entry.due <= now then visit(entry, math.min(most, limit - T.count)) end
+      local own = entry.kept and entry.taken == 0 and 1 or 0
+      if entry.due <= now and (free + own > 0 or limit == 0) then
+        local before = entry.taken
+        visit(entry, math.min(most, free + own))
+        free = free - math.max(0, entry.taken - before - own)
+      end
     end
   end
 end
@@ -187,14 +193,8 @@ local function leave_behind(agenda)
   return following, left > 0
 end
 
-local refused, ran = before()
-if refused then return refused end
-local me, request, lease_ms, limit = take_text(), take_text(), take_number(), take_number()
-if #me ~= 8 or request == '' or limit > 1000 then error('BADARG request or limit', 0) end
-local names = {unpack(ARGV, NEXT + 1, #ARGV)}
-local agenda, begun = read_agenda(names)
-local unit = unit_of(request)
-if unit or ran then
+-- What the request holds since it claimed before, and when to come back.
+local function claim_again(unit, agenda)
   local reply = unit and hand_out_again(unit) or reply_with('', '', FAR, false)
   local due = FAR
   for i, entry in ipairs(agenda) do
@@ -205,23 +205,37 @@ if unit or ran then
   return reply
 end
 
-call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
-if unknown then store_time() end
-note_run()
-take_from_all(begun, limit)
-local following, left = leave_behind(agenda)
-local due = following.due
-if T.count > 0 then
-  hand_on(me, names)
-elseif due < FAR and due > now then
-  due = alarm(me, following, due)
+local function claim(asked, names, agenda, begun)
+  call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
+  if unknown then store_time() end
+  note_run()
+  take_from_all(begun, asked.limit, asked.keep)
+  local following, left = leave_behind(agenda)
+  local due = following.due
+  if T.count > 0 then
+    hand_on(asked.me, names)
+  elseif due < FAR and due > now then
+    due = alarm(asked.me, following, due)
+  end
+  local number, fulls = '', ''
+  if T.count > 0 then
+    local last = tonumber(call('HGET', META, 'claim') or 0)
+    number = format('%016d', math.max(last + 1, us, (known + 1) * 1000)) -- no earlier one, even if the server forgot some
+    call('HSET', META, 'claim', number, 'raw', format('%d', raw), 'mark', format('%d', us))
+    fulls = lease(asked.request, number, now + asked.lease)
+  end
+  close_topics()
+  return reply_with(number, fulls, due, left and exhausted() and T.count < asked.limit)
 end
-local number, fulls = '', ''
-if T.count > 0 then
-  local last = tonumber(call('HGET', META, 'claim') or 0)
-  number = format('%016d', math.max(last + 1, us, (known + 1) * 1000)) -- no earlier one, even if the server forgot some
-  call('HSET', META, 'claim', number, 'raw', format('%d', raw), 'mark', format('%d', us))
-  fulls = lease(request, number, now + lease_ms)
+
+local refused, ran = before()
+if refused then return refused end
+local asked = {me = take_text(), request = take_text(), lease = take_number(), limit = take_number(), keep = take_number()}
+if #asked.me ~= 8 or asked.request == '' or asked.limit > 1000 or asked.keep > asked.limit then
+  error('BADARG request or limit', 0)
 end
-close_topics()
-return reply_with(number, fulls, due, left and exhausted() and T.count < limit)
+local names = {unpack(ARGV, NEXT + 1, #ARGV)}
+local agenda, begun = read_agenda(names, asked.keep)
+local unit = unit_of(asked.request)
+if unit or ran then return claim_again(unit, agenda) end
+return claim(asked, names, agenda, begun)

@@ -85,8 +85,11 @@ class AsyncShard:
             await self._lines.give(line)
         return sending.put_answer(asked, messages, self.number, salt, reply)
 
-    async def claim(self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
-        reply = await self._do("claim", (me, request, lease, limit, *topics), now)
+    async def claim(
+        self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
+    ) -> Claim:
+        """`keep`: of how many topics, the first ones named, one message is taken or a place of the limit is left."""
+        reply = await self._do("claim", (me, request, lease, limit, keep, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     async def leave(self, me: str, topics: Sequence[str]) -> bool:

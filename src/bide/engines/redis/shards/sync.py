@@ -85,8 +85,11 @@ class Shard:
             self._lines.give(line)
         return sending.put_answer(asked, messages, self.number, salt, reply)
 
-    def claim(self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None) -> Claim:
-        reply = self._do("claim", (me, request, lease, limit, *topics), now)
+    def claim(
+        self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
+    ) -> Claim:
+        """`keep`: of how many topics, the first ones named, one message is taken or a place of the limit is left."""
+        reply = self._do("claim", (me, request, lease, limit, keep, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
