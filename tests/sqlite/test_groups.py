@@ -15,8 +15,9 @@ from bide import AsyncQueue, BadTime, OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
 from bide.engines.sqlite import deliver, file, place, put, tend
+from bide.engines.sqlite.job import Job
 from bide.engines.sqlite.turn import Space, Turn
-from bide.engines.sqlite.writer import MOST_JOBS, Job, Writer
+from bide.engines.sqlite.writer import MOST_JOBS, Writer
 from bide.types import Sent
 
 SPACE = Space("bide", SystemClock(), 1_000_000, 1_000)

@@ -13,8 +13,8 @@ from bide import OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
 from bide.engines.sqlite import file, place, put
+from bide.engines.sqlite.job import Job
 from bide.engines.sqlite.turn import Space, Turn
-from bide.engines.sqlite.writer import Job
 
 SPACE = Space("bide", SystemClock(), 1_000_000, 1_000)
 Handler = Callable[[int, FrameType | None], None]

@@ -25,6 +25,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.testing.leaving import Leaving
 from bide.testing.order import check_oldest, check_order, fits
 from bide.testing.picture import ANY_TEXT, Divergence, Message, Picture, agree, insist
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -37,13 +38,10 @@ class Model:
 
     def __init__(self, can: Capabilities, *, dead_for: int, dead_max: int) -> None:
         self.can = can
-        self.dead_for = dead_for
-        self.dead_max = dead_max
         self.picture: Picture = Picture()
         self.operations: dict[str, tuple[int, Sent]] = {}
         self.requests: dict[str, list[Claimed]] = {}
-        self.faded: dict[str, str] = {}  # expired, not yet counted by tend: topics by id
-        self.met: set[str] = set()  # of them, those that another verb may have removed
+        self.leaving: Leaving = Leaving(self.picture, dead_for=dead_for, dead_max=dead_max)
 
     @property
     def now(self) -> int:
@@ -62,7 +60,7 @@ class Model:
                 self.operations[new.operation] = self.now, sent
 
     def _put(self, new: NewMessage, sent: Sent) -> None:
-        self._meet(new.topic)
+        self.leaving.meet(new.topic)
         due = self._due(new.delay, new.at)
         message = self._holder(new.topic, new.key)
         if message and new.if_exists in ("keep", "error") and not message.sends(new):
@@ -105,7 +103,7 @@ class Model:
             return
         open_topics = set(topics) - self.picture.paused
         for topic in open_topics:
-            self._meet(topic)
+            self.leaving.meet(topic)
         waiting = [each for topic in open_topics for each in self.picture.of(topic, "scheduled")]
         ready = [each for topic in open_topics for each in self.picture.of(topic, "ready")]
         agree("claim's now", self.now, answer.now)
@@ -225,7 +223,7 @@ class Model:
 
     def _unmoved(self, message: Message | None, told: str) -> str:
         """What is said of one that is not pending. A dead letter that is too old, or one too many, may be gone already."""
-        dropped = told == "GONE" and message is not None and self._may_be_dropped(message)
+        dropped = told == "GONE" and message is not None and self.leaving.may_be_dropped(message)
         return "GONE" if message is None or dropped else message.unmoved
 
     def tend(self, budget: int, now: int, answer: Sequence[Tended], left: Iterable[str] | None, by: int | None = None) -> None:
@@ -248,50 +246,15 @@ class Model:
             else:
                 message.step("lease ends")
                 message.order = None
-        expired, most = sum(each.expired for each in answer), len(self.faded)
-        insist(most - len(self.met) <= expired <= most, f"tend: {expired} expired, not {most} less {len(self.met)} at most.")
-        self.faded.clear()
-        self.met.clear()
-        dropped, most = sum(each.dropped for each in answer), self._drop(None if left is None else set(left))
-        insist(dropped <= most, f"tend: {dropped} dead ones dropped, expected {most} at most.")
-
-    def overfull(self, now: int) -> list[Message]:
-        """Dead ones that are too old or too many then: an engine may drop them before tend asks for it."""
-        now = max(now, self.now)
-        found: list[Message] = []
-        for topic in {each.topic for each in self.picture.alive.values()}:
-            dead = sorted(self.picture.of(topic, "dead"), key=lambda each: each.died)
-            old = sum(now - each.died >= self.dead_for for each in dead)
-            found += dead[: max(old, len(dead) - self.dead_max)]
-        return found
-
-    def _may_be_dropped(self, message: Message) -> bool:
-        """Of several that died in the same millisecond any may go first."""
-        last = max((each.died for each in self.overfull(self.now) if each.topic == message.topic), default=-1)
-        return message.stage == "dead" and message.died <= last
-
-    def fading(self, now: int) -> bool:
-        """Whether there are expired ones then that tend has not removed: stats and scan may show them."""
-        now = max(now, self.now)
-        return bool(self.faded) or any(each.pending and each.too_late(now) for each in self.picture.alive.values())
-
-    def _drop(self, left: set[str] | None) -> int:
-        due = self.overfull(self.now)
-        if left is not None:
-            dead = [each for each in self.picture.alive.values() if each.stage == "dead"]
-            gone = [each for each in dead if each.id not in left]
-            check_oldest("tend", due, gone)
-            due = gone
-        for message in due:
-            self.picture.drop(message, message.died + self.dead_for)
-        return len(due)
+        self.leaving.expired(sum(each.expired for each in answer))
+        self.leaving.dropped(sum(each.dropped for each in answer), None if left is None else set(left))
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int, answer: Swept, after: Sequence[Stored]
     ) -> None:
         """`after`: what a scan of the topic shows afterwards."""
         self._at(now)
-        self._meet(topic)
+        self.leaving.meet(topic)
         dead = sorted(self.picture.of(topic, "dead"), key=lambda each: each.died)
         asked = [each for each in dead if ids is None or each.id in ids]
         shown = {each.id: each for each in after}
@@ -325,7 +288,7 @@ class Model:
         if state == "dead":
             self.picture.dropped.pop(topic, None)
         else:
-            self._meet(topic)
+            self.leaving.meet(topic)
 
     def pause(self, topic: str, paused: bool) -> None:
         (self.picture.paused.add if paused else self.picture.paused.discard)(topic)
@@ -356,7 +319,12 @@ class Model:
         found = {first + OPERATION_MS for first, _ in self.operations.values()}
         for each in self.picture.alive.values():
             if not each.ended:
-                times = (each.due, each.expires, each.lease_until, each.died + self.dead_for if each.stage == "dead" else None)
+                times = (
+                    each.due,
+                    each.expires,
+                    each.lease_until,
+                    each.died + self.leaving.dead_for if each.stage == "dead" else None,
+                )
                 found.update(time for time in times if time is not None)
         return sorted(found)
 
@@ -372,10 +340,7 @@ class Model:
             message.step("due")
         if message.stage == "ready" and message.too_late(self.now):
             message.step("expire")
-            self.faded[message.id] = message.topic
-
-    def _meet(self, topic: str) -> None:
-        self.met.update(id for id, where in self.faded.items() if where == topic)
+            self.leaving.fade(message)
 
     def _due(self, delay: int, at: int | None = None) -> int:
         due = self.now + delay if at is None else max(at, self.now)
@@ -392,7 +357,5 @@ class Model:
 
     def _find(self, ref: Ref) -> Message | None:
         found = self.picture.messages.get(ref.id) if ref.id else self._holder(ref.topic, ref.key)
-        if ref.id and ref.id in self.faded:
-            self.met.add(ref.id)
-        self._meet(ref.topic or "")
+        self.leaving.meet_one(ref)
         return found

@@ -128,9 +128,9 @@ class Pair:
 
     def glance(self, topics: Sequence[str], keys: Sequence[str]) -> None:
         """Look without tending before: only at what is certain then."""
-        if not self.model.overfull(self.clock):
+        if not self.model.leaving.overfull(self.clock):
             self._get(topics, keys)
-            if self.can.inspect and not self.model.fading(self.clock):
+            if self.can.inspect and not self.model.leaving.fading(self.clock):
                 self.model.stats(None, None, self.clock, self._do(self._engine.stats(now=self.clock)))
 
     def look(self, topics: Sequence[str], keys: Sequence[str], window: Window, page: int = MAX_BATCH) -> None:
@@ -173,7 +173,7 @@ class Pair:
 
     def _settle_dead(self) -> None:
         """An engine may drop dead letters before tend asks for it: until tend, nobody knows how many there are."""
-        if self.model.overfull(self.clock):
+        if self.model.leaving.overfull(self.clock):
             self.tend()
 
     def _get(self, topics: Sequence[str], keys: Sequence[str]) -> None:

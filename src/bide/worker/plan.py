@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bide.core import options
-from bide.errors import BadOption
+from bide.errors import BadOption, ConfigError
+from bide.queue import AsyncQueue, Queue
+from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.worker.ledger import Ledger
 
@@ -37,3 +39,18 @@ def slots(given: Any) -> Mapping[str, int]:
     if not isinstance(given, Mapping):
         raise BadOption(f"slots is a {type(given).__name__}. Give the number for each topic: slots={{'order.cancel': 10}}.")
     return dict(given)
+
+
+def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
+    """The topics to serve, each with its task, ready to be called."""
+    tasks = queue._setup.tasks
+    topics = tuple(tasks) if plan.topics is None else plan.topics
+    if not topics:
+        raise ConfigError("This queue has no tasks: write @queue.task() above a function, and import its module first.")
+    chosen = {topic: task for topic in topics if (task := tasks.get(topic)) is not None}
+    for topic in topics:
+        if topic not in chosen:
+            raise ConfigError(f"There is no task for {topic}. There is one for: {', '.join(sorted(tasks)) or 'nothing'}.")
+    for task in chosen.values():
+        task.arguments.prepare()
+    return chosen

@@ -8,12 +8,10 @@ from typing import Any
 from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Hold
-from bide.errors import ConfigError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
 from bide.queue.beats import Beat
-from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
@@ -21,9 +19,9 @@ from bide.worker.handling import Handlers, Handling, given_up
 from bide.worker.ledger import Health
 from bide.worker.patience import reached
 from bide.worker.places import Places
-from bide.worker.plan import Plan
+from bide.worker.plan import Plan, served
 from bide.worker.settling import Settling
-from bide.worker.telling import about
+from bide.worker.telling import tell_lost, tell_unheeded
 from bide.worker.threads import Threads
 from bide.worker.unhandled import Unhandled
 
@@ -156,7 +154,7 @@ class Service:
         """The engine has answered the end of a delivery."""
         if answer == "lost":
             if handling.why != "lost":
-                self._say_lost(handling, "its handler had ended by then")
+                tell_lost(handling.delivery, "its handler had ended by then")
         elif end.verdict != "release":
             self._done += end.verdict == "done"
             self._failed += end.verdict != "done"
@@ -178,30 +176,12 @@ class Service:
         handling = self._under_way.get(hold)
         if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
             handling.stop("lost")
-            self._say_lost(handling, "its handler is told to stop")
-
-    @staticmethod
-    def _say_lost(handling: Handling, and_now: str) -> None:
-        delivery = handling.delivery
-        _log.warning(
-            "The lease of message %s of %s was lost in attempt %d: %s, and what it says is not heard",
-            delivery.id,
-            delivery.topic,
-            delivery.attempt,
-            and_now,
-            extra=about(handling.delivery),
-        )
+            tell_lost(handling.delivery, "its handler is told to stop")
 
     def _unheeded(self, handling: Handling) -> None:
         """A handler's timeout is long over. A supervisor can replace this process; else the handler keeps its place."""
         replaced = self._plan.ledger is not None
-        _log.error(
-            "The handler of message %s of %s goes on although its timeout is long over: %s",
-            handling.delivery.id,
-            handling.delivery.topic,
-            "this process ends and is replaced" if replaced else "it keeps its place until it ends",
-            extra=about(handling.delivery),
-        )
+        tell_unheeded(handling.delivery, replaced=replaced)
         if replaced:
             self.stuck = True
             self.stop()
@@ -265,18 +245,3 @@ class Service:
 
 def _runners(handlings: Iterable[Handling]) -> list["asyncio.Task[None]"]:
     return [each.runner for each in handlings if each.runner is not None]
-
-
-def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
-    """The topics to serve, each with its task, ready to be called."""
-    tasks = queue._setup.tasks
-    topics = tuple(tasks) if plan.topics is None else plan.topics
-    if not topics:
-        raise ConfigError("This queue has no tasks: write @queue.task() above a function, and import its module first.")
-    chosen = {topic: task for topic in topics if (task := tasks.get(topic)) is not None}
-    for topic in topics:
-        if topic not in chosen:
-            raise ConfigError(f"There is no task for {topic}. There is one for: {', '.join(sorted(tasks)) or 'nothing'}.")
-    for task in chosen.values():
-        task.arguments.prepare()
-    return chosen

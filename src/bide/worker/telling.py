@@ -39,6 +39,28 @@ def _tell_asked(delivery: AsyncDelivery, became: Outcome) -> None:
         )
 
 
+def tell_lost(delivery: AsyncDelivery, and_now: str) -> None:
+    _log.warning(
+        "The lease of message %s of %s was lost in attempt %d: %s, and what it says is not heard",
+        delivery.id,
+        delivery.topic,
+        delivery.attempt,
+        and_now,
+        extra=about(delivery),
+    )
+
+
+def tell_unheeded(delivery: AsyncDelivery, *, replaced: bool) -> None:
+    """A handler goes on although its timeout is long over."""
+    _log.error(
+        "The handler of message %s of %s goes on although its timeout is long over: %s",
+        delivery.id,
+        delivery.topic,
+        "this process ends and is replaced" if replaced else "it keeps its place until it ends",
+        extra=about(delivery),
+    )
+
+
 def name(delivery: AsyncDelivery) -> str:
     return f"Message {delivery.id} of {delivery.topic}"
 

@@ -19,7 +19,7 @@ from bide.types import Duration
 from bide.worker import plan
 from bide.worker.ledger import Health, Ledger
 from bide.worker.plan import Plan
-from bide.worker.service import Service, served
+from bide.worker.service import Service
 from bide.worker.signals import stopped_by_signals
 
 _log = Log("bide.worker")
@@ -83,7 +83,7 @@ class Worker:
 
     def tasks(self) -> dict[str, Definition]:
         """The topics that it serves, each with its task. Raises ConfigError when there is none."""
-        return served(self.queue, self.plan)
+        return plan.served(self.queue, self.plan)
 
     async def run(self, *, signals: bool = True) -> None:
         """Work until it is stopped: by `stop`, by cancelling this, or by a signal: SIGTERM, SIGHUP or Ctrl-C.

@@ -7,9 +7,9 @@ from typing import TypeVar
 from bide.aside import AsyncApart
 from bide.engines.sqlite import place
 from bide.engines.sqlite.borrowed import lent
+from bide.engines.sqlite.job import Job
 from bide.engines.sqlite.join import joined
 from bide.engines.sqlite.turn import Turn
-from bide.engines.sqlite.writer import Job
 
 T = TypeVar("T")
 

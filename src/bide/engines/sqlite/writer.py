@@ -9,37 +9,18 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
+from bide.engines.sqlite.job import Job
 from bide.engines.sqlite.presence import FileGone, Presence
 from bide.engines.sqlite.turn import SQL, Time, Turn
 from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.reentry import refuse_reentry
 
 MOST_JOBS = 64  # in one transaction
-
-
-class Job:
-    """A verb that waits for its turn."""
-
-    def __init__(self, work: Callable[[Turn], Any], *, lasting: bool) -> None:
-        self.work = work
-        self.lasting = lasting  # whether it must have reached the disk before it is answered
-        self.answer: Future[Any] = Future()
-        self._begun = False
-
-    def begin(self) -> bool:
-        """From here on, nobody can cancel it. False: somebody has, and it is not done."""
-        if not self._begun and not self.answer.cancelled():
-            self._begun = self.answer.set_running_or_notify_cancel()
-        return self._begun
-
-    def fail(self, error: BaseException) -> None:
-        with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
-            self.answer.set_exception(error)
 
 
 class _NoTurn(Exception):

@@ -1,115 +1,26 @@
-"""Drives an engine and the model side by side: Hypothesis thinks up histories, and shrinks the one that fails.
+"""The steps that a history may take, each at the engine and at the model."""
 
-python -m bide.testing.machine memory:// --examples 200 --steps 100 --seeds 10
-"""
-
-import argparse
-import secrets
 import sys
-import time
-import traceback
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, TypeVar
 
-import hypothesis
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from bide.clock import ManualClock
-from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Ref, Settings, Verdict, Window
-from bide.engines.registry import Source, source
-from bide.errors import BadOption, BadTime, BideError, ConfigError
+from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Ref, Verdict, Window
+from bide.errors import BadOption, BadTime
+from bide.testing.machine import drawn
+from bide.testing.machine.drawn import KEYS, TOPICS, Act, Ending, Pointer, way
 from bide.testing.model import Model
 from bide.testing.pair import MakeSource, Pair
 from bide.testing.picture import Picture
 from bide.types import State
 
 T = TypeVar("T")
-Verb = TypeVar("Verb", bound=Callable[..., object])
 
 DEAD_FOR = 3_600_000
 DEAD_MAX = 3
-TOPICS = ("a", "b", "a.b-c_D")
-KEYS = ("k", "ключ:1")
-
-
-class Pointer(NamedTuple):
-    """Points at a message: at one that lives, or at any, counted from the newest; or by key; or at none at all."""
-
-    kind: str
-    pick: int
-    topic: str
-    key: str
-
-
-class Ending(NamedTuple):
-    """How to end a delivery: one that is held, or any, counted from the newest; `made_up` is what of it to get wrong."""
-
-    held: bool
-    pick: int
-    verdict: Verdict
-    delay: int
-    error: str | None
-    made_up: str
-
-
-class Act(NamedTuple):
-    verb: str
-    how: dict[str, Any]
-
-
-_spans = st.sampled_from([0, 0, 0, 1, 10, 50, 1_000, 60_000, 90_000_000])
-_instants = st.sampled_from([None, None, None, None, -1_000, 0, 5, 1_000])  # from the clock
-_topics = st.sampled_from(["a", *TOPICS])
-_some_topics = st.one_of(st.just(list(TOPICS)), st.lists(_topics, max_size=3, unique=True))
-_picks = st.one_of(st.integers(0, 2), st.integers(0, 30))  # of what there is, counted from the newest
-_some_picks = st.lists(_picks, min_size=1, max_size=4)
-_leases = st.sampled_from([1, 10, 1_000, 60_000])
-_limits = st.integers(1, 6)
-_pages = st.integers(1, 4)
-_verdicts = st.sampled_from(["done", "retry", "retry", "release", "dead", "dead"])
-_some_verdicts = st.lists(_verdicts, min_size=1, max_size=4)
-_errors = st.sampled_from([None, "it broke", "∅"])
-_messages = st.builds(
-    NewMessage,
-    topic=_topics,
-    body=st.sampled_from([b"", b"1", b"\x00\xff", b"{}" * 50]),
-    delay=_spans,
-    at=_instants,
-    key=st.sampled_from([None, *KEYS]),
-    if_exists=st.sampled_from(["keep", "replace", "later", "error"]),
-    level=st.sampled_from([1, 1, 1, 1, 1, 0, 2]),
-    expires_in=st.sampled_from([None, None, None, None, None, 0, 1, 20, 2_000, 100_000]),
-    max_attempts=st.integers(1, 3),
-    headers=st.sampled_from([{}, {"x": "y"}, {"ü": ""}]),
-    operation=st.sampled_from([None, None, None, "o", "p"]),
-)
-_batches = st.lists(_messages, min_size=1, max_size=5)
-_pointers = st.lists(
-    st.builds(Pointer, st.sampled_from(["live", "live", "any", "key", "key", "none"]), _picks, _topics, st.sampled_from(KEYS)),
-    min_size=1,
-    max_size=3,
-)
-_made_up = st.sampled_from([*[""] * 6, "token", "topic", "id"])
-_endings = st.lists(
-    st.builds(Ending, st.sampled_from([True, True, False]), _picks, _verdicts, _spans, _errors, _made_up),
-    min_size=1,
-    max_size=4,
-)
-
-_WAYS: list[st.SearchStrategy[Act]] = []
-
-
-def way(weight: int, **how: st.SearchStrategy[Any]) -> Callable[[Verb], Verb]:
-    """One way to go on, taken so many times as often as one of weight 1."""
-
-    def add(verb: Verb) -> Verb:
-        _WAYS.extend([st.builds(Act, st.just(verb.__name__), st.fixed_dictionaries(how))] * weight)
-        return verb
-
-    return add
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -138,7 +49,7 @@ class EngineMachine(RuleBasedStateMachine):
         """Half of the histories are looked at after each step; in the others no look can put right what was wrong."""
         self.watching = watching
 
-    @rule(act=st.deferred(lambda: st.sampled_from(_WAYS).flatmap(lambda way: way)))
+    @rule(act=st.deferred(lambda: st.sampled_from(drawn.WAYS).flatmap(lambda way: way)))
     def step(self, act: Act) -> None:
         getattr(self, act.verb)(**act.how)
 
@@ -158,20 +69,20 @@ class EngineMachine(RuleBasedStateMachine):
 
     # putting and moving
 
-    @way(5, batch=_batches)
+    @way(5, batch=drawn.batches)
     def put(self, batch: list[NewMessage]) -> None:
         fitted = [self.fitted(new) for new in batch]
         self.pair.put(fitted)
         self.operated += [new for new in fitted if new.operation]
 
-    @way(2, new=_messages, pick=_picks)
+    @way(2, new=drawn.messages, pick=drawn.picks)
     def put_within(self, new: NewMessage, pick: int) -> None:
         """As a handler does under the key that its message has, or had."""
         if self.handed and (key := _from_end(self.handed, pick).key) is not None:
             sender = _from_end(self.handed, pick)
             self.put([replace(new, topic=sender.topic, key=key, within=sender.id)])
 
-    @way(2, pick=_picks, wait=st.sampled_from([None, None, -1, 0]))
+    @way(2, pick=drawn.picks, wait=st.sampled_from([None, None, -1, 0]))
     def put_again(self, pick: int, wait: int | None) -> None:
         """Perhaps after waiting until the operation is as good as forgotten."""
         if self.operated:
@@ -180,18 +91,18 @@ class EngineMachine(RuleBasedStateMachine):
                 self.pair.clock = self.model.operations[new.operation or ""][0] + OPERATION_MS + wait
             self.pair.put([new])
 
-    @way(2, pointers=_pointers)
+    @way(2, pointers=drawn.pointers)
     def cancel(self, pointers: list[Pointer]) -> None:
         if self.can.cancel:
             self.pair.cancel([self.ref(each) for each in pointers])
 
-    @way(2, pointers=_pointers, delay=_spans, at=_instants)
+    @way(2, pointers=drawn.pointers, delay=drawn.spans, at=drawn.instants)
     def reschedule(self, pointers: list[Pointer], delay: int, at: int | None) -> None:
         if self.can.cancel:
             instant = None if at is None else self.pair.clock + at
             self.pair.reschedule([Move(self.ref(each), min(delay, self.can.max_delay), instant) for each in pointers])
 
-    @way(3, topic=_topics, picks=st.none() | _some_picks, delay=_spans, limit=st.sampled_from([1, 1, 2, 3]))
+    @way(3, topic=drawn.topics, picks=st.none() | drawn.some_picks, delay=drawn.spans, limit=st.sampled_from([1, 1, 2, 3]))
     def requeue(self, topic: str, picks: list[int] | None, delay: int, limit: int) -> None:
         if self.can.inspect:
             known = [*self.seen.living(), "no such id", *self.seen.dead()]
@@ -200,7 +111,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # delivering
 
-    @way(4, topics=_some_topics, limit=_limits, lease=_leases, named=st.booleans())
+    @way(4, topics=drawn.some_topics, limit=drawn.limits, lease=drawn.leases, named=st.booleans())
     def claim(self, topics: list[str], limit: int, lease: int, named: bool) -> Sequence[Claimed]:
         request = f"r{len(self.requested)}" if named and self.can.idempotent else None
         claimed = self.pair.claim(topics, limit, lease, request)
@@ -209,7 +120,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.requested.append((topics, limit, lease, request))
         return claimed
 
-    @way(3, held=st.sampled_from([True, True, False]), pick=_picks, anew=st.booleans())
+    @way(3, held=st.sampled_from([True, True, False]), pick=drawn.picks, anew=st.booleans())
     def claim_again(self, held: bool, pick: int, anew: bool) -> None:
         """Once more with the same request, of which something may be held still: as after a lost answer, or of no topics."""
         live = [each for each in self.requested if any(map(self.model.held, self.model.requests[each[-1]]))] if held else []
@@ -217,18 +128,20 @@ class EngineMachine(RuleBasedStateMachine):
             topics, limit, lease, request = _from_end(live or self.requested, pick)
             self.handed += self.pair.claim(topics if anew else [], limit if anew else 1, lease, request)
 
-    @way(4, endings=_endings)
+    @way(4, endings=drawn.endings)
     def settle(self, endings: list[Ending]) -> None:
         if self.handed:
             self.pair.settle([self.end(each) for each in endings])
 
-    @way(2, endings=_endings, lease=_leases)
+    @way(2, endings=drawn.endings, lease=drawn.leases)
     def extend(self, endings: list[Ending], lease: int) -> None:
         if self.handed and self.can.extend:
             ends = [self.end(each) for each in endings]
             self.pair.extend([Hold(each.topic, each.id, each.token) for each in ends], lease)
 
-    @way(6, patient=st.booleans(), topics=_some_topics, verdicts=_some_verdicts, delay=_spans, error=_errors)
+    @way(
+        6, patient=st.booleans(), topics=drawn.some_topics, verdicts=drawn.some_verdicts, delay=drawn.spans, error=drawn.errors
+    )
     def work(self, patient: bool, topics: list[str], verdicts: list[Verdict], delay: int, error: str | None) -> None:
         """Claim, when something is due if patient, and end at once; one that comes without a verdict stays held."""
         dues = [each.due for topic in topics for each in self.seen.of(topic, "scheduled")]
@@ -243,12 +156,12 @@ class EngineMachine(RuleBasedStateMachine):
     def tend(self, budget: int, spared: int | None) -> None:
         self.pair.tend(budget, None if spared is None else self.model.now - spared)
 
-    @way(2, topic=_topics, state=st.sampled_from(["dead", "ready", "ready", "scheduled"]), limit=_pages)
+    @way(2, topic=drawn.topics, state=st.sampled_from(["dead", "ready", "ready", "scheduled"]), limit=drawn.pages)
     def purge(self, topic: str, state: State, limit: int) -> None:
         if self.can.inspect:
-            self.pair.purge(self.where(topic, self.model.faded), state, limit)
+            self.pair.purge(self.where(topic, self.model.leaving.faded), state, limit)
 
-    @way(1, topic=_topics, paused=st.sampled_from([True, False, False]))
+    @way(1, topic=drawn.topics, paused=st.sampled_from([True, False, False]))
     def pause(self, topic: str, paused: bool) -> None:
         if self.can.pause:
             self.pair.pause(topic, paused)
@@ -268,7 +181,7 @@ class EngineMachine(RuleBasedStateMachine):
     def reopen(self, overlap: bool) -> None:
         self.pair.reopen(overlap=overlap)
 
-    @way(1, what=st.sampled_from(["put", "reschedule", "purge"]), new=_messages, pointers=_pointers)
+    @way(1, what=st.sampled_from(["put", "reschedule", "purge"]), new=drawn.messages, pointers=drawn.pointers)
     def refuse(self, what: str, new: NewMessage, pointers: list[Pointer]) -> None:
         """What is refused changes nothing."""
         self.pair.tend()  # so that engine and model agree on the time, from which the instant counts
@@ -282,7 +195,7 @@ class EngineMachine(RuleBasedStateMachine):
         elif what == "purge" and self.can.inspect:
             self.pair.purge_refused(BadOption, new.topic, "leased")
 
-    @way(1, page=_pages, start=st.integers(-3, 1), width=st.sampled_from([1, 10, 1_000]))
+    @way(1, page=drawn.pages, start=st.integers(-3, 1), width=st.sampled_from([1, 10, 1_000]))
     def look_at_all(self, page: int, start: int, width: int) -> None:
         begin = self.pair.clock + start * width
         self.pair.look(TOPICS, KEYS, Window(begin, begin + 4 * width, 4), page)
@@ -323,75 +236,3 @@ class EngineMachine(RuleBasedStateMachine):
 
 def _from_end(of: Sequence[T], pick: int) -> T:
     return of[~pick % len(of)]
-
-
-def machine_for(make_source: MakeSource, colour: str) -> type[EngineMachine]:
-    """The state machine of one engine in one colour, for Hypothesis to run."""
-    return type("EngineMachine", (EngineMachine,), {"make_source": staticmethod(make_source), "colour": colour})
-
-
-def check_engine(make_source: MakeSource, *, colour: str, examples: int, steps: int, seed: int = 0) -> None:
-    """Try so many histories, the same ones for the same seed; raises with the shortest that fails."""
-    how = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        database=None,
-        deadline=None,
-        print_blob=False,
-        phases=[Phase.generate, Phase.shrink],
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(hypothesis.seed(seed)(machine_for(make_source, colour)), settings=how)
-
-
-def from_url(url: str) -> MakeSource:
-    """Sources at one URL, each with a namespace that nobody else has. Where an engine takes a clock, it stands still."""
-
-    def make(*, dead_for: int, dead_max: int) -> Source:
-        asked = {"url": url, "namespace": f"check-{secrets.token_hex(8)}", "dead_for": dead_for, "dead_max": dead_max}
-        try:
-            return source(Settings(**asked, clock=ManualClock()))  # type: ignore[arg-type]
-        except ConfigError:
-            return source(Settings(**asked))  # type: ignore[arg-type]
-
-    return make
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bide.testing.machine", description="Check an engine against the model.")
-    parser.add_argument("url")
-    parser.add_argument("--examples", type=_count, default=200, help="histories a seed and colour (default: 200)")
-    parser.add_argument("--steps", type=_count, default=100, help="steps of the longest history (default: 100)")
-    parser.add_argument("--seeds", type=_count, default=1, help="how many seeds to try (default: 1)")
-    parser.add_argument("--first", type=int, help="the first seed (default: any)")
-    parser.add_argument("--colour", choices=["async", "sync"], help="one colour only (default: those that the engine has)")
-    asked = parser.parse_args(arguments)
-    make = from_url(asked.url)
-    try:
-        colours = [asked.colour] if asked.colour else sorted(make(dead_for=DEAD_FOR, dead_max=DEAD_MAX).capabilities.colours)
-    except BideError as error:
-        parser.error(str(error))
-    first = secrets.randbelow(10**9) if asked.first is None else asked.first
-    for seed in range(first, first + asked.seeds):
-        for colour in colours:
-            begin = time.perf_counter()
-            try:
-                check_engine(make, colour=colour, examples=asked.examples, steps=asked.steps, seed=seed)
-            except Exception as error:  # an engine may fail in any way
-                traceback.print_exception(error, file=sys.stdout)
-                print(f"seed {seed} {colour}: FAILED")
-                return 1
-            print(f"seed {seed} {colour}: {asked.examples} histories held, {time.perf_counter() - begin:.1f} s", flush=True)
-    return 0
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{count} is none at all")
-    return count
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What the steps of the histories are drawn from: messages, pointers to them, ends and times."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy as Drawn
+
+from bide.engines.base import NewMessage, Verdict
+
+Verb = TypeVar("Verb", bound=Callable[..., object])
+
+TOPICS = ("a", "b", "a.b-c_D")
+KEYS = ("k", "ключ:1")
+
+
+class Pointer(NamedTuple):
+    """Points at a message: at one that lives, or at any, counted from the newest; or by key; or at none at all."""
+
+    kind: str
+    pick: int
+    topic: str
+    key: str
+
+
+class Ending(NamedTuple):
+    """How to end a delivery: one that is held, or any, counted from the newest; `made_up` is what of it to get wrong."""
+
+    held: bool
+    pick: int
+    verdict: Verdict
+    delay: int
+    error: str | None
+    made_up: str
+
+
+class Act(NamedTuple):
+    verb: str
+    how: dict[str, Any]
+
+
+spans: Drawn[int] = st.sampled_from([0, 0, 0, 1, 10, 50, 1_000, 60_000, 90_000_000])
+instants: Drawn[int | None] = st.sampled_from([None, None, None, None, -1_000, 0, 5, 1_000])  # from the clock
+topics: Drawn[str] = st.sampled_from(["a", *TOPICS])
+some_topics: Drawn[list[str]] = st.one_of(st.just(list(TOPICS)), st.lists(topics, max_size=3, unique=True))
+picks: Drawn[int] = st.one_of(st.integers(0, 2), st.integers(0, 30))  # of what there is, counted from the newest
+some_picks: Drawn[list[int]] = st.lists(picks, min_size=1, max_size=4)
+leases: Drawn[int] = st.sampled_from([1, 10, 1_000, 60_000])
+limits: Drawn[int] = st.integers(1, 6)
+pages: Drawn[int] = st.integers(1, 4)
+verdicts: Drawn[Verdict] = st.sampled_from(["done", "retry", "retry", "release", "dead", "dead"])
+some_verdicts: Drawn[list[Verdict]] = st.lists(verdicts, min_size=1, max_size=4)
+errors: Drawn[str | None] = st.sampled_from([None, "it broke", "∅"])
+messages: Drawn[NewMessage] = st.builds(
+    NewMessage,
+    topic=topics,
+    body=st.sampled_from([b"", b"1", b"\x00\xff", b"{}" * 50]),
+    delay=spans,
+    at=instants,
+    key=st.sampled_from([None, *KEYS]),
+    if_exists=st.sampled_from(["keep", "replace", "later", "error"]),
+    level=st.sampled_from([1, 1, 1, 1, 1, 0, 2]),
+    expires_in=st.sampled_from([None, None, None, None, None, 0, 1, 20, 2_000, 100_000]),
+    max_attempts=st.integers(1, 3),
+    headers=st.sampled_from([{}, {"x": "y"}, {"ü": ""}]),
+    operation=st.sampled_from([None, None, None, "o", "p"]),
+)
+batches: Drawn[list[NewMessage]] = st.lists(messages, min_size=1, max_size=5)
+pointers: Drawn[list[Pointer]] = st.lists(
+    st.builds(Pointer, st.sampled_from(["live", "live", "any", "key", "key", "none"]), picks, topics, st.sampled_from(KEYS)),
+    min_size=1,
+    max_size=3,
+)
+made_up: Drawn[str] = st.sampled_from([*[""] * 6, "token", "topic", "id"])
+endings: Drawn[list[Ending]] = st.lists(
+    st.builds(Ending, st.sampled_from([True, True, False]), picks, verdicts, spans, errors, made_up),
+    min_size=1,
+    max_size=4,
+)
+
+WAYS: list[Drawn[Act]] = []
+
+
+def way(weight: int, **how: Drawn[Any]) -> Callable[[Verb], Verb]:
+    """One way to go on, taken so many times as often as one of weight 1."""
+
+    def add(verb: Verb) -> Verb:
+        WAYS.extend([st.builds(Act, st.just(verb.__name__), st.fixed_dictionaries(how))] * weight)
+        return verb
+
+    return add
