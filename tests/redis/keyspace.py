@@ -58,13 +58,13 @@ class Picture(NamedTuple):
     dumps: dict[bytes, bytes]
 
 
-def all_keys(client: Any) -> list[bytes]:
-    return client.keys("*")  # type: ignore[no-any-return]
+def all_keys(client: Any, pattern: str = "*") -> list[bytes]:
+    return client.keys(pattern)  # type: ignore[no-any-return]
 
 
-def held(client: redis.Redis) -> dict[bytes, tuple[bytes, Any]]:
-    """What all keys hold, whatever form the server gives to it and whenever it ends."""
-    names: list[bytes] = sorted(all_keys(client))
+def held(client: redis.Redis, pattern: str = "*") -> dict[bytes, tuple[bytes, Any]]:
+    """What all keys hold, or those of a pattern, whatever form the server gives to it and whenever it ends."""
+    names: list[bytes] = sorted(all_keys(client, pattern))
     with client.pipeline(transaction=False) as ask:
         for name in names:
             ask.type(name)

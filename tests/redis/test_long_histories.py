@@ -12,6 +12,7 @@ from bide.testing.long_history import LongHistory, check_long_history
 from bide.testing.pair import Pair
 from bide.testing.picture import Divergence
 from tests.contract.test_long_histories import SHRINK, all_verbs_were_asked, of_seeds
+from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import names
 from tests.redis.small import places
 from tests.servers.redis import RedisServer
@@ -37,7 +38,11 @@ def play(url: str, server: RedisServer, seed: int, **how: Any) -> LongHistory:
     def left(_: Pair) -> None:
         assert left_in(server) == CONSTANT
 
-    return check_long_history(anew, seed=seed, left=left, shrink=SHRINK, **how)
+    def watch(_: Pair) -> None:
+        with server.client() as client:
+            invariants_hold(client)
+
+    return check_long_history(anew, seed=seed, left=left, watch=watch, shrink=SHRINK, **how)
 
 
 @pytest.mark.timeout(900)

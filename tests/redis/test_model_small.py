@@ -1,6 +1,8 @@
 """The model on an engine whose buckets and slots are small, so that short histories meet every border; and under trouble."""
 
 import itertools
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from bide.testing import machine
 from bide.testing.machine import EngineMachine, check_engine
 from bide.testing.pair import Pair
 from bide.testing.picture import Divergence
+from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, names
 from tests.redis.small import places
 from tests.servers.redis import RedisServer
@@ -24,9 +27,26 @@ from tests.servers.redis import RedisServer
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 
 
+@pytest.fixture
+def watched(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The keys of a history that went well are looked at where it ends, before it is drained."""
+    teardown = EngineMachine.teardown
+    with redis_server.client() as client:
+
+        def look_first(self: EngineMachine) -> None:
+            try:
+                if sys.exc_info()[0] is None:
+                    invariants_hold(client, self.pair.source.namespace)
+            finally:
+                teardown(self)
+
+        monkeypatch.setattr(EngineMachine, "teardown", look_first)
+        yield
+
+
 @both_colours
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.usefixtures("small_scripts")
+@pytest.mark.usefixtures("small_scripts", "watched")
 def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
     check_engine(places(redis_url), colour=colour, examples=60, steps=60, seed=seed)
 
@@ -56,14 +76,14 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(300)
 @both_colours
-@pytest.mark.usefixtures("alike")
+@pytest.mark.usefixtures("alike", "watched")
 def test_an_engine_of_three_shards_does_what_the_model_does(redis_url: str, colour: str) -> None:
     check_engine(places(redis_url + "?shards=3"), colour=colour, examples=60, steps=60, seed=3)
 
 
 @pytest.mark.timeout(300)
 @both_colours
-@pytest.mark.usefixtures("small_scripts", "alike")
+@pytest.mark.usefixtures("small_scripts", "alike", "watched")
 def test_an_engine_of_three_shards_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str) -> None:
     check_engine(places(redis_url + "?shards=3"), colour=colour, examples=40, steps=60, seed=4)
 

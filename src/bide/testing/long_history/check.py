@@ -8,10 +8,18 @@ from bide.testing.pair import MakeSource
 TRIES = 150  # shorter histories, to find the shortest one
 
 
-def play(make_source: MakeSource, seed: int, steps: Iterable[int], *, colours: Sequence[str], left: Left | None) -> LongHistory:
+def play(
+    make_source: MakeSource,
+    seed: int,
+    steps: Iterable[int],
+    *,
+    colours: Sequence[str],
+    left: Left | None = None,
+    watch: Left | None = None,
+) -> LongHistory:
     history = LongHistory(make_source, seed, colours)
     try:
-        history.run(steps, left)
+        history.run(steps, left, watch)
     finally:
         history.pair.end()
     return history
@@ -24,26 +32,29 @@ def check_long_history(
     steps: int = 2_500,
     colours: Sequence[str] = ("async", "sync"),
     left: Left | None = None,
+    watch: Left | None = None,
     shrink: bool = False,
 ) -> LongHistory:
     """Play the history of a seed, the same one each time; raises with the step that failed. Gives what was done.
+
+    `left` looks at the place at the end, and `watch` now and then on the way there.
 
     With `shrink` a history that fails is made shorter first, which takes a while.
     """
 
     def fails(some: Sequence[int]) -> bool:
         try:
-            play(make_source, seed, some, colours=colours, left=left)
+            play(make_source, seed, some, colours=colours, left=left, watch=watch)
         except Exception:
             return True
         return False
 
     try:
-        return play(make_source, seed, range(steps), colours=colours, left=left)
+        return play(make_source, seed, range(steps), colours=colours, left=left, watch=watch)
     except Exception:
         if not shrink:
             raise
-    return play(make_source, seed, _shortest(list(range(steps)), fails), colours=colours, left=left)
+    return play(make_source, seed, _shortest(list(range(steps)), fails), colours=colours, left=left, watch=watch)
 
 
 def _shortest(steps: list[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:

@@ -23,12 +23,13 @@ JUMPS = (1, 1, 1, 5, 64, 1_000, 2_048, 30_000, 65_536, 700_000, 3_600_000, DAY, 
 CROWD = 250  # living messages: with more, the history turns to taking them out
 MOOD = 120  # steps
 AGES = 2_000 * DAY  # after which nothing is remembered of what has ended
+WATCH = 100  # steps, after which the place is looked at from outside
 TOLD = 12  # of the last calls, when one was wrong
 TOLD_MOST = 1_000  # characters of each
 WAYS_TO_END: Sequence[Sequence[Verdict]] = (["done"], ["done"], ["done", "retry", "release", "dead"], ["retry"])
 
 Left = Callable[[Pair], None]
-"""Looks at the place when all messages have ended, and raises if anything was left behind."""
+"""Looks at the place, when all messages have ended or on the way there, and raises if anything is wrong with it."""
 
 MOODS: Mapping[str, Mapping[str, int]] = {
     "fill": {"put": 8, "burst": 3, "put_again": 2, "reschedule": 3, "cancel": 1, "claim": 1, "work": 1, "jump": 1, "moment": 1},
@@ -63,17 +64,21 @@ class LongHistory:
         self.told: deque[str] = deque(maxlen=TOLD)
         self.requests: int = 0
 
-    def run(self, steps: Iterable[int], left: Left | None = None) -> None:
-        """Go these steps, then take out all messages and look at what is left."""
-        for step in steps:
+    def run(self, steps: Iterable[int], left: Left | None = None, watch: Left | None = None) -> None:
+        """Go these steps, then take out all messages and look at what is left; `watch` looks now and then before."""
+        for count, step in enumerate(steps, 1):
             try:
                 self._step(step)
+                if watch and count % WATCH == 0:
+                    watch(self.pair)
             except Exception as error:
                 self._explain(error, f"step {step}")
                 raise
         try:
             self.pair.look(TOPICS, KEYS, Window(self.pair.clock - DAY, self.pair.clock + DAY, 4), 7)
             self._take_out_slowly()
+            if watch:
+                watch(self.pair)
             self.pair.drain(TOPICS)
             self.pair.clock = self.model.now + AGES
             self.pair.look(TOPICS, KEYS, Window(self.pair.clock, self.pair.clock + 4, 4))

@@ -1,0 +1,223 @@
+"""What the keys of one shard hold, read as the scripts read it: topics, their places, the messages in them, and claims."""
+
+import functools
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bide.engines.redis.shards import aio
+
+Held = Mapping[bytes, tuple[bytes, Any]]
+"""All keys, as `keyspace.held` gives them."""
+
+COARSE, MINUTE, FINEST, NEAR, READY = 0, 2, 5, 6, 7
+LENGTHS = (134_217_728, 4_194_304, 65_536, 2_048, 64, 1)  # ms of a slot, by sort
+DUE_BYTES = (4, 3, 2, 2, 1, 0, 6, 6)  # of a due time, by sort
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWX"
+TOPIC, ID, FULL, NUMBER = 5, 10, 15, 16  # bytes
+NEVER = 9_007_199_254_740_991
+ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
+KEYLESS = 1
+
+
+class Bounds(NamedTuple):
+    """Of the scripts that are in use, which a test may have made smaller."""
+
+    bucket: int
+    row: int
+    rooms: tuple[int, ...]  # messages in a slot, by sort
+
+
+def bounds() -> Bounds:
+    return _bounds_in(vars(aio)["scripts"]()["claim"].text)
+
+
+@functools.cache
+def _bounds_in(text: str) -> Bounds:
+    found: dict[str, int] = {}
+    for match in re.finditer(r"^local ([A-Z]+(?:, [A-Z]+)*) = (\d+(?:, \d+)*)", text, flags=re.MULTILINE):
+        found.update(zip(match[1].split(", "), map(int, match[2].split(", ")), strict=True))
+    few, some = found["FEW"], found["SOME"]
+    return Bounds(found["BUCKET"], found["ROW"], (few, few, some, some, some, found["NUMBERS"]))
+
+
+class Home(NamedTuple):
+    """Where a message lives; as bytes it is its id in its topic."""
+
+    kind: str
+    slot: int
+    n: int
+
+    @property
+    def sort(self) -> int:
+        return LETTERS.index(self.kind) % 8
+
+    @property
+    def level(self) -> int:
+        return LETTERS.index(self.kind) // 8
+
+    @property
+    def start(self) -> int:
+        return self.slot * LENGTHS[self.sort] if self.sort <= FINEST else 0
+
+    @classmethod
+    def of(cls, id: bytes) -> "Home":
+        return cls(chr(id[0]), int.from_bytes(id[1:7], "big"), int.from_bytes(id[7:10], "big"))
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}{self.slot:x}:{self.n:x}"
+
+
+class Life(NamedTuple):
+    """What has changed since a message was sent."""
+
+    due: int
+    since: int
+    attempt: int
+    level: int
+    marks: int
+
+
+class Message(NamedTuple):
+    home: Home
+    born: int
+    flags: int
+    expires_in: int | None
+    key: bytes | None
+    life: Life | None
+
+    @property
+    def due(self) -> int:
+        return self.life.due if self.life else self.born
+
+    @property
+    def level(self) -> int:
+        return self.life.level if self.life else self.home.level
+
+    @property
+    def expires(self) -> int | None:
+        return None if self.expires_in is None else self.expires_in + (self.life.since if self.life else self.born)
+
+    @property
+    def keyless(self) -> bool:
+        return bool(self.life and self.life.marks & KEYLESS)
+
+
+def life_of(text: bytes) -> Life:
+    head = text[:16]
+    attempt, level, marks = struct.unpack(">HBB", head[12:])
+    return Life(int.from_bytes(head[:6], "big"), int.from_bytes(head[6:12], "big"), attempt, level, marks)
+
+
+def message_of(home: Home, value: bytes, life: Life | None) -> Message:
+    at = 2 + DUE_BYTES[home.sort]
+    born, flags, at = home.start + int.from_bytes(value[2:at], "big"), value[at], at + 1
+    at += 2 if flags & ATTEMPTS else 0
+    expires_in = int.from_bytes(value[at : at + 6], "big") if flags & EXPIRES else None
+    at += 6 if flags & EXPIRES else 0
+    length = int.from_bytes(value[at : at + 2], "big") if flags & KEYED else 0
+    return Message(home, born, flags, expires_in, value[at + 2 : at + 2 + length] if flags & KEYED else None, life)
+
+
+@dataclass
+class Topic:
+    """One topic: its counters, and what its keys hold, by their names behind its number."""
+
+    digits: str
+    name: bytes
+    bound: int | None  # what `topics` says: nothing is due earlier
+    f: dict[str, int]
+    keys: dict[str, Any]
+    messages: dict[bytes, Message] = field(default_factory=dict)
+
+    def hash(self, name: str) -> dict[bytes, bytes]:
+        return self.keys.get(name, {})  # type: ignore[no-any-return]
+
+    def scores(self, name: str) -> dict[bytes, int]:
+        return {member: int(score) for member, score in self.keys.get(name, [])}
+
+    def count(self, name: str) -> int:
+        return self.f.get(name, 0)
+
+    @functools.cached_property
+    def buckets(self) -> dict[str, list[bytes]]:
+        return {name[1:]: held for name, held in self.keys.items() if name[0] == "b"}
+
+    def full(self, id: bytes) -> bytes:
+        return int(self.digits, 16).to_bytes(TOPIC, "big") + id
+
+
+class Claim(NamedTuple):
+    """What one request holds: full ids, with a letter and the end of the lease for each."""
+
+    number: bytes
+    fulls: list[bytes]
+    states: bytes
+    score: int | None
+    untils: list[int] | None
+
+
+@dataclass
+class Shard:
+    prefix: str
+    own: dict[str, Any] = field(default_factory=dict)  # keys that are of no topic, by name
+    topics: dict[str, Topic] = field(default_factory=dict)  # by number
+    strays: dict[str, dict[str, Any]] = field(default_factory=dict)  # keys of topics that are not, by number and name
+    claims: dict[bytes, Claim] = field(default_factory=dict)
+
+    @functools.cached_property
+    def expiring(self) -> dict[bytes, float]:
+        return dict(self.own.get("exp", []))
+
+    def of_full(self, full: bytes) -> tuple[Topic | None, bytes]:
+        return self.topics.get(f"{int.from_bytes(full[:TOPIC], 'big'):x}"), full[TOPIC:]
+
+
+def home_in(bucket: str, place: int, size: int) -> Home:
+    slot, _, number = bucket[1:].partition(":")
+    return Home(bucket[0], int(slot, 16), int(number, 16) * size + place)
+
+
+def id_of(home: Home) -> bytes:
+    return home.kind.encode() + home.slot.to_bytes(6, "big") + home.n.to_bytes(3, "big")
+
+
+def shard_of(held: Held, prefix: str, size: int) -> Shard:
+    """The keys that begin so; `size` is how many messages a bucket has."""
+    shard, of_topics = Shard(prefix), dict[str, dict[str, Any]]()
+    for full, (_, value) in held.items():
+        name = full.decode()
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            if found := re.fullmatch(r"([0-9a-f]+):(.+)", name):
+                of_topics.setdefault(found[1], {})[found[2]] = value
+            else:
+                shard.own[name] = value
+    for name, known in shard.own.get("topics", {}).items():
+        digits, _, bound = known.decode().partition("@")
+        keys = of_topics.pop(digits, {})
+        fields = {each.decode(): value for each, value in keys.get("h", {}).items()}
+        topic = Topic(digits, name, int(bound) if bound else None, {}, keys)
+        topic.f = {each: int(value) for each, value in fields.items() if each != "name"}
+        lives = {id: life_of(text) for id, text in topic.hash("life").items()}
+        for bucket, values in topic.buckets.items():
+            for place, value in enumerate(values):
+                home = home_in(bucket, place, size)
+                if value:
+                    topic.messages[id_of(home)] = message_of(home, value, lives.get(id_of(home)))
+        shard.topics[digits] = topic
+    shard.strays = of_topics
+    _read_claims(shard)
+    return shard
+
+
+def _read_claims(shard: Shard) -> None:
+    scores, opens, untils = dict(shard.own.get("lease", [])), shard.own.get("open", {}), shard.own.get("until", {})
+    for request, text in shard.own.get("held", {}).items():
+        fulls = [text[at : at + FULL] for at in range(NUMBER, len(text), FULL)]
+        score, until = scores.get(request), untils.get(request)
+        parts = None if until is None else [int.from_bytes(until[at : at + 6], "big") for at in range(0, len(until), 6)]
+        shard.claims[request] = Claim(text[:NUMBER], fulls, opens.get(request, b""), score and int(score), parts)
