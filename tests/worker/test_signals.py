@@ -142,6 +142,21 @@ def test_nohup_keeps_a_worker_from_hearing_that_its_terminal_was_closed(shop: Sh
     assert worker.stop()[0] == 0
 
 
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_a_process_that_ends_calls_what_it_has_to_and_collects_no_garbage_any_more(
+    shop: Shop, options: tuple[str, ...]
+) -> None:
+    """Collecting all that was ever imported takes longer than the stop itself."""
+    shop.write("import atexit, gc\natexit.register(lambda: say('exit', gc.get_freeze_count()))\n" + STUCK)
+    worker = shop.ready("--grace", "10s", *options)
+    shop.queue.send("slow", {"seconds": 0})
+    shop.said("ended")
+    assert worker.stop()[0] == 0
+    exits = shop.lines("exit")
+    assert len(exits) == 1 + len(options) // 2
+    assert all(line.words[1] > 10_000 for line in exits)
+
+
 class Ended(Exception):
     """By a second signal."""
 
