@@ -1,5 +1,6 @@
 """Hooks see every call of every verb once, and can't break one."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -55,21 +56,34 @@ async def test_each_verb_is_told_once_with_its_outcome(make_queue: Callable[...,
     assert all(call.seconds >= 0 for call in noted.calls)
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)
 async def test_a_hook_that_fails_is_told_and_the_call_goes_on(
-    make_queue: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    make_queue: Callable[..., Any], caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     class Broken(Hook):
         def before(self, call: Call) -> None:
-            raise ZeroDivisionError
+            raise error
 
         def after(self, call: Call) -> None:
-            raise ZeroDivisionError
+            raise error
 
     noted = Noted()
     queue = make_queue(hooks=[Broken(), noted])
     assert await queue.send("t", 1)
     assert "The hook Broken failed in before" in caplog.text
     assert [call.verb for call in noted.calls] == ["open", "put"]
+    await queue.close()
+
+
+async def test_a_ctrl_c_in_a_hook_goes_up(make_queue: Callable[..., Any]) -> None:
+    class Interrupted(Hook):
+        def before(self, call: Call) -> None:
+            if call.verb == "stats":
+                raise KeyboardInterrupt
+
+    queue = make_queue(hooks=[Interrupted()])
+    with pytest.raises(KeyboardInterrupt):
+        await queue.stats()
     await queue.close()
 
 

@@ -34,14 +34,14 @@ class Faults:
         await queue._engine()
         return cls(queue)
 
-    def fail(self, verb: str, times: int = 1_000_000) -> list[int]:
-        """Have a verb say so often that the engine can't be reached; how often it did is in the list that is returned."""
+    def fail(self, verb: str, times: int = 1_000_000, error: Exception | None = None) -> list[int]:
+        """Have a verb raise so often, unless told otherwise that the engine can't be reached; how often is in the list."""
         failures: list[int] = []
 
         async def around(call: Call, asked: Sequence[Any]) -> Any:
             if len(failures) < times:
                 failures.append(len(failures))
-                raise Unavailable(f"{verb}: the wire is cut.")
+                raise error or Unavailable(f"{verb}: the wire is cut.")
             return await call()
 
         self.around[verb] = around

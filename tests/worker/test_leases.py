@@ -354,9 +354,13 @@ async def test_a_heartbeat_that_fails_for_less_than_a_lease_loses_nothing(
     assert thief.stolen == 0
 
 
-@pytest.mark.parametrize("verb", ["open", "extend"])
+@pytest.mark.parametrize(
+    ("verb", "error"),
+    [("open", Unavailable("not now")), ("extend", RuntimeError("what nobody had thought of")), ("extend", SystemExit(3))],
+    ids=repr,
+)
 async def test_a_heartbeat_that_breaks_down_begins_anew_while_its_handlers_run(
-    queue: AsyncQueue, working: Any, until: Any, faults: Faults, verb: str
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, verb: str, error: BaseException
 ) -> None:
     attempts: list[int] = []
     failures: list[int] = []
@@ -364,7 +368,7 @@ async def test_a_heartbeat_that_breaks_down_begins_anew_while_its_handlers_run(
     def break_once(call: Any) -> Any:
         if not failures:
             failures.append(1)
-            raise RuntimeError("what nobody had thought of") if verb == "extend" else Unavailable("not now")
+            raise error
         return call()
 
     @queue.task("a")

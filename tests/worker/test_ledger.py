@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bide import AsyncQueue
+from bide import AsyncQueue, Unavailable
 from bide.engines.base import MAX_BATCH
 from bide.worker import Worker, giving_back
 from bide.worker.ledger import Health, Ledger
@@ -182,7 +182,8 @@ async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: 
     assert dead.last_error == "worker process 7 was killed"
 
 
-async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: AsyncQueue, path: Path) -> None:
+@pytest.mark.parametrize("error", [Unavailable("not now"), RuntimeError("what nobody had thought of")], ids=repr)
+async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: AsyncQueue, path: Path, error: Exception) -> None:
     ledger = Ledger.new(path, 10)
     await queue.send("a", {})
     engine = await queue._engine()
@@ -190,7 +191,7 @@ async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: As
     await engine.claim(["a"], 1, 3_600_000, request=request)
     ledger.hold(slot, 1)
     faults = Faults(queue)
-    failures = faults.fail("settle", times=2)
+    failures = faults.fail("settle", times=2, error=error)
     failing = faults.aio()
     await failing.open()
 

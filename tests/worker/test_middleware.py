@@ -3,11 +3,15 @@
 import asyncio
 import contextvars
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Bury, current, steps
+from bide import AsyncQueue, Bury, Call, Hook, current, steps
+from bide.engines.base import End
+from bide.worker.ending import Ending
+from bide.worker.settling import Settling
 from tests.worker.test_running import ended
 
 
@@ -85,6 +89,84 @@ async def test_it_may_raise_in_place_of_the_handler(queue: AsyncQueue, working: 
     assert handled == []
     [dead] = await queue.messages("a", state="dead")
     assert (dead.last_error, dead.attempt) == ("never", 2)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), asyncio.CancelledError()], ids=repr)
+async def test_whatever_it_raises_ends_an_attempt_and_not_the_worker(
+    memory: AsyncQueue, working: Any, until: Any, error: BaseException
+) -> None:
+    handled: list[int] = []
+
+    async def broken(delivery: Any, handle: Any) -> None:
+        if delivery.attempt == 1:
+            raise error
+        await handle()
+
+    @memory.task("a", backoff=steps("0ms"))
+    async def handle() -> None:
+        handled.append(current().attempt)
+
+    await handle.send()
+    async with working(memory, middleware=[broken]):
+        await until(lambda: ended(memory))
+
+    assert handled == [2]
+
+
+class Exits(Hook):
+    """As one that ends the program when its service is down."""
+
+    def __init__(self) -> None:
+        self.verbs: set[str] = set()
+
+    def before(self, call: Call) -> None:
+        self.verbs.add(call.verb)
+        raise SystemExit(3)
+
+    def after(self, call: Call) -> None:
+        raise SystemExit(3)
+
+
+async def test_a_hook_that_wants_to_exit_ends_neither_the_worker_nor_an_attempt(working: Any, until: Any) -> None:
+    """It is called in the loop, where a SystemExit would end it."""
+    hook = Exits()
+    queue = AsyncQueue("memory://", hooks=[hook])
+    attempts: list[int] = []
+
+    @queue.task("a")
+    async def handle() -> None:
+        attempts.append(current().attempt)
+
+    async with working(queue) as worker:
+        await handle.send()
+        await until(lambda: ended(queue))
+        await until(lambda: worker.health().done == 1)
+    await queue.close()
+
+    assert attempts == [1]
+    assert {"claim", "settle", "wait"} <= hook.verbs
+
+
+async def test_an_end_that_a_ctrl_c_in_a_hook_kept_back_is_told_in_the_last_words(memory: AsyncQueue) -> None:
+    """The loop ends then, and goes on once more for the worker's stop."""
+    answers: list[Any] = [KeyboardInterrupt(), ["done"]]
+    settled: list[Any] = []
+
+    async def settle(ends: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    engine: Any = SimpleNamespace(settle=settle)
+    handling: Any = object()
+    settling = Settling(engine, lambda *told: settled.append(told))
+    end = End("a", "id", "token", "done")
+    settling._waiting.append((handling, end))
+    with pytest.raises(KeyboardInterrupt):
+        await settling._work()
+    assert await settling.drain(Ending(asyncio.get_running_loop().time())) == 0
+    assert settled == [(handling, end, "done")]
 
 
 async def test_one_that_does_not_go_on_ends_the_message(memory: AsyncQueue, working: Any, until: Any) -> None:

@@ -1,7 +1,8 @@
 """Messages that no handler is for: they stay, and somebody is told."""
 
-import asyncio
 from typing import Any
+
+import pytest
 
 from bide import AsyncQueue
 from bide.errors import Unsupported
@@ -73,14 +74,18 @@ async def test_a_topic_that_has_a_task_is_not_told_of(
     assert "of c is" not in caplog.text
 
 
-async def test_an_engine_that_cannot_count_stops_nothing(memory: AsyncQueue, working: Any, until: Any) -> None:
+@pytest.mark.parametrize("error", [Unsupported("This engine can't count."), RuntimeError("it broke down")], ids=repr)
+async def test_an_engine_that_cannot_count_stops_nothing(
+    memory: AsyncQueue, working: Any, until: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unhandled, "EVERY", 0.005)
     faults = await Faults.of(memory)
-    asked_for = asyncio.Event()
+    asked_for: list[int] = []
     handled: list[int] = []
 
     async def refuse(call: Any, asked: Any) -> Any:
-        asked_for.set()
-        raise Unsupported("This engine can't count.")
+        asked_for.append(1)
+        raise error
 
     @memory.task("a")
     async def handle() -> None:
@@ -88,7 +93,7 @@ async def test_an_engine_that_cannot_count_stops_nothing(memory: AsyncQueue, wor
 
     faults.around["stats"] = refuse
     async with working(memory) as worker:
-        await until(asked_for.is_set)
+        await until(lambda: len(asked_for) > 1)  # it looks again
         await handle.send()
         await until(lambda: handled == [1])
         assert worker.health().unhandled == 0

@@ -135,7 +135,7 @@ class Heartbeat:
                     for part in due:
                         self._renew(engine, part)
                 return
-            except Exception as error:
+            except BaseException as error:  # SystemExit too: without this thread all leases would be lost
                 breakdowns += 1
                 unforeseen = None if isinstance(error, BideError) else error
                 _log.error("The heartbeat has broken down and begins anew: %s", error, exc_info=unforeseen)

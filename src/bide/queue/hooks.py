@@ -32,7 +32,8 @@ class Call:
 class Hook:
     """Derive, override what you need, and give it to a queue: `AsyncQueue(url, hooks=[MyHook()])`.
 
-    A hook must be quick and may be called from several threads. An error that it raises is logged and goes no further.
+    A hook must be quick and may be called from several threads. An error that it raises is logged and goes no further,
+    SystemExit too; only a KeyboardInterrupt does.
     """
 
     def before(self, call: Call) -> None:
@@ -76,7 +77,9 @@ class Watch:
         for hook in self._hooks:
             try:
                 getattr(hook, moment)(call)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # SystemExit too: as in a handler, it ends what raises it and not the worker
                 _log.exception("The hook %s failed in %s; the call goes on.", type(hook).__name__, moment)
 
 

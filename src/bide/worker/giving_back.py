@@ -25,7 +25,9 @@ async def give_back(engine: AsyncEngine, ledger: Ledger, reason: str, *, counts:
     for _ in range(TRIES):
         try:
             return await _give_back(engine, ledger.requests(), reason, counts)
-        except EngineError as error:
+        except Exception as error:
+            if not isinstance(error, EngineError):  # nobody foresaw it: all other processes are kept all the same
+                _log.exception("The engine broke down over what a dead process held")
             await patience.lose(error)
     _log.error("What a dead process held could not be given back: it comes back when its leases end.")
     return 0

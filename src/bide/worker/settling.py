@@ -64,7 +64,7 @@ class Settling:
                     self._bring_again(batch)
                     await patience.lose(error)
                     continue
-                except asyncio.CancelledError:  # the loop shuts down: what is left may still be told in a drain
+                except (asyncio.CancelledError, KeyboardInterrupt):  # the loop shuts down: what is left may be told in a drain
                     self._bring_again(batch)
                     raise
                 except Exception:  # nobody foresaw it, and one of them may be the cause

@@ -26,6 +26,8 @@ class Unhandled:
                 await self.look()
             except BideError as error:
                 _log.debug("Could not look for messages without a handler: %s", error)
+            except Exception:  # of an engine that somebody has plugged in: the next look may do
+                _log.exception("The engine broke down over a look for messages without a handler")
             await asyncio.sleep(EVERY)
 
     async def look(self) -> None:

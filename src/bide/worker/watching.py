@@ -38,10 +38,7 @@ class Watch:
             await asyncio.sleep(max(SOONEST, self._lease / LOOKS))
             late = self._late()
             if late:
-                try:
-                    await self._renew(engine, late)
-                except EngineError as error:
-                    _log.warning("The leases of a worker process could not be renewed for it, which is tried again: %s", error)
+                await self._try_to_renew(engine, late)
 
     def _late(self) -> list[str]:
         """Claims whose leases should have been renewed by now."""
@@ -52,6 +49,20 @@ class Watch:
         self._holds = {claim: holds for claim, holds in self._holds.items() if claim in self._kept}
         _, beat = signs
         return [claim for claim, kept in self._kept.items() if now - max(kept, beat) > self._lease / 2]
+
+    async def _try_to_renew(self, engine: AsyncEngine, claims: list[str]) -> None:
+        """Whatever the engine raises: without this watch a frozen process would keep its messages for ever."""
+        try:
+            await self._renew(engine, claims)
+        except BaseException as error:
+            own = asyncio.current_task()
+            if isinstance(error, KeyboardInterrupt | GeneratorExit) or (own is not None and own.cancelling()):
+                raise
+            _log.warning(
+                "The leases of a worker process could not be renewed for it, which is tried again: %s",
+                error,
+                exc_info=None if isinstance(error, EngineError) else error,
+            )
 
     async def _renew(self, engine: AsyncEngine, claims: list[str]) -> None:
         for claim in claims:

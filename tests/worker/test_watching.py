@@ -1,0 +1,52 @@
+"""A supervisor's watch over a process: it renews for one that can't, whatever the engine does meanwhile."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, Unavailable
+from bide.worker.ledger import Ledger
+from bide.worker.watching import Watch
+from tests.worker.faults import Faults
+
+WHATEVER = [Unavailable("not now"), RuntimeError("what nobody had thought of"), SystemExit(3), asyncio.CancelledError()]
+LEASE = 100  # milliseconds
+
+
+@pytest.mark.parametrize("verb", ["claim", "extend"])
+@pytest.mark.parametrize("error", WHATEVER, ids=repr)
+async def test_leases_are_renewed_for_a_silent_process_after_whatever_the_engine_raised(
+    memory: AsyncQueue, tmp_path: Path, soon: Any, caplog: Any, error: BaseException, verb: str
+) -> None:
+    ledger = Ledger.new(tmp_path / "ledger", 10)
+    engine = await memory._engine()
+    await memory.send("a", {})
+    slot, request = ledger.begin()
+    [claimed] = (await engine.claim(["a"], 1, 3_600_000, request=request)).messages
+    ledger.hold(slot, 1)
+    faults, left, renewed = Faults(memory), [error], asyncio.Event()
+
+    def broken_at_first(which: str) -> Any:
+        async def around(call: Any, asked: Any) -> Any:
+            if which == verb and left:
+                raise left.pop()
+            answer = await call()
+            if which == "extend":
+                assert [hold.id for hold in asked[0]] == [claimed.id]
+                renewed.set()
+            return answer
+
+        return around
+
+    faults.around |= {which: broken_at_first(which) for which in ("claim", "extend")}
+    watching = asyncio.create_task(Watch(ledger, LEASE).until_frozen(faults.aio()))
+    await soon(renewed.wait())
+    assert not watching.done()
+    assert not left
+    assert "could not be renewed for it, which is tried again" in caplog.text
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching
+    ledger.close()
