@@ -15,8 +15,8 @@ from bide.engines.redis import sync as engine_sync
 from bide.engines.redis.shards import aio as shards_aio
 from bide.engines.redis.shards import sync as shards_sync
 from bide.errors import BadTime
-from bide.testing import machine
 from bide.testing.machine import EngineMachine, check_engine
+from bide.testing.machine import steps as machine_steps
 from bide.testing.pair import Pair
 from bide.testing.picture import Divergence
 from tests.redis.invariants import invariants_hold
@@ -68,7 +68,7 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EngineMachine, "fitted", without_key)
     monkeypatch.setattr(EngineMachine, "requeue", all_at_once)
-    monkeypatch.setattr(machine, "DEAD_MAX", 1_000)
+    monkeypatch.setattr(machine_steps, "DEAD_MAX", 1_000)
     for colour in (engine_aio, engine_sync):
         monkeypatch.setattr(colour, "randrange", lambda _: 0)
         monkeypatch.setattr(colour, "lane", lambda: f"{next(count):016x}")

@@ -114,6 +114,7 @@ class Upkeep:
         # Given ten leases that have ended and five messages that have expired
         await bench.put_all(*(NewMessage("mail", b"held") for _ in range(10)))
         assert len(await bench.claim("mail", limit=10, lease=1_000)) == 10
+        ends = bench.now + 1_000
         await bench.put_all(*(NewMessage("mail", b"stale", expires_in=1_000) for _ in range(5)))
         bench.move(2_000)
         # When they are tended to in small pieces
@@ -122,6 +123,8 @@ class Upkeep:
             did = await bench.engine.tend(4, now=bench.now)
             assert did.returned + did.expired + did.dropped <= 4
             returned, expired = returned + did.returned, expired + did.expired
+            if bench.can.inspect:  # what is still to be done is as it was
+                assert {each.lease_until for each in await bench.stored("mail", "leased")} <= {ends}
             if not did.more:
                 break
             assert piece < 100

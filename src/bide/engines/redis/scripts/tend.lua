@@ -25,21 +25,19 @@ local function take_back(full)
   end
 end
 
--- What of a unit has run out; it goes on with the rest, or ends.
-local function end_unit(request)
+-- What of a unit has run out, of which the first part does at `ends`; it goes on with the rest, or ends.
+local function end_unit(request, ends)
   local unit = unit_of(request)
   if not unit then return call('ZREM', P .. 'lease', request) end
   local deadlines, soonest = deadlines_of(unit), math.huge
   for place = 1, #unit.states do
     if unit.states[place] ~= ENDED then
-      local mine = deadlines and unpack_('>I6', deadlines, place * 6 - 5) or until_
-      if mine > until_ then
-        soonest = math.min(soonest, mine)
-      elseif spare() > 0 then
+      local mine = deadlines and unpack_('>I6', deadlines, place * 6 - 5) or ends
+      if mine <= until_ and spare() > 0 then
         end_place(unit, place)
         take_back(full_at(unit, place))
       else
-        soonest = until_
+        soonest = math.min(soonest, mine)
       end
     end
   end
@@ -47,9 +45,9 @@ local function end_unit(request)
 end
 
 local function end_leases()
-  local requests = call('ZRANGEBYSCORE', P .. 'lease', '-inf', until_, 'LIMIT', 0, math.min(budget, 100))
-  for _, request in ipairs(requests) do
-    if spare() > 0 then end_unit(request) end
+  local found = call('ZRANGEBYSCORE', P .. 'lease', '-inf', until_, 'WITHSCORES', 'LIMIT', 0, math.min(budget, 100))
+  for i = 1, #found, 2 do
+    if spare() > 0 then end_unit(found[i], tonumber(found[i + 1])) end
   end
 end
 
