@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bide.engines.base import End, Hold, Move, NewMessage, Ref, Settings, Window
 from bide.engines.redis import CAPABILITIES, rights, source
@@ -199,6 +200,37 @@ def test_without_any_right_something_fails_and_the_doctor_names_it(
     told = source(Settings(url=url_of(guarded, role))).examine()
     assert any(each.level != "ok" and right in each.value + each.advice for each in told)
     assert not any(PASSWORD in each.value or ENCODED in each.value for each in told)
+
+
+def look_at_all(engine: Redis, ids: list[str]) -> list[Any]:
+    now = START + 1_000
+    got = engine.get([Ref(id=ids[0]), Ref(topic="t", key="k3")], now=now)
+    pages = [engine.scan("t", state, 1_000, now=now).messages for state in (None, "scheduled", "ready", "leased", "dead")]
+    told = engine.stats("t", window=Window(START, START + HOUR, 4), now=now)
+    return [*got, *pages, replace(told, oldest_overdue=0.0)]  # time goes on while we look
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_user_who_may_only_read_can_look(guarded: RedisServer, admin: Any, back: bool) -> None:
+    """Also when the server's clock was set back, which somebody else has to write down."""
+    worker = opened(url_of(guarded, "worker"))
+    send_and_look(worker)
+    held = worker.claim(["t"], 6, 10_000, now=START + 1_000).messages
+    worker.settle([End("t", held[0].id, held[0].token, "dead", error="no")], now=START + 1_000)
+    seen = look_at_all(worker, [each.id for each in held])
+    grants = "+eval +evalsha +client|setname +info +@read +time -dump"
+    admin.execute_command(*f"ACL SETUSER bide-producer reset on >{PASSWORD} ~{{bide:* -@all {grants}".split())
+    reader = opened(url_of(guarded, "producer"))
+    if back:
+        admin.hset("{bide:0}:meta", "raw", START * 2_000)
+    told = admin.hgetall("{bide:0}:meta")
+    assert look_at_all(reader, [each.id for each in held]) == seen
+    assert admin.hgetall("{bide:0}:meta") == told
+    with pytest.raises(ConfigError, match="right"):
+        reader.put([NewMessage("t", b"x")])
+    assert not [each for each in admin.acl_log() if each["object"] in ("hset", "hdel")]
+    reader.close()
+    worker.close()
 
 
 def test_another_namespace_is_out_of_reach(guarded: RedisServer, admin: Any) -> None:

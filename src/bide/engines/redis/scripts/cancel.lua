@@ -1,7 +1,7 @@
 -- End pending messages. After what every script is told: how many, and of each what names it (four arguments).
 -- Gives: now, a string of c (cancelled), r (running), d (dead) and g (gone).
 
--- include: begin home topic drop keys message refs
+-- include: begin once home topic change drop keys message finish living refs named
 
 local function cancel(ref)
   local topic, id, value, life, state = find(ref)

@@ -4,7 +4,7 @@
 -- full ids in one string, the values, of what has more beside its value: place, life, large body; of each topic: its
 -- number, name; and, when this request has claimed before, the places of what it still holds.
 
--- include: begin home topic drop keys message units open take alarm
+-- include: begin once home topic change drop keys message finish units open take alarm
 
 local FAR = math.huge
 local WAKES = 100 -- topics that one claim wakes others for, or looks into when it is repeated

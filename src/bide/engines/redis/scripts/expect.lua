@@ -1,6 +1,6 @@
 -- From now on a wake-up is also a key that expires, since somebody listens for that. Gives: now.
 
--- include: begin tell
+-- include: begin once tell
 
 if not stored[4] then
   begin_shrinking()

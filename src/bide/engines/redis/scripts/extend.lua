@@ -1,7 +1,7 @@
 -- Let leases end later. After what every script is told: lease in ms, how many groups, and each: request, claim, topic,
 -- its number, their places (2 bytes each), their full ids. Gives: now, a string of 0 and 1 a group.
 
--- include: begin home topic units
+-- include: begin once home topic units
 
 local function extend_group(group, asked)
   local unit, topic, results = unit_of(group.request), find_topic(group.topic), {}

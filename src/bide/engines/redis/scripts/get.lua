@@ -2,7 +2,7 @@
 -- it is shown as it is, expired or not). Gives: now, then of each nothing, or the topic's name and: its number, id, value,
 -- state, life, large body. What would be too much at once is left out at the end: it is to be asked for again.
 
--- include: begin home topic drop keys message walk show refs tell
+-- include: begin home topic keys message walk show refs tell
 
 local function get(ref)
   local topic = ref.how == 'id' and load(ref.topic) or ref.how == 'key' and find_topic(ref.topic)

@@ -1,6 +1,6 @@
 -- Take a token from the wake lists, without blocking. After what every script is told: topics. Gives: now, 1 or 0.
 
--- include: begin tell
+-- include: begin once tell
 
 local refused = before()
 if refused then return refused end

@@ -2,7 +2,7 @@
 -- the messages' full ids. Gives: now, the cursor to go on from ('0' when there is nothing more to find), and of each that
 -- was found its full id and the end of its lease.
 
--- include: begin home topic drop keys message units walk held tell
+-- include: begin home topic message units walk held tell
 
 local cursor, wanted, left, found = take_text(), {}, 0, {}
 while NEXT < #ARGV do

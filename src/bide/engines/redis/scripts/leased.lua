@@ -3,7 +3,7 @@
 -- Gives: now, the topic's number ('' when there is none), the first that this script has met (due, end of lease, id), and
 -- the cursor to go on from, in a list, unless it came to the end.
 
--- include: begin home topic drop keys message units walk first held tell
+-- include: begin home topic message units walk first held tell
 
 local name, most, from, id, to, cursor = take_text(), take_number(), take_number(), take_text(), take_text(), take_text()
 look_for(most, from, id, to == '' and 9007199254740991 or number(to))

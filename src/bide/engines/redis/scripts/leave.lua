@@ -1,6 +1,6 @@
 -- Give back the alarms of a caller that goes. After what every script is told: who (8 letters), then topics. Gives: now.
 
--- include: begin home topic tell
+-- include: begin once home topic change tell
 
 local me = take_text()
 call('HDEL', META, '-')

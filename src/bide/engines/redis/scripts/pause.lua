@@ -1,6 +1,6 @@
 -- Stop handing out a topic's messages, or go on. After what every script is told: topic, 1 or 0. Gives: now.
 
--- include: begin home topic drop
+-- include: begin once home topic change drop
 
 local again = before()
 if again then return again end

@@ -1,6 +1,6 @@
 -- Say how many shards there are. Gives: now.
 
--- include: begin
+-- include: begin once
 
 begin_shrinking()
 return {format('%d', now)}

@@ -2,7 +2,7 @@
 -- one stopped ('' at first). Gives: now, how many were dropped, whether there may be more behind the place where it stopped,
 -- and that place; or 'free' when topics that are gone have left something, which a script with this mark frees.
 
--- include: begin home topic drop keys message together walk
+-- include: begin once home topic change drop retired keys message finish together walk
 
 local again = before()
 if again then return again end

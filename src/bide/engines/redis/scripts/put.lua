@@ -3,7 +3,7 @@
 -- content. Gives: now, now rounded up, the salt; in a list, of each section the topic's number and the ids;
 -- and an empty list.
 
--- include: begin home topic times place sections
+-- include: begin once home topic change times place sections
 
 if #SALT ~= 2 then error('BADARG salt', 0) end
 local again = before()

@@ -4,7 +4,7 @@
 -- Gives what put does; the second list has of each run of these in one topic: the topic's number, and of each of them
 -- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it.
 
--- include: begin home topic drop keys message times place sections
+-- include: begin once home topic change drop keys hold message finish schedule living times place sections
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
 local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}

@@ -2,7 +2,7 @@
 -- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more,
 -- and how many of them lost their key to a newer message.
 
--- include: begin home topic drop keys message times
+-- include: begin once home topic change drop keys hold message finish schedule living times
 
 local keyless = 0
 

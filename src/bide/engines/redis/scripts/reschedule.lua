@@ -1,7 +1,7 @@
 -- Give pending messages a new time. After what every script is told: the longest delay, how many, and of each: when (ms
 -- from now, or '@' and an instant) and what names it (four arguments). Gives: now, a string of m, r (running), d (dead), g (gone).
 
--- include: begin home topic drop keys message times refs
+-- include: begin once home topic change drop keys message finish schedule living times refs named
 
 local function move(ref, due)
   local topic, id, value, life, state = find(ref)

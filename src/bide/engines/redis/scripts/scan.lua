@@ -4,7 +4,7 @@
 -- Gives: now, the topic's number ('' when there is none), the first that this script has met (instant, 0, id), and where it
 -- stopped, unless it came to the end. Sources are what is near, the ready row and each calendar, of each level.
 
--- include: begin home topic drop keys message walk first tell
+-- include: begin home topic message walk first tell
 
 local as_of, name, state = take_text(), take_text(), take_text()
 as_of = as_of == '' and now or number(as_of)

@@ -3,7 +3,7 @@
 -- then how many others, each: request, claim, topic, full id, place, verdict, delay in ms, error ('-' none, '+' and it).
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
--- include: begin home topic drop keys message together units back
+-- include: begin once home topic change drop keys message finish schedule together units close back
 
 local function held_unit(request, claim)
   local unit = unit_of(request)

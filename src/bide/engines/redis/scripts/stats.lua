@@ -6,7 +6,7 @@
 -- A slot is counted by its number of messages where all of them are on one side of all that is asked about: only those
 -- are read that time, or an end of a part of the window, divides, and the first of each calendar that is due or is to come.
 
--- include: begin home topic drop keys message walk tell
+-- include: begin home topic message walk tell
 
 local as_of = take_text()
 as_of = as_of == '' and now or number(as_of)

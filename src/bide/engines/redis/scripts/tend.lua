@@ -2,7 +2,7 @@
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
 -- back, were buried of them, expired, were dropped; then whether there is more.
 
--- include: begin home topic drop keys message units back tell
+-- include: begin once home topic change drop retired keys message finish schedule living units close back tell
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local most, dead_for, budget, until_

@@ -53,18 +53,8 @@ local function life_of(topic, id)
   return {due = due, since = since, attempt = attempt, level = level, marks = marks, error = sub(text, 17)}
 end
 
-local function new_life(id, value)
-  local due = born_due(id, value)
-  return {due = due, since = due, attempt = 0, level = level_of(id), marks = 0, error = ''}
-end
-
 local function life_text(life)
   return pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
-end
-
-local function save_life(topic, id, life)
-  call('HSET', topic.prefix .. 'life', id, life_text(life))
-  topic.lives = true
 end
 
 local function opened(topic, id)
@@ -85,50 +75,6 @@ local function state_of(topic, id, life)
   return 'leased'
 end
 
-local function leave_far(topic, id)
-  local kind, slot = home(id)
-  add(topic, 'far', -1)
-  if sort_of(kind) == READY then
-    add(topic, 'g' .. kind, 1)
-  else
-    call('HINCRBY', topic.prefix .. 'slots', 'g' .. slot_name(kind, slot), 1)
-  end
-end
-
--- Take a pending message out of where its time is kept.
-local function unschedule(topic, id, state, life)
-  if state == 'far' then return leave_far(topic, id) end
-  local level = life and life.level or level_of(id)
-  call('ZREM', topic.prefix .. 'due' .. level, id)
-end
-
--- Some places of a bucket have ended: when all have, it goes.
-local function end_places(topic, bucket, count)
-  local ended = call('HINCRBY', topic.prefix .. 'ended', bucket, count)
-  if ended >= BUCKET then
-    call('UNLINK', bucket)
-    call('HDEL', topic.prefix .. 'ended', bucket)
-    return true
-  end
-end
-
--- A message that is in no zset and under no lease ends.
-local function finish(topic, id, value, life)
-  if not value then -- somebody has deleted it by hand
-    if life then call('HDEL', topic.prefix .. 'life', id) end
-    return add(topic, 'live', -1)
-  end
-  local known = content(id, value)
-  if known.key and not (life and has(life.marks, KEYLESS)) then free_key(topic, known.key, id) end
-  if known.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
-  if has(known.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
-  if life then call('HDEL', topic.prefix .. 'life', id) end
-  local kind, slot, n = home(id)
-  local bucket = bucket_of(topic, kind, slot, n)
-  if not end_places(topic, bucket, 1) then call('LSET', bucket, n % BUCKET, '') end
-  add(topic, 'live', -1)
-end
-
 local function expiry_of(id, value, life)
   if not has(flags_of(id, value), EXPIRES) then return nil end
   local known = content(id, value)
@@ -138,35 +84,4 @@ end
 local function expired(id, value, life)
   local expires = expiry_of(id, value, life)
   return expires and expires <= now
-end
-
--- Put a message's time into the zset of its level.
-local function schedule(topic, id, life)
-  local key = topic.prefix .. 'due' .. life.level
-  local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-  call('ZADD', key, life.due, id)
-  use_level(topic, life.level)
-  if life.due <= now or not first or life.due < tonumber(first) then wake(topic, life.due) end
-end
-
--- The message of an id or key that has not ended: id, value, life, state. One that has expired ends now.
-local function living(topic, id, salt)
-  local value = read(topic, id)
-  if not value or (salt and sub(value, 1, 2) ~= salt) then return nil end
-  local life = life_of(topic, id)
-  local state = state_of(topic, id, life)
-  if state == 'far' or state == 'near' then
-    local expires = expiry_of(id, value, life)
-    if expires and expires <= now then
-      unschedule(topic, id, state, life)
-      finish(topic, id, value, life)
-      return nil
-    end
-  end
-  return id, value, life, state
-end
-
-local function pending_holder(topic, key)
-  local id = holder_of(topic, key)
-  if id then return living(topic, id) end
 end

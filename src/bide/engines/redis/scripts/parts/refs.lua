@@ -5,15 +5,3 @@ local function take_ref()
   if ref.how ~= 'key' and (ref.how ~= 'id' or #ref.id ~= ID or not is_kind(ref.id)) then error('BADARG id', 0) end
   return ref
 end
-
--- Topic, id, value, life, state of a message that has not ended.
-local function find(ref)
-  local topic
-  if ref.how == 'id' then
-    topic = load(ref.topic)
-    if topic then return topic, living(topic, ref.id, ref.salt) end
-  else
-    topic = find_topic(ref.topic)
-    if topic then return topic, pending_holder(topic, ref.id) end
-  end
-end

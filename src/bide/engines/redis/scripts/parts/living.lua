@@ -1,0 +1,40 @@
+-- Messages that somebody names, to end or to move them.
+
+local function leave_far(topic, id)
+  local kind, slot = home(id)
+  add(topic, 'far', -1)
+  if sort_of(kind) == READY then
+    add(topic, 'g' .. kind, 1)
+  else
+    call('HINCRBY', topic.prefix .. 'slots', 'g' .. slot_name(kind, slot), 1)
+  end
+end
+
+-- Take a pending message out of where its time is kept.
+local function unschedule(topic, id, state, life)
+  if state == 'far' then return leave_far(topic, id) end
+  local level = life and life.level or level_of(id)
+  call('ZREM', topic.prefix .. 'due' .. level, id)
+end
+
+-- The message of an id or key that has not ended: id, value, life, state. One that has expired ends now.
+local function living(topic, id, salt)
+  local value = read(topic, id)
+  if not value or (salt and sub(value, 1, 2) ~= salt) then return nil end
+  local life = life_of(topic, id)
+  local state = state_of(topic, id, life)
+  if state == 'far' or state == 'near' then
+    local expires = expiry_of(id, value, life)
+    if expires and expires <= now then
+      unschedule(topic, id, state, life)
+      finish(topic, id, value, life)
+      return nil
+    end
+  end
+  return id, value, life, state
+end
+
+local function pending_holder(topic, key)
+  local id = holder_of(topic, key)
+  if id then return living(topic, id) end
+end

@@ -1,0 +1,34 @@
+"""What the Lua scripts of Redis must keep to that no server tells in time."""
+
+import re
+
+import pytest
+
+from bide.engines.redis.script import commands, scripts
+from bide.engines.redis.shards.aio import LOOKS
+
+MOST = 180  # of the 200 that Lua takes: parts are changed by people who don't know what else a script includes
+DECLARED = re.compile(r"^local (?:function (?P<one>\w+)|(?P<some>\w+(?:, \w+)*))", re.MULTILINE)
+READS = {
+    "GET", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "LINDEX", "LLEN", "LRANGE",
+    "TIME", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZSCORE",
+}  # fmt: skip
+
+
+def locals_of(text: str) -> int:
+    """How many names a script declares outside of all functions."""
+    return sum(1 if found["one"] else found["some"].count(",") + 1 for found in DECLARED.finditer(text))
+
+
+def test_names_are_counted() -> None:
+    assert locals_of("local a, b = 1, 2\nlocal c\nlocal function d(e)\n  local f\nend\nlocalg = 1\n") == 4
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_a_script_has_room_for_more_names(name: str) -> None:
+    assert 10 < locals_of(scripts()[name].text) <= MOST
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_script_that_looks_asks_for_no_right_to_write(name: str) -> None:
+    assert set(commands(scripts()[name].text)) <= READS
