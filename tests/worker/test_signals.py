@@ -4,7 +4,9 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -266,6 +268,62 @@ def test_a_loop_that_is_blocked_for_ever_ends_with_its_supervisor_and_costs_no_a
     info = shop.queue.get(sent)
     assert info is not None
     assert (info.state, info.attempt) == ("ready", 0)
+
+
+@pytest.mark.parametrize("env", ["uvloop", "asyncio"])
+def test_a_loop_that_is_blocked_for_ever_keeps_no_lone_worker_from_ending_and_costs_no_attempt(shop: Shop, env: str) -> None:
+    """Its neighbour that waits, and one in a thread, cost none either; one that was done is acked."""
+    shop.write(STUCK)
+    worker = shop.start("--grace", "200ms", "--lease", "100s", env=without_uvloop(shop.folder) if env == "asyncio" else None)
+    others = [shop.queue.send("thread", max_attempts=1), shop.queue.send("slow", {"seconds": 1000}, max_attempts=1)]
+    shop.said("thread")
+    shop.said("begun")
+    sent = shop.queue.send("block", max_attempts=1)
+    shop.said("block")
+    code, took = worker.stop()
+    print(f"a loop that is blocked for ever, alone: {took - 0.2:.2f} s after the grace")
+    assert code == 0, worker.err
+    assert took < 0.2 + PROMISED + MARGIN
+    for each in (sent, *others):
+        info = shop.queue.get(each)
+        assert info is not None
+        assert (info.state, info.attempt) == ("ready", 0)
+    assert "A handler blocks the event loop" in worker.err
+    assert "time.sleep(1000)" in worker.err  # where
+
+
+def test_a_file_that_is_locked_keeps_no_worker_with_a_blocked_loop_from_ending(shop: Shop) -> None:
+    """Then nothing can be given back."""
+    shop.write(STUCK)
+    worker = shop.start("--grace", "0")
+    shop.queue.send("block")
+    shop.said("block")
+    locked = sqlite3.connect(shop.folder / "shop.db", isolation_level=None)
+    try:
+        locked.execute("begin immediate")
+        code, took = worker.stop()
+    finally:
+        locked.close()
+    assert code == 0, worker.err
+    assert took < PROMISED + MARGIN
+
+
+def test_a_worker_in_code_ends_in_time_with_a_blocked_loop_where_it_listens_to_signals(shop: Shop) -> None:
+    code = "import asyncio, shop; asyncio.run(shop.Worker(shop.queue, grace='100ms').run()); shop.say('over')"
+    shop.write(STUCK)
+    sent = shop.queue.send("block", max_attempts=1)
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=shop.folder, stderr=subprocess.DEVNULL)
+    try:
+        shop.said("block")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    info = shop.queue.get(sent)
+    assert info is not None
+    assert (info.state, info.attempt) == ("ready", 0)
+    assert not shop.lines("over")
 
 
 def test_a_signal_while_the_worker_starts_ends_it_too(shop: Shop) -> None:

@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from bide.core.backoff import DEFAULT
-from bide.engines.base import Hold
+from bide.engines.base import End, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat
@@ -200,6 +200,18 @@ def given_up(handling: Handling) -> Outcome | None:
     if error is not None:
         tell(handling.delivery, became, error)
     return became
+
+
+def left_over(under_way: Mapping[Hold, Handling]) -> list[End]:
+    """The ends of those whose handlers go on at the end of a grace: for another thread, when the loop does not go any more."""
+    ends = []
+    for each in list(under_way.values()):
+        if not each.told and not each.ending:
+            each.why = each.why or "stop"
+            each.expire()
+            became = given_up(each)
+            ends += [] if became is None else [each.delivery.end(*became)]
+    return ends
 
 
 def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, BaseException | None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import End, Ended, Hold
+from bide.engines.base import MAX_BATCH, End, Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
@@ -15,7 +15,7 @@ from bide.queue.beats import Beat
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
-from bide.worker.handling import Handlers, Handling, given_up
+from bide.worker.handling import Handlers, Handling, given_up, left_over
 from bide.worker.ledger import Health
 from bide.worker.patience import reached
 from bide.worker.places import Places
@@ -206,6 +206,13 @@ class Service:
             self._failed,
             self._unhandled.count if begun else 0,
         )
+
+    def give_back(self) -> None:
+        """All that it holds, as at the end of a grace: called in another thread, when the loop does not go any more."""
+        if self.begun.is_set():
+            ends = self._settling.decided() + left_over(self._under_way)
+            for first in range(0, len(ends), MAX_BATCH):
+                self._sync._engine().settle(ends[first : first + MAX_BATCH])
 
     async def _wind_up(self) -> None:
         """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""

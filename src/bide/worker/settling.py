@@ -21,13 +21,17 @@ class Settling:
         self._engine = engine
         self._settled = settled
         self._waiting: list[tuple[Handling, End]] = []
-        self._under_way = 0
+        self._under_way: list[tuple[Handling, End]] = []
         self._singly = 0  # so many are brought one by one
         self._caller: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         """Ends that the engine has not answered."""
-        return len(self._waiting) + self._under_way
+        return len(self._waiting) + len(self._under_way)
+
+    def decided(self) -> list[End]:
+        """Those ends, for whoever tells the engine in its place."""
+        return [end for _, end in [*self._under_way, *self._waiting]]
 
     def add(self, handling: Handling, end: End) -> None:
         self._waiting.append((handling, end))
@@ -57,7 +61,7 @@ class Settling:
                 batch = self._waiting[:size]
                 del self._waiting[:size]
                 self._singly = max(0, self._singly - 1)
-                self._under_way = len(batch)
+                self._under_way = batch
                 try:
                     answers = await self._engine.settle([end for _, end in batch])
                 except EngineError as error:
@@ -71,7 +75,7 @@ class Settling:
                     _log.exception("The engine broke down over the ends of %d messages", len(batch))
                     answers = self._apart(batch)
                 patience.regain()
-                self._under_way = 0
+                self._under_way = []
                 for (handling, end), answer in zip(batch, answers, strict=True):
                     self._settled(handling, end, answer)
         finally:
@@ -79,7 +83,7 @@ class Settling:
 
     def _bring_again(self, batch: list[tuple[Handling, End]]) -> None:
         self._waiting[:0] = batch
-        self._under_way = 0
+        self._under_way = []
 
     def _apart(self, batch: list[tuple[Handling, End]]) -> list[Ended]:
         """Have each brought for itself; one that was is given up, and comes back when its lease ends."""

@@ -29,11 +29,16 @@ def end_by(number: int) -> NoReturn:
 
 @contextmanager
 def stopped_by_signals(
-    loop: asyncio.AbstractEventLoop, stop: Callable[[], None], *, at_once: Callable[[], None] | None = None
+    loop: asyncio.AbstractEventLoop,
+    stop: Callable[[], None],
+    *,
+    heard: Callable[[], None] | None = None,
+    at_once: Callable[[], None] | None = None,
 ) -> Iterator[None]:
     """While this lasts, the first signal has `stop` called in the loop, the second calls `at_once` and ends the process.
 
-    What comes within a moment of the first is the same one.
+    `heard` is called at the first signal, without waiting for the loop. What comes within a moment of the first is the
+    same one.
 
     The handlers are plain ones, not the event loop's, so that they are heard while a handler of messages blocks the loop.
     """
@@ -51,6 +56,8 @@ def stopped_by_signals(
                 at_once()
             end_by(number)
         asked = time.monotonic()
+        if heard is not None:
+            heard()
         with suppress(RuntimeError):  # the loop has been closed: there is nothing to stop any more
             loop.call_soon_threadsafe(stop)
 

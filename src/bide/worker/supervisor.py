@@ -175,7 +175,7 @@ class Supervisor:
 
     async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> bool:
         """Nothing of it stays, and what it held is given back; whether it had begun to work."""
-        cut_short = self._stopping.is_set() and code == -signal.SIGKILL  # by us: as at the end of a grace, no attempt
+        cut_short = self._stopping.is_set() and code in (0, -signal.SIGKILL)  # as at the end of a grace, no attempt
         given = await self._in_time(give_back(engine, child.ledger, said, counts=not cut_short))
         begun = child.ledger.health().seen > 0
         self._begun |= begun

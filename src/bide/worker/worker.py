@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.types import Duration
 from bide.worker import plan
+from bide.worker.deadline import Deadline
 from bide.worker.ledger import Health, Ledger
 from bide.worker.plan import Plan
 from bide.worker.service import Service
@@ -73,6 +74,7 @@ class Worker:
         }
         self._given |= {"grace": grace, "middleware": middleware}
         self._service: Service | None = None
+        self._deadline: Deadline | None = None
         self._running: asyncio.Task[None] | None = None
 
     def changed(self, *, ledger: Ledger | None = None, **options: Any) -> "Worker":
@@ -88,7 +90,8 @@ class Worker:
     async def run(self, *, signals: bool = True) -> None:
         """Work until it is stopped: by `stop`, by cancelling this, or by a signal: SIGTERM, SIGHUP or Ctrl-C.
 
-        A second signal ends the process at once; two within 50 ms count as one.
+        A second signal ends the process at once; two within 50 ms count as one. If a handler blocks the event loop when
+        the grace is over, what the worker holds is given back and the process ends with exit code 0.
         With signals=False, and in any thread but the main one, signals are left alone.
         """
         if self._service is not None:
@@ -99,10 +102,19 @@ class Worker:
         serving.add_done_callback(lambda _: service.ended.set())  # also when it was cancelled before it began
         listens = signals and threading.current_thread() is threading.main_thread()
         try:
-            with stopped_by_signals(loop, service.stop) if listens else nullcontext():
+            with ExitStack() as stack:
+                if listens or self.plan.ledger is not None:  # the process is there for this worker, and may end with it
+                    self._deadline = stack.enter_context(Deadline(loop, self.plan.grace, service.give_back))
+                if listens:
+                    stack.enter_context(stopped_by_signals(loop, service.stop, heard=self._asked))
                 await _graceful(serving, service)
         finally:
             self._service, self.stuck = None, service.stuck
+
+    def _asked(self) -> None:
+        """From outside its loop it was asked to stop, which the loop may never hear of."""
+        if self._deadline is not None:
+            self._deadline.begin()
 
     async def stop(self) -> None:
         """Take nothing more, give back what has not begun, wait `grace` for the rest, give that back too.

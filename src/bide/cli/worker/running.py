@@ -4,10 +4,8 @@ import asyncio
 import atexit
 import contextlib
 import gc
-import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from types import FrameType
@@ -18,6 +16,7 @@ from bide.cli.worker.reload import reloaded
 from bide.cli.worker.target import check_places, load, worker
 from bide.cli.worker.wanted import Wanted
 from bide.worker import Worker
+from bide.worker.deadline import flush
 from bide.worker.signals import asking, end_by
 from bide.worker.supervisor import Supervisor
 
@@ -76,14 +75,15 @@ async def _supervised(found: Worker, lifeline: int) -> int:
         signal.signal(number, unheard)
     loop = asyncio.get_running_loop()
     running = loop.create_task(found.run(signals=False))
-    threading.Thread(target=_wait_for_the_cut, args=(lifeline, loop, running), name="bide-lifeline", daemon=True).start()
+    threading.Thread(target=_wait_for_the_cut, args=(lifeline, found, loop, running), name="bide-lifeline", daemon=True).start()
     with contextlib.suppress(asyncio.CancelledError):
         await running
     return Exit.STUCK if found.stuck else Exit.OK
 
 
-def _wait_for_the_cut(lifeline: int, loop: asyncio.AbstractEventLoop, running: "asyncio.Task[None]") -> None:
+def _wait_for_the_cut(lifeline: int, found: Worker, loop: asyncio.AbstractEventLoop, running: "asyncio.Task[None]") -> None:
     os.read(lifeline, 1)
+    found._asked()
     loop.call_soon_threadsafe(running.cancel)
 
 
@@ -124,8 +124,5 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
 def _end_anyway(closed: threading.Event, code: int) -> None:
     """Closing an event loop waits for its threads and for tasks that do not heed being cancelled, and so does Python's end."""
     if not closed.wait(PATIENCE):
-        logging.shutdown()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
+        flush()
         os._exit(code)

@@ -1,0 +1,100 @@
+"""Ends a worker's process in time although a handler blocks its event loop, and gives back what it holds."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import FrameType, TracebackType
+from typing import Self
+
+from bide.logs import Log
+from bide.worker.ending import LAST_WORDS
+
+_log = Log("bide.worker")
+AGAIN = 0.1  # seconds until a loop that goes is asked again
+FRAMES = 10  # of the blocked loop, that the log shows
+
+
+class Deadline:
+    """For a process that is bide's to end: when the grace is over and the loop does not answer, it is not waited for.
+
+    Its thread is there from the start. A signal handler can't start one, since it may have interrupted just that.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, grace: float, give_back: Callable[[], object]) -> None:
+        """`give_back` is called in a thread, and what it has not done by then is given up."""
+        self._loop = loop
+        self._in_loop = threading.get_ident()
+        self._grace = grace
+        self._give_back = give_back
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bide-deadline", daemon=True)
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had: then a blocked loop is waited for
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._asked.put(False)
+        if self._thread.ident is not None:
+            self._thread.join(2 * LAST_WORDS)
+
+    def begin(self) -> None:
+        """The worker was asked to stop. It takes no lock: a signal handler calls it."""
+        self._asked.put(True)
+
+    def _run(self) -> None:
+        if not self._asked.get() or self._over.wait(self._grace):
+            return
+        while self._answers():
+            if self._over.wait(AGAIN):
+                return
+        ending = threading.Thread(target=self._end, name="bide-deadline-end", daemon=True)
+        with contextlib.suppress(RuntimeError, MemoryError):
+            ending.start()
+            ending.join(LAST_WORDS)
+        if not self._over.is_set():
+            os._exit(0)
+
+    def _answers(self) -> bool:
+        """Whether the loop goes round."""
+        answered = threading.Event()
+        with contextlib.suppress(RuntimeError):  # it has been closed
+            self._loop.call_soon_threadsafe(answered.set)
+        return answered.wait(LAST_WORDS) or self._over.is_set()
+
+    def _end(self) -> None:
+        """What may not come to an end itself: the engine may not answer, and others may hold the locks of logs."""
+        blocked = TimeoutError("the event loop is blocked here").with_traceback(_traceback(self._in_loop))
+        try:
+            self._give_back()
+        finally:
+            _log.error("A handler blocks the event loop: the process ends without waiting for it.", exc_info=blocked)
+            flush()
+
+
+def flush() -> None:
+    """What a process that ends by os._exit has said so far is not lost."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+
+
+def _traceback(thread: int) -> TracebackType | None:
+    """Where a thread is now."""
+    found: TracebackType | None = None
+    frame: FrameType | None = sys._current_frames().get(thread)
+    for _ in range(FRAMES):
+        if frame is None:
+            break
+        found = TracebackType(found, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return found
