@@ -253,7 +253,7 @@ async def test_bad_arguments_of_a_delivery_change_nothing(queue: Any) -> None:
         ({"url": "memory://", "client": object()}, ConfigError),
         ({"client": object()}, BadOption),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_a_bad_queue_is_refused(arguments: dict[str, Any], kind: type[BideError]) -> None:
     for colour in (AsyncQueue, Queue):

@@ -345,7 +345,7 @@ def test_a_url_beside_a_client_names_no_server() -> None:
         assert "beside client=" in refusal(url, ConfigError, client=client)
 
 
-@pytest.mark.parametrize("client", ["redis://", object(), redis.Redis, redis.ConnectionPool()], ids=repr)
+@pytest.mark.parametrize("client", ["redis://", object(), redis.Redis, redis.ConnectionPool()], ids=type)
 def test_what_is_no_client_is_refused(client: object) -> None:
     assert "Give a redis.Redis or a redis.asyncio.Redis" in refusal("redis://", ConfigError, client=client)
 

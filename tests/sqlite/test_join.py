@@ -332,7 +332,7 @@ async def test_a_database_in_memory_is_refused(name: str, queue: Any, own: sqlit
         assert other.in_transaction
 
 
-@pytest.mark.parametrize("thing", [object(), "bide.db", 7, sqlite3, sqlite3.Connection], ids=repr)
+@pytest.mark.parametrize("thing", [object(), "bide.db", 7, sqlite3, sqlite3.Connection], ids=type)
 async def test_what_is_no_connection_is_refused(thing: object, queue: Any) -> None:
     with pytest.raises(Unsupported, match=r"sqlite3\.Connection"):
         await queue.send("t", 1, connection=thing)

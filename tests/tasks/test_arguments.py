@@ -205,7 +205,7 @@ def test_missing_and_unknown_arguments_are_refused_and_nothing_is_stored(
     assert do(queue.stats()).pending == 0
 
 
-@pytest.mark.parametrize("value", [{1, 2}.__iter__(), object(), float("nan"), {(1, 2): 3}, "\ud800"], ids=str)
+@pytest.mark.parametrize("value", [{1, 2}.__iter__(), object(), float("nan"), {(1, 2): 3}, "\ud800"], ids=type)
 def test_what_can_not_be_encoded_is_refused_and_nothing_is_stored(queue: Any, do: Do, value: Any) -> None:
     with pytest.raises(BadBody, match="can't be encoded"):
         do(queue.task("t")(lambda value: None).send(value))

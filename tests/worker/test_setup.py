@@ -60,7 +60,7 @@ def test_a_worker_works_for_a_queue(given: Any) -> None:
         ({"middleware": [3]}, BadOption, "middleware"),
         ({"middleware": "timed"}, BadOption, "middleware"),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_options_that_cannot_be_used_are_refused_when_it_is_made(
     served: AsyncQueue, options: Any, error: type[BideError], text: str
