@@ -21,6 +21,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Pyright stays at the version that pip has installed, and does not ask for a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
+# One process a core, each with servers of its own.
+PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
+
 .PHONY: help
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -32,12 +35,12 @@ demo: .venv/.demo ## see bide at work, in about a minute
 .PHONY: test
 test: check servers ## check, then all tests but the slow ones; about a quarter of an hour
 	@echo "== pytest: about a quarter of an hour on two cores, and twice that where others work, too"
-	@$(BIN)/pytest tests
+	@$(BIN)/pytest tests $(PARALLEL)
 
 .PHONY: test-all
 test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here, then the long matrices; an hour or more
 	@echo "== the long matrices: half an hour or more"
-	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow"
+	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow" $(PARALLEL)
 	@for version in $(VERSIONS); do \
 		if [ -x .venv-$$version/bin/python ]; then echo "Python $$version: tested"; \
 		else echo "Python $$version: not found, so not tested"; fi; done
@@ -61,7 +64,7 @@ check: .venv/.dev ## format, lint, types, floors, budgets, generated files, unit
 	$(call step,unasync,$(BIN)/python tools/unasync.py --check)
 	$(call step,limits,$(BIN)/python tools/limits.py)
 	$(call step,docs,$(BIN)/python tools/docs.py --check)
-	$(call step,unit tests,$(BIN)/pytest tests/unit -q)
+	$(call step,unit tests,$(BIN)/pytest tests/unit -q $(PARALLEL))
 
 .PHONY: servers
 servers: ## install the servers that the tests start, on Debian as root or by sudo; otherwise say what is missing
@@ -121,4 +124,4 @@ $(VERSIONS:%=suite-%): suite-%: pyproject.toml
 		touch .venv-$*/.dev; \
 	fi; \
 	echo "== pytest on Python $*"; \
-	.venv-$*/bin/pytest tests
+	.venv-$*/bin/pytest tests $(PARALLEL)

@@ -1,12 +1,20 @@
 """Shared by all tests."""
 
 import functools
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+
+def pytest_configure() -> None:
+    """Who runs tests by nohup or in the background ignores signals; what tests start would ignore them, too."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # ignored here still, and not by what is executed
 
 
 @pytest.fixture(params=["async", "sync"])

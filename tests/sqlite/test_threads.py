@@ -24,8 +24,7 @@ async def test_a_receiver_without_a_thread_to_watch_sleeps_and_takes_the_next_ch
         await queue.send("t", 1)  # the thread that writes is there
         with no_threads("bide-sqlite-watch") as refused:
             [first] = await queue.receive("t")
-            assert await queue.receive("t", wait="10ms") == []
-            assert await queue.receive("t", wait="10ms") == []
-        assert len(refused) == 2
+            while len(refused) < 2:  # a slow machine may be too late to sleep at all
+                assert await queue.receive("t", wait="10ms") == []
         assert await queue.receive("t", wait="10ms") == []
         await first.ack()
