@@ -52,7 +52,7 @@ class LogCalls(Hook):
         _log.debug("%s %s asked=%d %.2f ms %s", call.verb, topics, len(call.asked), call.seconds * 1000, outcome)
 
 
-class Watch:
+class Listeners:
     """Tells all hooks of a queue about its calls."""
 
     def __init__(self, hooks: Sequence[Hook], engine: str) -> None:

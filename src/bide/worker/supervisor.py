@@ -15,10 +15,10 @@ from bide.engines.aio import AsyncEngine
 from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
 from bide.worker.giving_back import give_back
+from bide.worker.lease_keeper import PATIENCE, LeaseKeeper
 from bide.worker.ledger import Health, Ledger
 from bide.worker.patience import reached
 from bide.worker.signals import stopped_by_signals
-from bide.worker.watching import PATIENCE, Watch
 
 _log = Log("bide.supervisor")
 SHORT = 5.0  # seconds: a process that lives no longer has something wrong with it
@@ -161,7 +161,7 @@ class Supervisor:
         if self._stopping.is_set():
             child.stop()
         ending = asyncio.create_task(child.process.wait())
-        watching = asyncio.create_task(Watch(child.ledger, self._lease_ms).until_frozen(engine))
+        watching = asyncio.create_task(LeaseKeeper(child.ledger, self._lease_ms).until_frozen(engine))
         try:
             await asyncio.wait({ending, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():

@@ -20,12 +20,12 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.queue.hooks import Watch
+from bide.queue.hooks import Listeners
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
 class AsyncObserved(AsyncEngine):
-    def __init__(self, engine: AsyncEngine, watch: Watch) -> None:
+    def __init__(self, engine: AsyncEngine, watch: Listeners) -> None:
         self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._watch = watch

@@ -20,12 +20,12 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.sync import Engine
-from bide.queue.hooks import Watch
+from bide.queue.hooks import Listeners
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
 class Observed(Engine):
-    def __init__(self, engine: Engine, watch: Watch) -> None:
+    def __init__(self, engine: Engine, watch: Listeners) -> None:
         self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._watch = watch

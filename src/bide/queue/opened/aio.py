@@ -15,7 +15,7 @@ from bide.errors import Unavailable
 from bide.queue.gather import AsyncGather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import AsyncHome
-from bide.queue.hooks import Hook, Watch, hooks_for
+from bide.queue.hooks import Hook, Listeners, hooks_for
 from bide.queue.intake.aio import AsyncIntake, give_back
 from bide.queue.observed.aio import AsyncObserved
 from bide.queue.setup import Setup
@@ -104,7 +104,7 @@ class AsyncOpened:
         engine: AsyncEngine = self._setup.source.aio()
         hooks = hooks_for(self._setup.hooks)
         if hooks:
-            engine = AsyncObserved(engine, Watch(hooks, self._setup.source.shown))
+            engine = AsyncObserved(engine, Listeners(hooks, self._setup.source.shown))
         await engine.open()
         self._puts: AsyncGather[NewMessage, Sent] = AsyncGather(engine.put)
         self._settles: AsyncGather[End, Ended] = AsyncGather(engine.settle)

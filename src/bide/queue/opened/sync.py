@@ -15,7 +15,7 @@ from bide.errors import Unavailable
 from bide.queue.gather import Gather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import Home
-from bide.queue.hooks import Hook, Watch, hooks_for
+from bide.queue.hooks import Hook, Listeners, hooks_for
 from bide.queue.intake.sync import Intake, give_back
 from bide.queue.observed.sync import Observed
 from bide.queue.setup import Setup
@@ -104,7 +104,7 @@ class Opened:
         engine: Engine = self._setup.source.sync()
         hooks = hooks_for(self._setup.hooks)
         if hooks:
-            engine = Observed(engine, Watch(hooks, self._setup.source.shown))
+            engine = Observed(engine, Listeners(hooks, self._setup.source.shown))
         engine.open()
         self._puts: Gather[NewMessage, Sent] = Gather(engine.put)
         self._settles: Gather[End, Ended] = Gather(engine.settle)

@@ -14,7 +14,7 @@ from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.present import present
-from bide.queue.travel.watch import Watch
+from bide.queue.travel.overtime import Overtime
 
 if TYPE_CHECKING:
     from bide.queue.twins import AsyncQueue, Queue
@@ -75,9 +75,9 @@ class Calling:
         def expire() -> None:
             delivery.expired = True
 
-        with Watch(task.timeout, clock_of(self._queue._setup), expire) as watch:
+        with Overtime(task.timeout, clock_of(self._queue._setup), expire) as overtime:
             error = _called(task, arguments)
-        return watch.late() if error is None else error
+        return overtime.late() if error is None else error
 
     async def _in_loop(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
         aio = await self._queue.aio._delivery(delivery)
@@ -132,21 +132,21 @@ class Attempt:
         runner = self._runner = asyncio.current_task()
         present.set(lambda: self._seen)
         error: BaseException | None = None
-        watch = Watch(self._task.timeout, clock_of(self._setup), lambda: loop.call_soon_threadsafe(self._stop))
+        overtime = Overtime(self._task.timeout, clock_of(self._setup), lambda: loop.call_soon_threadsafe(self._stop))
         try:
-            with watch:
+            with overtime:
                 await self._through(self._setup.middleware)
         except (Exception, SystemExit) as raised:
             error = raised
         except asyncio.CancelledError as raised:
             if runner is not None and runner.cancelling() > self._stopped:
                 raise  # not the handler's own doing
-            error = watch.late() or raised
+            error = overtime.late() or raised
         finally:
             self._runner = None
         if self._stopped and runner is not None:
             runner.uncancel()
-        return watch.late() if error is None else error
+        return overtime.late() if error is None else error
 
     def _stop(self) -> None:
         """As a worker does: an async handler is cancelled, a sync one can see it in current().expired."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bide.testing.long_history.history import Left, LongHistory
 from bide.testing.pair import MakeSource
 
-TRIES = 150  # shorter histories, to find the shortest one
+MOST_REPLAYS = 150  # of shorter histories, to find the shortest one
 
 
 def play(
@@ -59,12 +59,12 @@ def check_long_history(
 
 def _shortest(steps: list[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
     """Leave out what is not needed, large pieces first."""
-    size, tries = len(steps) // 2, 0
-    while size and tries < TRIES:
+    size, replays = len(steps) // 2, 0
+    while size and replays < MOST_REPLAYS:
         place = len(steps)
-        while place > 0 and tries < TRIES:
+        while place > 0 and replays < MOST_REPLAYS:
             rest = steps[: max(0, place - size)] + steps[place:]
-            tries += 1
+            replays += 1
             if fails(rest):
                 steps = rest
             place -= size

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, End, Ended, Hold
-from bide.queue.hooks import Watch
+from bide.queue.hooks import Listeners
 from bide.queue.observed.aio import AsyncObserved
 from bide.testing.history.writing import History
 
 
 class AsyncRecordedEngine(AsyncObserved):
     def __init__(self, engine: AsyncEngine, history: History) -> None:
-        super().__init__(engine, Watch((), ""))
+        super().__init__(engine, Listeners((), ""))
         self._history = history
 
     async def claim(

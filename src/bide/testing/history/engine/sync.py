@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.queue.hooks import Watch
+from bide.queue.hooks import Listeners
 from bide.queue.observed.sync import Observed
 from bide.testing.history.writing import History
 
 
 class RecordedEngine(Observed):
     def __init__(self, engine: Engine, history: History) -> None:
-        super().__init__(engine, Watch((), ""))
+        super().__init__(engine, Listeners((), ""))
         self._history = history
 
     def claim(

@@ -10,12 +10,12 @@ from bide.logs import Log
 from bide.worker.ledger import Ledger
 
 _log = Log("bide.supervisor")
-LOOKS = 10  # a lease
+LOOKS_A_LEASE = 10
 PATIENCE = 10  # leases without a sign of life
 SOONEST = 0.02  # seconds between two looks
 
 
-class Watch:
+class LeaseKeeper:
     """Looks at the ledger of one process.
 
     While its heartbeat goes, the process renews what it holds. When that is late, the leases are renewed from here, for
@@ -34,8 +34,8 @@ class Watch:
 
     async def until_frozen(self, engine: AsyncEngine) -> None:
         """Renew where that is needed, until the process has been silent for too long."""
-        while self._silent < PATIENCE * LOOKS:
-            await asyncio.sleep(max(SOONEST, self._lease / LOOKS))
+        while self._silent < PATIENCE * LOOKS_A_LEASE:
+            await asyncio.sleep(max(SOONEST, self._lease / LOOKS_A_LEASE))
             late = self._late()
             if late:
                 await self._try_to_renew(engine, late)

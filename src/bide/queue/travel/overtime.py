@@ -8,7 +8,7 @@ from typing import Self
 from bide.clock import MS, Clock
 
 
-class Watch:
+class Overtime:
     """Around a handler. Real time is watched by a thread, since a test may have stopped the time that event loops see."""
 
     def __init__(self, timeout: float | None, clock: Clock, expire: Callable[[], object]) -> None:
