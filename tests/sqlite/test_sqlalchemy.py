@@ -1,5 +1,6 @@
 """connection= takes what an application of SQLAlchemy has at hand: connections and sessions, also those of asyncio."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from bide import AsyncQueue, CancelResult, Queue, RescheduleResult, Unavailable, Unsupported
+from bide import AsyncQueue, CancelResult, Queue, RescheduleResult, Sent, Unavailable, Unsupported
 
 BOOK = text("insert into booked values (1)")
 
@@ -201,6 +202,23 @@ async def test_of_asyncio_a_failure_leaves_the_rest_of_the_transaction(url: str,
             await queue.send("t", "fails", delay="200y", connection=connection)
     async with AsyncQueue(url) as queue:
         assert await bodies(queue) == ["before"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_of_asyncio_two_calls_at_once_are_refused_but_for_the_first(
+    begun: bool, laid_out: Path, async_engine: AsyncEngine
+) -> None:
+    async with AsyncQueue(f"sqlite:///{laid_out}") as queue, AsyncSession(async_engine) as session:
+        if begun:
+            await queue.send("t", "before", connection=session)
+        calls = [queue.send("t", number, connection=session) for number in range(3)]
+        first, *others = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(first, Sent)
+        assert [type(error) for error in others] == [Unsupported, Unsupported]
+        assert all("one at a time" in str(error) for error in others)
+        await queue.send("t", "last", connection=session)
+        await session.commit()
+        assert await bodies(queue) == [*(["before"] if begun else []), 0, "last"]
 
 
 async def test_one_of_asyncio_is_refused_by_a_sync_queue(url: str, async_engine: AsyncEngine) -> None:

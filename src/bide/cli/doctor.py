@@ -22,7 +22,7 @@ def run(place: Place, *, fix: bool = False, as_json: bool = False) -> int:
     """Look, and say it; FAILED when something is bad. With `fix`, set right first what can be."""
     queue = place.any_queue()
     source = queue._setup.source
-    mended = source.mend() if fix and isinstance(source, registry.Mendable) else []
+    mended = _mended(source) if fix else []
     findings = [*mended, *queue.examine()]
     if as_json:
         listed = [{"name": each.name, "value": each.value, "level": each.level, "advice": each.advice} for each in findings]
@@ -31,6 +31,13 @@ def run(place: Place, *, fix: bool = False, as_json: bool = False) -> int:
     else:
         _show(findings)
     return Exit.FAILED if any(each.level == "bad" for each in findings) else Exit.OK
+
+
+def _mended(source: registry.Source) -> Sequence[Finding]:
+    """What was set right; it says so, too, when that was nothing."""
+    if not isinstance(source, registry.Mendable):
+        return [Finding("mended", "nothing: --fix has nothing that it could set right here")]
+    return source.mend() or [Finding("mended", "nothing: what --fix can set right is right")]
 
 
 def show_rights(place: Place) -> int:

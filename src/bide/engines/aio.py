@@ -66,7 +66,7 @@ class AsyncEngine(ABC):
     ) -> list[Sent]:
         """Accept messages, each answered with its id, due time and outcome.
 
-        A batch is accepted whole or not at all; over Redis, each 1,000 messages or 1 MiB of bodies of it that go to one shard.
+        A batch is accepted whole or not at all, unless the engine has to take it in parts: then each part is.
 
         - A delay counts from the engine's now.
         - An instant in the past means now.

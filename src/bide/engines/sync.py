@@ -64,7 +64,7 @@ class Engine(ABC):
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         """Accept messages, each answered with its id, due time and outcome.
 
-        A batch is accepted whole or not at all; over Redis, each 1,000 messages or 1 MiB of bodies of it that go to one shard.
+        A batch is accepted whole or not at all, unless the engine has to take it in parts: then each part is.
 
         - A delay counts from the engine's now.
         - An instant in the past means now.

@@ -4,8 +4,9 @@ SQLAlchemy is not imported here. Its objects are told by the names of their clas
 `Session.connection()`, `Connection.connection`, and for those of asyncio `run_sync`.
 """
 
+import contextlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bide.errors import Unsupported
@@ -15,6 +16,11 @@ _SESSION = "sqlalchemy.orm.session.Session"
 _CONNECTION = "sqlalchemy.engine.base.Connection"
 _ASYNC_SESSION = "sqlalchemy.ext.asyncio.session.AsyncSession"
 _ASYNC_CONNECTION = "sqlalchemy.ext.asyncio.engine.AsyncConnection"
+_ONE_CALL = (
+    "connection= is in the middle of another call, and a transaction takes one at a time: await each call before you make "
+    "the next one, or use send_many. Nothing was changed by this call."
+)
+_in_use: set[int] = set()  # the drivers' connections, by their identity
 
 
 class Borrowed:
@@ -36,6 +42,18 @@ class Borrowed:
 
     def _cursor(self) -> Any:
         return self._cursors.cursor()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One call at a time: two savepoints that end in each other's place would undo what was accepted."""
+        number = id(self.driver)
+        if number in _in_use:
+            raise Unsupported(_ONE_CALL)
+        _in_use.add(number)
+        try:
+            yield
+        finally:
+            _in_use.discard(number)
 
     @property
     def in_transaction(self) -> bool:
@@ -101,6 +119,8 @@ async def lent(connection: Any) -> Any:
 
 def _unusable(error: Exception) -> Unsupported:
     """What SQLAlchemy says: closed, not begun, not bound to an engine, in a state that takes no statements."""
+    if "concurrent operations are not permitted" in str(error):
+        return Unsupported(_ONE_CALL)
     return Unsupported(f"connection= can't be joined, as SQLAlchemy says: {error}")
 
 

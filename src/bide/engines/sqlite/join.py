@@ -18,7 +18,7 @@ def joined(path: str, connection: object, work: Callable[[Turn], T]) -> T:
     """Do a verb's work in the caller's transaction, in the caller's thread; all of it or, when it fails, nothing."""
     own = borrowed(connection)
     try:
-        with _plain_rows(own):
+        with own.alone(), _plain_rows(own):
             _refuse_another_file(path, own)
             begun = _begin(own)
             try:
