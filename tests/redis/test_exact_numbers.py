@@ -1,46 +1,17 @@
 """What an operator reads is exact at every size, whatever a script may do at once and however large the topic beside it is."""
 
-import random
 from collections.abc import Sequence
 
 import pytest
 
-from bide.engines.base import NewMessage, Ref, Window
+from bide.engines.base import Ref, Window
 from bide.testing.contract.bench import Bench
 from bide.types import State, Stats
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, put_many
+from tests.redis.spread import DAY, HOUR, put_spread
 
-MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-SPANS = (0, 1, 500, 40_000, 70_000, HOUR, HOUR + 30_000, DAY, 40 * DAY)
-
+MINUTE = 60_000
 both_colours = pytest.mark.parametrize("colour", COLOURS)
-
-
-async def put_dues(bench: Bench, topic: str, dues: Sequence[int], draw: random.Random) -> dict[str, int]:
-    """Messages of all priorities; ids and due times in the order of sending."""
-    found: dict[str, int] = {}
-    for i in range(0, len(dues), 1_000):
-        batch = [NewMessage(topic, b"x", at=due, level=draw.randrange(3)) for due in dues[i : i + 1_000]]
-        found |= {sent.id: sent.due for sent in await bench.put_all(*batch)}
-    return found
-
-
-async def crowd(bench: Bench, topic: str, count: int, seed: int) -> dict[str, int]:
-    """Messages all over the calendars: dense and sparse, many of one instant, some gone, some moved."""
-    draw = random.Random(seed)
-    begin = bench.now
-    dues = [begin + draw.choice(SPANS) + draw.randrange(draw.choice((1, 3, 2_000, 70_000, HOUR))) for _ in range(count)]
-    dues += [begin + 45_000] * (count // 5)
-    found = await put_dues(bench, topic, dues, draw)
-    ids = list(found)
-    for id in draw.sample(ids, count // 6):
-        await bench.cancel(id=id)
-        del found[id]
-    for id in draw.sample(list(found), count // 8):
-        delay = draw.choice(SPANS) + draw.randrange(5)
-        await bench.reschedule(id, delay=delay)
-        found[id] = bench.now + delay
-    return found
 
 
 def told(stats: Stats) -> tuple[int, int, float | None, int | None]:
@@ -87,7 +58,7 @@ async def stay_true(bench: Bench, count: int, beside: int, seed: int) -> None:
     """While time goes by, and somebody takes a few now and then."""
     await put_many(bench, "a", beside, delay=50_000)
     await put_many(bench, "z", beside)
-    found = await crowd(bench, "t", count, seed)
+    found = await put_spread(bench, "t", count, seed)
     for step in STEPS:
         bench.move(step)
         await numbers_are_true(bench, "t", list(found.values()))
@@ -99,8 +70,7 @@ async def stay_true(bench: Bench, count: int, beside: int, seed: int) -> None:
         assert (await bench.engine.stats("a", now=bench.now)).pending == beside
 
 
-@both_colours
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "colour"), list(enumerate(COLOURS, start=1)))
 @pytest.mark.usefixtures("small_scripts")
 async def test_counts_and_times_are_exact_when_a_script_does_next_to_nothing(redis_url: str, colour: str, seed: int) -> None:
     async with bench_at(redis_url, colour) as bench:

@@ -10,7 +10,7 @@ from bide.engines.base import NewMessage, Ref, Stored
 from bide.testing.contract.bench import Bench
 from bide.types import State
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, put_many
-from tests.redis.test_exact_numbers import DAY, HOUR, crowd
+from tests.redis.spread import DAY, HOUR, put_spread
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 
@@ -43,7 +43,7 @@ async def listing_is_right(bench: Bench, topic: str, dues: dict[str, int], limit
 
 async def stay_right(bench: Bench, count: int, limit: int, seed: int) -> None:
     await put_many(bench, "a", count, delay=50_000)
-    dues = await crowd(bench, "t", count, seed)
+    dues = await put_spread(bench, "t", count, seed)
     for step in (0, 700, 40_000, HOUR, 40 * DAY):
         bench.move(step)
         await listing_is_right(bench, "t", dues, limit)
@@ -57,8 +57,7 @@ async def stay_right(bench: Bench, count: int, limit: int, seed: int) -> None:
     assert len(leased) == len({each.id for each in leased}) == (await bench.engine.stats("t", now=bench.now)).leased
 
 
-@both_colours
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "colour"), list(enumerate(COLOURS, start=1)))
 @pytest.mark.usefixtures("small_scripts")
 async def test_listings_are_right_when_a_script_does_next_to_nothing(redis_url: str, colour: str, seed: int) -> None:
     async with bench_at(redis_url, colour) as bench:
@@ -100,7 +99,7 @@ async def purge(bench: Bench, state: State) -> bool:
 async def test_what_does_not_move_is_seen_once_while_all_around_it_moves(redis_url: str, colour: str) -> None:
     draw = random.Random(8)
     async with bench_at(redis_url, colour) as bench:
-        dues = await crowd(bench, "t", 120, 8)
+        dues = await put_spread(bench, "t", 120, 8)
         moving = set(draw.sample(sorted(dues), 60))
         seen: list[Stored] = []
         after: str | None = None

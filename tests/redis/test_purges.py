@@ -8,7 +8,8 @@ from bide.engines.base import NewMessage
 from bide.testing.contract.bench import Bench
 from bide.types import State
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, take_all
-from tests.redis.test_exact_numbers import DAY, HOUR, crowd, numbers_are_true
+from tests.redis.spread import DAY, HOUR, put_spread
+from tests.redis.test_exact_numbers import numbers_are_true
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 
@@ -27,7 +28,7 @@ async def purge_whole(bench: Bench, state: State, limit: int) -> int:
 async def goes_right(bench: Bench, count: int, limit: int, seed: int) -> None:
     draw = random.Random(seed)
     other = await bench.beside()
-    dues = await crowd(bench, "t", count, seed)
+    dues = await put_spread(bench, "t", count, seed)
     for turn, step in enumerate((700, 45_000, HOUR, 20 * DAY, 21 * DAY)):
         bench.move(step)
         other.now = bench.now
