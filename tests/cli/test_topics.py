@@ -142,9 +142,9 @@ def test_a_topic_that_holds_nothing_may_be_a_slip_of_the_pen(bide: Bide, queue: 
 
 def test_a_topic_is_paused_and_resumed(bide: Bide, queue: Queue) -> None:
     queue.send("t")
-    assert bide("pause", "t").out == "t is paused: what falls due waits, and what is being worked on goes on.\n"
+    assert bide("pause", "t").out == "Paused t; due messages wait, and handlers that run go on.\n"
     assert queue.receive("t") == []
-    assert bide("resume", "t").out == "t is handed out again.\n"
+    assert bide("resume", "t").out == "Resumed t; 1 message waiting.\n"
     assert len(queue.receive("t")) == 1
     assert bide("pause", "t", "--json").out == '{"topic":"t","paused":true}\n'
     assert bide("resume", "t", "--json").out == '{"topic":"t","paused":false}\n'

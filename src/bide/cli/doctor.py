@@ -41,7 +41,7 @@ def _mended(source: registry.Source) -> Sequence[Finding]:
 
 
 def show_rights(place: Place) -> int:
-    """Print the lines that make a server's users, each with no right too many. No server is asked."""
+    """Print ACL lines that create a server's least-privilege users. No server is asked."""
     settings = place.any_queue()._setup.settings  # what is wrong with the URL, or not installed, is told as ever
     if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
         raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")

@@ -14,7 +14,7 @@ class Exit(enum.IntEnum):
     STUCK    5    a worker process asks to be replaced: a handler does not heed its timeout
     DEAD     6    the message is a dead letter: not cancelled, not moved
     STOPPED  130  Ctrl-C
-    CLOSED   141  whoever read the output has closed it, as `| head` does
+    CLOSED   141  the program that read the output has closed it, as `| head` does
     """
 
     OK = 0

@@ -54,7 +54,7 @@ def demo(
 )
 def doctor(
     *,
-    acl: Annotated[bool, typer.Option("--acl", help="Print the ACL lines of Redis users with no right too many.")] = False,
+    acl: Annotated[bool, typer.Option("--acl", help="Print ACL lines that create least-privilege Redis users.")] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Set right first what can be: an SQLite file's time that is ahead.")
     ] = False,

@@ -13,10 +13,11 @@ def run(place: Place, topic: str, *, paused: bool, as_json: bool = False) -> int
             queue.pause(topic)
         else:
             queue.resume(topic)
+        waiting = 0 if paused else queue.stats(topic).ready
     if as_json:
         say_json({"topic": topic, "paused": paused})
     elif paused:
-        say(f"{topic} is paused: what falls due waits, and what is being worked on goes on.")
+        say(f"Paused {topic}; due messages wait, and handlers that run go on.")
     else:
-        say(f"{topic} is handed out again.")
+        say(f"Resumed {topic}; {waiting:,} {'message' if waiting == 1 else 'messages'} waiting.")
     return Exit.OK

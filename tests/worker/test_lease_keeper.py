@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Unavailable
+from bide.worker.lease_keeper import LeaseKeeper
 from bide.worker.ledger import Ledger
-from bide.worker.watching import Watch
 from tests.worker.faults import Faults
 
 WHATEVER = [Unavailable("not now"), RuntimeError("what nobody had thought of"), SystemExit(3), asyncio.CancelledError()]
@@ -41,7 +41,7 @@ async def test_leases_are_renewed_for_a_silent_process_after_whatever_the_engine
         return around
 
     faults.around |= {which: broken_at_first(which) for which in ("claim", "extend")}
-    watching = asyncio.create_task(Watch(ledger, LEASE).until_frozen(faults.aio()))
+    watching = asyncio.create_task(LeaseKeeper(ledger, LEASE).until_frozen(faults.aio()))
     await soon(renewed.wait())
     assert not watching.done()
     assert not left
