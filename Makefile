@@ -38,12 +38,30 @@ test: check servers ## check, then all tests but the slow ones; about a quarter 
 	@$(BIN)/pytest tests $(PARALLEL)
 
 .PHONY: test-all
-test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here, then the long matrices; an hour or more
+test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here and with the lowest versions, then the long matrices; an hour or more
+	@$(MAKE) --no-print-directory lowest
 	@echo "== the long matrices: half an hour or more"
 	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow" $(PARALLEL)
 	@for version in $(VERSIONS); do \
 		if [ -x .venv-$$version/bin/python ]; then echo "Python $$version: tested"; \
 		else echo "Python $$version: not found, so not tested"; fi; done
+
+# The tests that meet other packages. What only checks the code, such as ruff, is not installed there.
+MEET := tests/cli tests/examples tests/queue tests/tasks tests/sqlite/test_sqlalchemy.py tests/unit/test_docs.py \
+	tests/redis/test_address.py tests/redis/test_reach.py tests/redis/test_faults.py tests/redis/test_waking.py
+
+.PHONY: lowest
+lowest: servers .venv-lowest/.dev ## the tests that meet other packages, with the lowest versions that pyproject.toml allows
+	@echo "== pytest with the lowest versions"
+	@.venv-lowest/bin/pytest $(MEET)
+
+.venv-lowest/.dev: pyproject.toml | $(BIN)/python
+	@echo "== installing the lowest versions"
+	@if python3.11 -c "" 2>/dev/null; then python3.11 -m venv --clear .venv-lowest; \
+	else "$(PYTHON)" -m venv --clear .venv-lowest; fi
+	@$(BIN)/python tools/lowest.py >.venv-lowest/requirements.txt
+	@.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt --editable .
+	@touch $@
 
 # $(call step,what it is,command): prints its name, and stops with a clear line.
 define step
@@ -76,7 +94,7 @@ bench: .venv/.dev ## measure, and print the numbers that the docs quote
 
 .PHONY: clean
 clean: ## remove environments, caches and build outputs
-	@rm -rf .venv .venv-3.* build dist .coverage* htmlcov
+	@rm -rf .venv .venv-3.* .venv-lowest build dist .coverage* htmlcov
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@for folder in src tests tools benchmarks examples; do \
 		if [ -d $$folder ]; then find $$folder -name __pycache__ -type d -prune -exec rm -rf {} +; fi; done

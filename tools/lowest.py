@@ -1,40 +1,36 @@
 """Prints the lowest versions that pyproject.toml allows of what bide and its tests import, as pip wants them."""
 
-import argparse
 import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-JUDGES = {"import-linter", "mypy", "pyright", "ruff"}  # they read the code, and are not imported by it
-BOUND = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)(?P<extras>\[[^]]*\])?>=(?P<version>[0-9.]+)(?P<marker>\s*;.*)?")
+READERS = {"import-linter", "mypy", "pyright", "ruff"}  # they read the code, and nothing imports them
+BOUND = re.compile(r"(?P<name>[\w.-]+)(?P<extras>\[.+\])?>=(?P<version>[\d.]+)(?P<marker>\s*;.*)?")
 
 
-def lowest(project: Path, extra: str = "dev") -> Iterator[str]:
-    """What the package needs, and what the extra does; an extra of bide itself stands for what is in it."""
-    told = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
-    yield from _pinned([*told["dependencies"], *told["optional-dependencies"][extra]], told)
-
-
-def _pinned(requirements: list[str], told: dict[str, dict[str, list[str]]]) -> Iterator[str]:
-    for requirement in requirements:
-        own = re.fullmatch(r"bide\[(.*)\]", requirement)
+def lowest(project: dict[str, Any]) -> Iterator[str]:
+    """What the package and its tests need; an extra of the package itself stands for what is in it."""
+    extras = project["optional-dependencies"]
+    waiting = [*project["dependencies"], *extras["dev"]]
+    while waiting:
+        requirement = waiting.pop(0)
+        own = re.fullmatch(rf"{project['name']}\[(.+)\]", requirement)
         if own:
-            for extra in own[1].split(","):
-                yield from _pinned(told["optional-dependencies"][extra], told)
-        elif re.split(r"[\[><=]", requirement)[0] not in JUDGES:
-            found = BOUND.fullmatch(requirement)
-            if found is None:
-                raise SystemExit(f"{requirement} names no lowest version: write it as name>=1.2")
-            yield f"{found['name']}{found['extras'] or ''}=={found['version']}{found['marker'] or ''}"
+            waiting += [each for extra in own[1].split(",") for each in extras[extra]]
+        elif re.split(r"[\[><=; ]", requirement)[0] not in READERS:
+            bound = BOUND.fullmatch(requirement)
+            if bound is None:
+                raise SystemExit(f"pyproject.toml: {requirement} names no lowest version alone. Write it as name>=1.2")
+            yield f"{bound['name']}{bound['extras'] or ''}=={bound['version']}{bound['marker'] or ''}"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python tools/lowest.py", description=__doc__)
-    parser.parse_args(arguments)
-    print("\n".join(lowest(ROOT / "pyproject.toml")))
+def main(root: Path = ROOT) -> int:
+    told = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    print("\n".join(lowest(told["project"])))
     return 0
 
 
