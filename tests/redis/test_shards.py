@@ -1,13 +1,16 @@
 """A namespace over several shards: all who use it say the same number of them, from the first message on."""
 
 import zlib
+from collections.abc import Sequence
 
 import pytest
 import redis
 
+from bide.engines.redis.plan import delivering
+from bide.engines.redis.shards.sync import Shard
 from bide.errors import ConfigError
-from bide.testing.contract.bench import Bench
-from tests.redis.keyspace import COLOURS, bench_at, names
+from bide.testing.contract.bench import LEASE, Bench
+from tests.redis.keyspace import COLOURS, bench_at, names, shop
 from tests.servers.redis import RedisServer
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
@@ -72,6 +75,43 @@ async def test_looking_does_not_say_how_many_shards_there_are(redis_url: str, co
             await other.put("t", key=key_of(2, 3))
             with pytest.raises(ConfigError, match="shards=3"):
                 await bench.put("t", key=key_of(0))
+
+
+def claimed_on(url: str, shard: int, now: int) -> str:
+    """A message that the request `r` is given on one shard, as when its claim was given up, and arrives there late."""
+    shards = Shard.all_of(shop(url)._space)
+    try:
+        [claimed] = shards[shard].claim("somebody", ["t"], 1, LEASE, "r", now).messages
+        return claimed.id
+    finally:
+        shards[0].close()
+
+
+@both_colours
+@pytest.mark.parametrize(("early", "late"), [([], [1, 3]), ([0, 2], []), ([0], [1])])
+async def test_a_claim_that_reached_some_shards_late_gets_no_more_than_its_limit_when_it_is_repeated(
+    redis_url: str, colour: str, early: list[int], late: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, turned = f"{redis_url}?shards=4", delivering.turned
+    async with bench_at(url, colour) as bench:
+        ids = {(await bench.put("t", key=key_of(shard))).id for shard in range(4)}
+        for shard in early:
+            claimed_on(url, shard, bench.now)
+
+        def meanwhile(topics: Sequence[str], count: int) -> Sequence[str]:  # when it was asked what the request holds
+            for shard in late:
+                claimed_on(url, shard, bench.now)
+            return turned(topics, count)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(delivering, "turned", meanwhile)
+            [first] = (await bench.engine.claim(["t"], 1, LEASE, request="r", now=bench.now)).messages
+        # Then what is too much was given back, and what came too late for this answer is there for the next one
+        again = (await bench.engine.claim([], 1, LEASE, request="r", now=bench.now)).messages
+        assert [each.id for each in again] == [first.id]
+        others = await bench.claim("t", limit=10)
+        assert {first.id, *(each.id for each in others)} == ids
+        assert {each.attempt for each in others} == {1}
 
 
 async def look_at_all(bench: Bench) -> None:

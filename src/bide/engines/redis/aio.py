@@ -140,7 +140,8 @@ class AsyncRedis(AsyncEngine):
         """One shard after the other. What the request holds already, wherever it is, is all that it gets again.
 
         While there is room for one message of each topic, a shard leaves a place for each topic it has nothing of: the
-        shards after it may have.
+        shards after it may have. When the same claim was given up before and reaches a shard only now, the request holds
+        more than its limit: the rest is released.
         """
         shards = self._shards
         claims: list[Claim] = []
@@ -150,7 +151,7 @@ class AsyncRedis(AsyncEngine):
         first, held = self._next(), bool(found)
         turned = delivering.turned(list(dict.fromkeys(topics)), first)
         for turn in range(len(shards) if topics or not claims else 0):
-            room = 0 if held else limit - len(found)
+            room = 0 if held else max(0, limit - len(found))
             served = {each.topic for each in found}
             others = [topic for topic in turned if topic not in served]
             named = [*others, *(topic for topic in turned if topic in served)]
@@ -161,10 +162,12 @@ class AsyncRedis(AsyncEngine):
             claims.append(claim)
             if not held:
                 found += claim.messages
+        if rest := [End(each.topic, each.id, each.token, "release") for each in found[limit:]]:
+            await self._spread(rest, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
         dues = [each.next_due for each in claims if each.next_due is not None]
         told = max(each.now for each in claims)
         more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
-        return Claim(found, told, min(dues, default=None), more)
+        return Claim(found[:limit], told, min(dues, default=None), more)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         self._check(ends, connection=connection)
