@@ -10,19 +10,29 @@ local function held_unit(request, claim)
   return unit and unit.number == claim and unit or nil
 end
 
+-- Of a group that was claimed in one piece, the place before its first, if it is still written so: its ids, one by one, are
+-- those that the unit has from there on. Comparing them at once costs a fraction of comparing each.
+local function piece_before(unit, places, fulls)
+  if places == '' then return nil end
+  local before = unpack_('>I2', places)
+  if sub(unit.held, 17 + FULLID * before, 16 + FULLID * before + #fulls) == fulls then return before end
+end
+
 local function end_group(group)
   local unit, topic = held_unit(group.request, group.claim), find_topic(group.topic)
-  local count, simple = #group.places / 2, {}
+  local count, simple, plain = #group.places / 2, {}, 0
   if not unit or not topic or topic.digits ~= group.digits then return string.rep('0', count) end
-  local results, states, held, fulls = {}, unit.states, unit.held, group.fulls
+  local results, states, places, fulls = {}, unit.states, group.places, group.fulls
+  local before = piece_before(unit, places, fulls)
   for i = 1, count do
-    local high, low = byte(group.places, 2 * i - 1, 2 * i)
-    local place = high * 256 + low + 1
+    local high, low = byte(places, 2 * i - 1, 2 * i)
+    local place, from = high * 256 + low + 1, FULLID * (i - 1)
     local state = states[place]
-    if state and state ~= ENDED and sub(held, 17 + FULLID * (place - 1), 16 + FULLID * place) == sub(fulls, FULLID * (i - 1) + 1, FULLID * i) then
-      local id = sub(fulls, FULLID * (i - 1) + TOPIC + 1, FULLID * i)
+    if state and state ~= ENDED and (before and place == before + i or full_at(unit, place) == sub(fulls, from + 1, from + FULLID)) then
+      local id = sub(fulls, from + TOPIC + 1, from + FULLID)
       if state == SIMPLE then
-        simple[#simple + 1] = id
+        plain = plain + 1
+        simple[plain] = id
       else
         finish(topic, id, read(topic, id), life_of(topic, id))
       end
@@ -33,7 +43,7 @@ local function end_group(group)
     end
   end
   unit.touched = true
-  if #simple > 0 then end_simple(topic, simple) end
+  if plain > 0 then end_simple(topic, simple) end
   return table.concat(results)
 end
 

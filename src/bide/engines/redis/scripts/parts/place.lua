@@ -1,24 +1,45 @@
 -- New messages find their homes: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
--- The slots of one calendar that messages of `waiting` fall into, {kind, slot, name, first number}; and by place in
--- `waiting` which of them, or nothing when that slot was entered, and is sealed.
+-- How many messages of a sealed slot may go to the zset yet, and not to finer slots: so many as the slot would have room
+-- for. Slots of seconds are worth their keys only where there are many messages.
+local function near_left(topic, kind, sort)
+  return sort < MINUTE and 0 or math.max(0, ROOM[sort] - topic.f['d' .. kind])
+end
+
+local function group_of(kind, slot, first) return {kind = kind, slot = slot, name = slot_name(kind, slot), first = first, count = 0} end
+
+-- Of the calendars of which one slot has all messages from `low` to `high`, that slot: {kind, slot, name, first number, and
+-- how many are to come}; by sort.
+local function shared_slots(topic, level, low, high)
+  local shared, names = {}, {}
+  for sort = COARSE, FINEST do
+    local slot = floor(low / SLOT[sort])
+    if slot ~= floor(high / SLOT[sort]) then break end
+    shared[sort] = group_of(kind_of(level, sort), slot, 0)
+    names[sort + 1] = shared[sort].name
+  end
+  local births = #names > 0 and call('HMGET', topic.prefix .. 'slots', unpack(names)) or {}
+  for b = 1, #births do shared[b - 1].first = tonumber(births[b] or 0) end
+  return shared
+end
+
+-- The same of a calendar of which several slots have messages of `waiting`: by place in `waiting`, or nothing when that slot
+-- was entered, and is sealed.
 local function slots_for(topic, kind, dues, waiting)
-  local length, cursor = SLOT[sort_of(kind)], topic.f['c' .. kind]
+  local length, cursor, count = SLOT[sort_of(kind)], topic.f['c' .. kind], 0
   local groups, names, known, found = {}, {}, {}, {}
   for w = 1, #waiting do
     local slot = floor(dues[waiting[w]] / length)
     local group = known[slot]
     if not group and slot > cursor then
-      local g = #groups + 1
-      names[g] = slot_name(kind, slot)
-      group = {kind = kind, slot = slot, name = names[g], first = 0}
-      known[slot], groups[g] = group, group
+      count, group = count + 1, group_of(kind, slot, 0)
+      known[slot], groups[count], names[count] = group, group, group.name
     end
     found[w] = group or false
   end
-  for g = 1, #groups, 1000 do
-    local births = call('HMGET', topic.prefix .. 'slots', unpack(names, g, math.min(g + 999, #names)))
+  for g = 1, count, 1000 do
+    local births = call('HMGET', topic.prefix .. 'slots', unpack(names, g, math.min(g + 999, count)))
     for b = 1, #births do
       if births[b] then groups[g + b - 1].first = tonumber(births[b]) end
     end
@@ -26,33 +47,55 @@ local function slots_for(topic, kind, dues, waiting)
   return found
 end
 
--- How many messages of a sealed slot may go to the zset yet, and not to finer slots: so many as the slot would have room
--- for. Slots of seconds are worth their keys only where there are many messages.
-local function near_left(topic, kind, sort)
-  return sort < MINUTE and 0 or math.max(0, ROOM[sort] - topic.f['d' .. kind])
+-- All of `waiting` go to the one slot as far as it has room, or as far as they may to the zset when it is sealed; gives the rest.
+local function fill_shared(topic, group, waiting, chosen, near)
+  local kind, count = group.kind, #waiting
+  local sort, sealed = sort_of(kind), group.slot <= topic.f['c' .. kind]
+  local taken = math.min(count, math.max(0, sealed and near_left(topic, kind, sort) or ROOM[sort] - group.first))
+  if taken == 0 then return waiting end
+  if sealed then
+    for w = 1, taken do near[#near + 1] = waiting[w] end
+    add(topic, 'd' .. kind, taken)
+  else
+    for w = 1, taken do group[w] = waiting[w] end
+    group.count, chosen[#chosen + 1] = taken, group
+  end
+  return {unpack(waiting, taken + 1, count)}
 end
 
--- The homes of messages that are not due, by slot: {kind, slot, name, first number, indexes}; and those that have none.
-local function choose_slots(topic, level, dues, waiting)
-  local chosen, near = {}, {}
-  for sort = COARSE, FINEST do
-    if #waiting == 0 then break end
-    local kind, rest, room = kind_of(level, sort), {}, ROOM[sort]
-    local found, left, most = slots_for(topic, kind, dues, waiting), near_left(topic, kind, sort), #near
-    for w = 1, #waiting do
-      local group = found[w]
-      if group and #group + group.first < room then
-        local k = #group + 1
-        if k == 1 then chosen[#chosen + 1] = group end
-        group[k] = waiting[w]
-      elseif not group and #near - most < left then
-        near[#near + 1] = waiting[w]
-      else
-        rest[#rest + 1] = waiting[w]
-      end
+local function fill_slots(topic, level, sort, dues, waiting, chosen, near)
+  local kind, rest, resting, room = kind_of(level, sort), {}, 0, ROOM[sort]
+  local found, left, sealed = slots_for(topic, kind, dues, waiting), near_left(topic, kind, sort), 0
+  for w = 1, #waiting do
+    local group = found[w]
+    local k = group and group.count + 1
+    if k and k + group.first <= room then
+      if k == 1 then chosen[#chosen + 1] = group end
+      group[k], group.count = waiting[w], k
+    elseif not k and sealed < left then
+      sealed = sealed + 1
+      near[#near + 1] = waiting[w]
+    else
+      resting = resting + 1
+      rest[resting] = waiting[w]
     end
-    if #near > most then add(topic, 'd' .. kind, #near - most) end
-    waiting = rest
+  end
+  if sealed > 0 then add(topic, 'd' .. kind, sealed) end
+  return rest
+end
+
+-- The homes of messages that are not due, by slot; and those that have none. `low` and `high` are the ends of their times.
+local function choose_slots(topic, level, dues, waiting, low, high)
+  local chosen, near = {}, {}
+  if #waiting == 0 then return chosen, near end
+  local shared = shared_slots(topic, level, low, high)
+  for sort = COARSE, FINEST do
+    if shared[sort] then
+      waiting = fill_shared(topic, shared[sort], waiting, chosen, near)
+    else
+      waiting = fill_slots(topic, level, sort, dues, waiting, chosen, near)
+    end
+    if #waiting == 0 then return chosen, near end
   end
   for w = 1, #waiting do near[#near + 1] = waiting[w] end
   return chosen, near
@@ -70,7 +113,7 @@ local function append(topic, name, first, values)
 end
 
 local function place_in_slot(topic, group, dues, blobs, ids)
-  local kind, slot, count = group.kind, group.slot, #group
+  local kind, slot, count = group.kind, group.slot, group.count
   local sort = sort_of(kind)
   local start, form = slot * SLOT[sort], FORM[sort]
   if count == 1 then -- as most are of a batch that is spread over weeks
@@ -79,10 +122,11 @@ local function place_in_slot(topic, group, dues, blobs, ids)
     ids[i] = id_of(kind, slot, n)
     return
   end
-  local values, head = {}, pack('>c1I6', kind, slot)
+  local values, head, due, packed = {}, pack('>c1I6', kind, slot), nil, nil
   for k = 1, count do
     local i = group[k]
-    values[k] = SALT .. pack(form, dues[i] - start) .. blobs[i]
+    if dues[i] ~= due then due, packed = dues[i], pack(form, dues[i] - start) end
+    values[k] = SALT .. packed .. blobs[i]
     ids[i] = head .. pack('>I3', group.first + k - 1)
   end
   append(topic, group.name, group.first, values)
@@ -93,8 +137,8 @@ local function note_slots(topic, groups)
   local counts, begun, total = {}, {}, 0
   for _, group in ipairs(groups) do
     local kind = group.kind
-    counts[#counts + 1], counts[#counts + 2] = group.name, group.first + #group
-    total = total + #group
+    counts[#counts + 1], counts[#counts + 2] = group.name, group.first + group.count
+    total = total + group.count
     if group.first == 0 then
       local new = begun[kind] or {next = math.huge}
       begun[kind] = new
@@ -118,26 +162,35 @@ local function note_slots(topic, groups)
 end
 
 local function place_in_row(topic, kind, indexes, dues, blobs, ids)
-  local first, values = topic.f['b' .. kind], {}
-  for k, i in ipairs(indexes) do
-    values[k] = SALT .. pack('>I6', dues[i]) .. blobs[i]
-    local n = first + k - 1
-    ids[i] = id_of(kind, floor(n / ROW), n % ROW)
-  end
-  local done = 0
-  while done < #values do -- up to where the numbers of a slot end
+  local first, done, count = topic.f['b' .. kind], 0, #indexes
+  while done < count do -- up to where the numbers of a slot end
     local n = first + done
-    local part = {unpack(values, done + 1, math.min(#values, done + ROW - n % ROW))}
-    append(topic, slot_name(kind, floor(n / ROW)), n % ROW, part)
-    done = done + #part
+    local slot, at, room = floor(n / ROW), n % ROW, math.min(count - done, ROW - n % ROW)
+    local values, head, due, packed = {}, pack('>c1I6', kind, slot), nil, nil
+    for k = 1, room do
+      local i = indexes[done + k]
+      if dues[i] ~= due then due, packed = dues[i], pack('>I6', dues[i]) end
+      values[k] = SALT .. packed .. blobs[i]
+      ids[i] = head .. pack('>I3', at + k - 1)
+    end
+    append(topic, slot_name(kind, slot), at, values)
+    done = done + room
   end
-  set(topic, 'b' .. kind, first + #values)
+  set(topic, 'b' .. kind, first + count)
 end
 
 local function place(topic, level, dues, blobs)
-  local ids, ready, waiting = {}, {}, {}
+  local ids, ready, waiting, total, low, high = {}, {}, {}, 0, math.huge, 0
   for i = 1, #dues do
-    if dues[i] <= now then ready[#ready + 1] = i else waiting[#waiting + 1] = i end
+    local due = dues[i]
+    if due <= now then
+      ready[#ready + 1] = i
+    else
+      total = total + 1
+      waiting[total] = i
+      if due < low then low = due end
+      if due > high then high = due end
+    end
   end
   use_level(topic, level)
   add(topic, 'live', #dues)
@@ -146,7 +199,7 @@ local function place(topic, level, dues, blobs)
     add(topic, 'far', #ready)
     wake(topic, now)
   end
-  local groups, near = choose_slots(topic, level, dues, waiting)
+  local groups, near = choose_slots(topic, level, dues, waiting, low, high)
   if #groups > 0 then
     for g = 1, #groups do place_in_slot(topic, groups[g], dues, blobs, ids) end
     note_slots(topic, groups)
@@ -179,7 +232,7 @@ local function place_one(topic, level, due, blob)
       if slot > topic.f['c' .. kind] and n < ROOM[sort] then
         use_level(topic, level)
         add(topic, 'live', 1)
-        local group = {kind = kind, slot = slot, name = names[sort + 1], first = n, 1}
+        local group = {kind = kind, slot = slot, name = names[sort + 1], first = n, count = 1}
         local value = SALT .. pack(FORM[sort], due - slot * SLOT[sort]) .. blob
         call('RPUSH', bucket_of(topic, kind, slot, n), value)
         note_slots(topic, {group})

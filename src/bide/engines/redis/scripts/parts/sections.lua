@@ -7,11 +7,12 @@ local function take_sections(longest)
   for s = 1, take_number() do
     local section = {topic = take_text(), level = take_number(), dues = {}, blobs = {}}
     if section.level > 2 then error('BADARG level', 0) end
+    local dues, blobs, when, due = section.dues, section.blobs, nil, nil
     for i = 1, take_number() do
-      section.dues[i] = due_of(take_text(), longest, now, ceiling)
-      local blob = take_text()
-      if #blob == 0 or #blob < (PLAIN[byte(blob)] or math.huge) then error('BADARG content', 0) end
-      section.blobs[i] = blob
+      local asked, blob = take_text(), take_text()
+      if asked ~= when then when, due = asked, due_of(asked, longest, now, ceiling) end
+      if #blob < (PLAIN[byte(blob)] or math.huge) then error('BADARG content', 0) end
+      dues[i], blobs[i] = due, blob
     end
     sections[s] = section
   end
