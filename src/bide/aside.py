@@ -89,7 +89,7 @@ class Aside:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()  # None: it was closed
         self._thread: threading.Thread | None = None
 
     async def do(self, work: Callable[[], T]) -> T:
@@ -101,6 +101,10 @@ class Aside:
         if not there:
             self._work_off()
         return await asyncio.wrap_future(answer)
+
+    def close(self) -> None:
+        """Have the thread end when it has done what it was asked, without waiting for that. It takes no lock."""
+        self._jobs.put(None)
 
     def _begin(self) -> bool:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -114,17 +118,20 @@ class Aside:
     def _work_off(self) -> None:
         with suppress(Empty):
             while True:
-                _do(*self._jobs.get_nowait())
+                if (job := self._jobs.get_nowait()) is not None:
+                    _do(*job)
 
     def _run(self) -> None:
         while True:
-            try:
-                _do(*self._jobs.get(timeout=LINGER))
-            except Empty:
-                with self._lock:
-                    if self._jobs.empty():
-                        self._thread = None
-                        return
+            with suppress(Empty):
+                if (job := self._jobs.get(timeout=LINGER)) is not None:
+                    _do(*job)
+                    del job  # or it would live until the next one
+                    continue
+            with self._lock:
+                if self._jobs.empty():
+                    self._thread = None
+                    return
 
 
 def _do(work: Callable[[], Any], answer: "Future[Any]") -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Queue, QueueFull
+from bide import AsyncQueue, Queue, QueueFull, aside
 from bide.engines.sqlite import file, place, tend
 
 PAGE = 4_096
@@ -289,14 +289,17 @@ def test_a_last_close_leaves_one_file(plain: tuple[Queue, Path]) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["bide.db"]
 
 
-async def test_a_place_that_is_left_by_all_is_let_go(tmp_path: Path) -> None:
+async def test_a_place_that_is_left_by_all_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "LINGER", 1_000.0)  # the thread that reads is told to end too, and does not just grow tired
     path = tmp_path / "bide.db"
     before, others = threading.active_count(), threading.enumerate()
     queues = [Queue(f"sqlite:///{path}"), Queue(f"sqlite:///{path}", namespace="other")]
     both = AsyncQueue(f"sqlite:///{path}")
     await both.send("t", 1)
+    assert (await both.stats("t")).ready == 1
     for queue in queues:
         queue.receive("u", wait="10ms")
+    assert "bide-sqlite-reader" in {thread.name for thread in threading.enumerate()}
     assert list(place._places) == [str(path)]
     await both.close()
     for queue in queues:

@@ -67,6 +67,7 @@ class Place:
 
     def close(self) -> None:
         self._watch.close()
+        self.readers.close()
         self.writer.close()
         with self._reading:
             self._shut()
