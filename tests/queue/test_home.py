@@ -9,6 +9,7 @@ import pytest
 
 from bide import AsyncQueue, Queue, Unavailable, WrongLoop
 from bide.engines.memory.sync import Memory
+from bide.signals import Signal
 
 
 def test_a_second_event_loop_gets_an_error_that_says_so_while_the_first_is_open() -> None:
@@ -86,14 +87,26 @@ def test_threads_use_one_queue() -> None:
     assert queue.topics() == []
 
 
+class Asleep(set[Signal]):
+    """Those who sleep on an engine, which tells when there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = threading.Event()
+
+    def add(self, signal: Signal) -> None:
+        super().add(signal)
+        self.there.set()
+
+
 def test_a_thread_that_sleeps_is_woken_by_the_event_loop() -> None:
     async def main() -> None:
         queue = AsyncQueue("memory://")
         engine = queue.sync._engine()
         assert isinstance(engine, Memory)
+        engine._asleep = asleep = Asleep()
         receiving = asyncio.create_task(asyncio.to_thread(queue.sync.receive, "t", wait="30s"))
-        while not engine._asleep:  # noqa: ASYNC110  (a thread that lies down tells nobody)
-            await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(asleep.there.wait, 10)
         await queue.send("t", "hello")
         [delivery] = await receiving
         assert delivery.body == "hello"

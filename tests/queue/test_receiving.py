@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import pickle
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadBody, LeaseLost, ManualClock, Queue
+from bide import AsyncQueue, BadBody, Call, Hook, LeaseLost, ManualClock, Queue
 
 
 async def take(queue: Any, topic: str = "t", **options: Any) -> Any:
@@ -255,19 +256,39 @@ async def test_closing_gives_back_what_a_listener_has_not_looked_at(make_queue: 
     Queue("memory://closed-while-listening").purge("t", state="ready")
 
 
+class Held(Hook):
+    """How many deliveries have been taken and not ended."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+
+    def before(self, call: Call) -> None:
+        if call.verb == "settle":
+            self.now -= len(call.asked)
+
+    def after(self, call: Call) -> None:
+        if call.verb == "claim":
+            self.now += len(call.answer.messages)
+            self.most = max(self.most, self.now)
+
+
 async def test_listen_holds_no_more_than_its_limit(make_queue: Callable[..., Any]) -> None:
-    queue = make_queue()
+    held = Held()
+    queue = make_queue(hooks=[held])
     await queue.send_many("t", range(5))
     deliveries = queue.listen("t", limit=2)
     first, second = await anext(deliveries), await anext(deliveries)
     third = asyncio.ensure_future(anext(deliveries))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     assert not third.done()
-    assert (await queue.stats("t")).leased == 2
     await first.ack()
     await (await third).ack()
     await second.ack()
+    for _ in range(2):
+        await (await anext(deliveries)).ack()
     await deliveries.aclose()
+    assert held.most == 2
     await queue.close()
 
 
@@ -276,30 +297,50 @@ async def test_a_lease_is_renewed_while_its_delivery_is_open(make_queue: Callabl
     sent = await queue.send("t", 1)
     deliveries = queue.listen("t", lease="150ms")
     delivery = await anext(deliveries)
-    ends: set[int] = set()
-    async with asyncio.timeout(10):
-        while len(ends) < 4:  # it was renewed three times: longer than the lease that it began with
-            ends.add((await queue.get(sent)).lease_until)
-            await asyncio.sleep(0.01)
+    heartbeat, renewals = queue._heartbeat, threading.Semaphore(0)
+    renewed = heartbeat.renewed
+
+    def tell(*answer: Any) -> None:
+        renewed(*answer)
+        renewals.release()
+
+    heartbeat.renewed = tell
+    ends = {(await queue.get(sent)).lease_until}
+    for _ in range(3):  # longer than the lease that it began with
+        assert await asyncio.to_thread(renewals.acquire, timeout=10)
+        ends.add((await queue.get(sent)).lease_until)
+    assert len(ends) == 4
     assert await queue.receive("t") == []
     await delivery.ack()
     await deliveries.aclose()
     await queue.close()
 
 
-async def test_a_dropped_delivery_frees_its_place_and_is_told(
-    make_queue: Callable[..., Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    queue = make_queue()
-    await queue.send_many("t", range(4))
-    deliveries = queue.listen("t", limit=2, lease="1m")
-    with caplog.at_level(logging.WARNING):
+class Told(logging.Handler):
+    """Counts what is logged of a delivery that was dropped, in whatever thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped = threading.Semaphore(0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "dropped without being ended" in record.getMessage():
+            self.dropped.release()
+
+
+async def test_a_dropped_delivery_frees_its_place_and_is_told(make_queue: Callable[..., Any]) -> None:
+    queue, told = make_queue(), Told()
+    logging.getLogger("bide").addHandler(told)
+    try:
+        await queue.send_many("t", range(4))
+        deliveries = queue.listen("t", limit=2, lease="1m")
         bodies = [(await anext(deliveries)).body for _ in range(4)]
-    assert bodies == [0, 1, 2, 3]
-    async with asyncio.timeout(10):  # the thread that fetched a delivery lets go of it a moment later
-        while caplog.text.count("dropped without being ended") < 4:  # noqa: ASYNC110  (there is no event for it)
-            await asyncio.sleep(0.001)
-    await deliveries.aclose()
+        assert bodies == [0, 1, 2, 3]
+        for _ in range(4):  # the thread that fetched a delivery lets go of it a moment later
+            assert await asyncio.to_thread(told.dropped.acquire, timeout=10)
+        await deliveries.aclose()
+    finally:
+        logging.getLogger("bide").removeHandler(told)
     await queue.close()
 
 
