@@ -29,7 +29,7 @@ from bide.testing.history import History, Record, Recorded, Report, check, read
 from bide.testing.history.operation import Fault
 from bide.testing.history.workload.actors import TOPICS
 
-ACTORS = Path(__file__).with_name("chaos_actors.py")
+ROOT = Path(__file__).resolve().parents[2]
 FILE = "chaos.db"
 LEASE = 1.0  # seconds, as the actors have it
 CROWD = ("sender", "sender", "async-sender", "taker", "taker", "taker", "async-taker", "meddler", "meddler")
@@ -93,10 +93,11 @@ class Life:
         env = {**os.environ, "PYTHONPATH": str(Path(bide.__file__).parents[1])}
         with self._words.open("wb") as words:
             self._process = subprocess.Popen(
-                [sys.executable, str(ACTORS), role, name, str(folder), str(seed), str(rate)],
+                [sys.executable, "-m", "tests.sqlite.chaos_actors", role, name, str(folder), str(seed), str(rate)],
                 stdin=subprocess.PIPE,
                 stderr=words,
                 env=env,
+                cwd=ROOT,
             )
 
     def kill(self) -> bool:

@@ -1,6 +1,6 @@
 """Processes that use one SQLite file until they are told to stop, or are killed; each writes a history of its own.
 
-    python tests/sqlite/chaos_actors.py ROLE NAME FOLDER SEED RATE
+    python -m tests.sqlite.chaos_actors ROLE NAME FOLDER SEED RATE
 
 They end when their standard input does, and so with whoever started them. Faults come from outside alone; but some
 hold a message for longer than its lease by themselves.
@@ -22,6 +22,7 @@ from bide.errors import EngineError, LeaseLost
 from bide.testing.history import AsyncRecorded, AsyncRecordedDelivery, History, Recorded, RecordedDelivery
 from bide.testing.history.workload.actors import IF_EXISTS, KEYS, TOPICS, Producer, Receiver
 from bide.testing.history.workload.stage import Stage
+from tests.sqlite.chaos_clock import follow
 
 LEASE = 1.0  # seconds
 WAIT = 0.2
@@ -32,7 +33,11 @@ FILE = "chaos.db"
 def url_of(folder: Path) -> str:
     """Where the messages are: a file in the folder, unless it has a note that names another place."""
     note = folder / "url"
-    return note.read_text(encoding="utf-8") if note.exists() else f"sqlite:///{folder / FILE}"
+    return note.read_text(encoding="utf-8") if note.exists() else file_of(folder)
+
+
+def file_of(folder: Path) -> str:
+    return f"sqlite:///{folder / FILE}"
 
 
 class Pace:
@@ -208,6 +213,7 @@ ASYNC_ROLES: dict[str, type[AsyncActor]] = {"async-sender": AsyncSender, "async-
 def main(role: str, name: str, folder: Path, seed: int, rate: float) -> None:
     stage = Stage(lambda: Queue(url_of(folder)), folder, seed, 0)
     threading.Thread(target=_listen_for_the_end, args=[stage.stop], daemon=True).start()
+    follow(folder)
     with stage.history(name) as history:
         if role in ASYNC_ROLES:
             asyncio.run(_act(ASYNC_ROLES[role], stage, history, name, rate))

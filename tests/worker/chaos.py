@@ -10,14 +10,11 @@ requeues, are at work beside them, without faults. A worker that has ended has a
 import argparse
 import contextlib
 import itertools
-import json
 import os
 import random
 import re
-import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,170 +24,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import bide
 from bide import Queue, errors
 from bide.testing.history import History, Record, Recorded, Report, check, read
-from bide.testing.history.operation import Fault
 from bide.testing.history.workload.actors import TOPICS
 from tests.sqlite import chaos as crowd
-from tests.sqlite.chaos_actors import url_of
+from tests.sqlite.chaos_actors import file_of, url_of
+from tests.sqlite.chaos_clock import WallClock, followed
 from tests.worker.chaos_actors import CRASHED, GRACE, LEASE
+from tests.worker.chaos_lives import KINDS, OVERTIME, TICK, Life, Process
 
-ROOT = Path(__file__).resolve().parents[2]
-TICK = 0.01
-OVERTIME = 9.0  # seconds after its grace in which a worker has to have ended: one is promised, but others may have the lock
 START = 30.0  # seconds that a process may take until it has claimed something
 SETTLE = 90.0  # seconds in which all that is left is to be done, when there are no faults any more
-PATIENCE = 20.0  # seconds that a slow machine is given to make all faults
+PATIENCE = 60.0  # seconds that a slow machine is given to make all faults
 MOST = 20  # complaints, then no worker has a successor any more
 REQUEUE = 0.5  # seconds
 LOOK = 0.25  # seconds, for the processes of supervisors
+MISHAPS = ("start no", "fail in", "fill", "set")
 SENDERS = ("sender", "async-sender", "meddler")
 
 
-class Kind(NamedTuple):
-    """How a worker is started: alone or under a supervisor, and with what handlers."""
-
-    options: str = ""
-    threads: tuple[str, ...] = ()
-    processes: int = 0
-    in_code: bool = False  # not by `bide worker`
-
-
-KINDS: Mapping[str, Kind] = {
-    "async": Kind("--concurrency 20"),
-    "sync": Kind("--concurrency 12 --threads 6", TOPICS),
-    "supervised": Kind("--concurrency 15", (), 2),
-    "mixed": Kind("--concurrency 15 --threads 4", TOPICS[1:2]),
-    "supervised-sync": Kind("--concurrency 10 --threads 4", TOPICS, 2),
-    "slots": Kind("--concurrency 10 --slots orders=3 --slots mail=2", TOPICS[2:]),
-    "supervised-mixed": Kind("--concurrency 30 --threads 6 --slots orders=4", TOPICS[1:], 2),
-    "in-code": Kind(in_code=True),
-    "narrow": Kind("--concurrency 1"),
-    "one-topic": Kind("--concurrency 8 --topics mail"),
-}
-
-
-class Process:
-    """One process that is ours, known by what can't come to mean another one."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._fd = os.pidfd_open(pid)
-        self._ended = select.poll()
-        self._ended.register(self._fd, select.POLLIN)
-        self.stopped: tuple[Fault, int, float] | None = None  # the fault, since when (ns), and until when
-
-    def send(self, number: signal.Signals) -> bool:
-        """False: it has ended."""
-        try:
-            signal.pidfd_send_signal(self._fd, number)
-        except ProcessLookupError:
-            return False
-        return not self.gone()
-
-    def gone(self, seconds: float = 0.0) -> bool:
-        return bool(self._ended.poll(seconds * 1000))
-
-    def stands_still(self) -> bool:
-        """Wait until a SIGSTOP has taken effect; False if it has ended by then."""
-        while not self.gone():
-            if _stat(self.pid)[0] == "T":
-                return True
-            time.sleep(TICK / 10)
-        return False
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
-def _stat(pid: int) -> tuple[str, int]:
-    """The state of a process and its parent."""
-    try:
-        state, parent = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
-    except (FileNotFoundError, ProcessLookupError):
-        return "gone", 0
-    return state, int(parent)
-
-
-class Life:
-    """One worker from its start to its end: a process, or a supervisor and the processes that come and go under it."""
-
-    def __init__(self, folder: Path, kind: str, name: str, seed: int, plant: str) -> None:
-        self.kind = kind
-        self.name = name
-        self.told: float | None = None  # when it was asked to end
-        self.ending: Fault | None = None
-        self.killed = False
-        self._folder = folder
-        self._words = folder / f"{name}.err"
-        self.children: dict[int, Process] = {}
-        how = KINDS[kind]
-        stage = {"folder": str(folder), "name": name, "seed": seed, "threads": how.threads, "plant": plant}
-        env = {**os.environ, "PYTHONPATH": str(Path(bide.__file__).parents[1]), "CHAOS": json.dumps(stage)}
-        command = [sys.executable, "-m", "tests.worker.chaos_actors"]
-        if not how.in_code:
-            command = [sys.executable, "-m", "bide", "worker", "tests.worker.chaos_actors:queue", *how.options.split()]
-            command += ["--lease", f"{LEASE * 1000:.0f}ms", "--grace", f"{GRACE:g}s", "--log-format", "json"]
-            command += ["--processes", str(how.processes)] if how.processes else []
-        with self._words.open("wb") as words:
-            self._popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=words, env=env, cwd=ROOT)
-        self.process = Process(self._popen.pid)
-
-    @property
-    def supervised(self) -> bool:
-        return KINDS[self.kind].processes > 0
-
-    def works(self) -> bool:
-        """Whether it listens to signals by now: it, or a process of it, has claimed something."""
-        return any(b'"op":"receive"' in path.read_bytes()[:4_096] for path in self.histories())
-
-    def histories(self) -> Iterable[Path]:
-        return self._folder.glob(f"{self.name}.*.jsonl")
-
-    def history_of(self, process: Process) -> Path:
-        return self._folder / f"{self.name}.{process.pid}.jsonl"
-
-    def look_for_children(self) -> None:
-        """Those that have begun to write; the dead are forgotten."""
-        for pid, child in list(self.children.items()):
-            if child.gone():
-                child.close()
-                del self.children[pid]
-        for path in self.histories() if self.supervised else ():
-            pid = int(path.suffixes[0][1:])
-            if pid not in self.children and pid != self.process.pid and _stat(pid)[1] == self.process.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    self.children[pid] = Process(pid)
-
-    def code(self, seconds: float = 0.0) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._popen.wait(seconds)
-        return None
-
-    def clean_up(self) -> None:
-        """End it, whatever state it is in."""
-        for each in (self.process, *self.children.values()):
-            each.send(signal.SIGKILL)
-        self._popen.wait()
-        for child in self.children.values():
-            child.gone(OVERTIME)
-
-    def words(self) -> Iterator[Mapping[str, str]]:
-        """What it has logged. What is no log line is one of its own."""
-        lines = self._words.read_text(encoding="utf-8", errors="replace").splitlines()
-        for line in lines:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                if not (line.startswith(("bide ", "  ")) or KINDS[self.kind].in_code):
-                    yield {"level": "critical", "logger": "stderr", "message": line}
-
-
 class Director:
-    def __init__(self, folder: Path, seed: int, rate: float, plant: str) -> None:
+    def __init__(self, folder: Path, seed: int, rate: float, plant: str, *, clock: bool) -> None:
         self.folder = folder
         self.history = History(folder / "director.jsonl", "director")
+        self.clock = WallClock.new(folder) if clock or url_of(folder) != file_of(folder) else None
         self.lives: list[Life] = []
         self.here: list[Life] = []
         self.orphans: list[Process] = []
@@ -256,6 +113,15 @@ class Director:
                     process.stopped = fault, time.monotonic_ns(), time.monotonic() + seconds
                     asleep.append(process)
         return bool(asleep)
+
+    def set_the_clock(self) -> bool:
+        """The wall clock of all processes, by seconds or minutes, forward or back."""
+        assert self.clock is not None
+        by = self.chance.choice((-1, 1)) * self.chance.uniform(5.0, 300.0)
+        with self.history.fault("set the clock") as fault:
+            self.clock.set(by)
+            fault.landed(f"by {by:+.1f} s, and so by {self.clock.ahead():+.1f} s in all")
+        return True
 
     def ask_to_end(self) -> bool:
         """By SIGTERM."""
@@ -391,7 +257,7 @@ class Outcome(NamedTuple):
         lines = {
             "kills landed": sum(done for kind, done in landed.items() if kind.startswith("kill")),
             "stops landed": sum(done for kind, done in landed.items() if kind.startswith(("stop", "suspend"))),
-            "mishaps landed": sum(done for kind, done in landed.items() if kind.startswith(("start no", "fail in", "fill"))),
+            "mishaps landed": sum(done for kind, done in landed.items() if kind.startswith(MISHAPS)),
             "asked to end": sum(done for kind, done in landed.items() if kind.startswith("ask")),
             "accepted": counts["accepted"],
             "delivered": counts["delivered"],
@@ -427,30 +293,35 @@ def run(
     faults: float = 1.0,
     plant: str = "",
     kinds: Sequence[str] = (),
+    clock: bool = False,
 ) -> Outcome:
     """Chaos for so long; then no more faults, until all is done; then all end, and their histories are judged.
 
     rate: messages a second, of each of two senders. faults: a second, of all kinds. plant: a fault for the checker to
-    find, see `chaos_plants`. kinds: of workers; all in turn unless given.
+    find, see `chaos_plants`. kinds: of workers; all in turn unless given. clock: the machine's wall clock is set again and
+    again, and that of single processes. An engine in a file goes by it, so that nothing can be judged by the clock then; a
+    server has a clock of its own, which stays as it is: there single processes have a wrong time in every run. Monotonic
+    clocks, by which histories are written, and the datetime.now() of Python can't be set.
     """
-    director = Director(folder, seed, rate, plant)
+    director = Director(folder, seed, rate, plant, clock=clock)
     chosen = list(itertools.islice(itertools.cycle(kinds or KINDS), workers))
-    with director.history, Queue(url_of(folder)) as queue:
+    with director.history, followed(folder), Queue(url_of(folder)) as queue:
         try:
             for kind in chosen:
                 director.start(kind)
             _wait_for_work(director)
             with _reviving(folder, seed):
-                seconds = _rage(director, minutes * 60, faults)
+                seconds = _rage(director, minutes * 60, faults, clock=clock)
             left_after = _settle(director, queue)
             director.end_all()
         finally:
             director.clean_up()
         crowd.drain(Recorded(queue, director.history), 30.0)
-    return _judged(director, seconds, left_after)
+    steady = not clock or url_of(folder) != file_of(folder)
+    return _judged(director, seconds, left_after, steady=steady)
 
 
-def _judged(director: Director, seconds: float, left_after: float) -> Outcome:
+def _judged(director: Director, seconds: float, left_after: float, *, steady: bool) -> Outcome:
     paths = sorted(director.folder.glob("*.jsonl"))
     words, troubles, complaints = _heard(director.lives)
     troubles.update(record.outcome for path in paths for record in read(path) if record.outcome in crowd.ENGINE_ERRORS)
@@ -458,7 +329,7 @@ def _judged(director: Director, seconds: float, left_after: float) -> Outcome:
     if left_after >= SETTLE:
         complaints.append(f"{left_after:.0f} s after the last fault, there was still something to do")
     return Outcome(
-        report=check(paths, steady=True),
+        report=check(paths, steady=steady),
         refused_after_stops=sum(_refused(path, since) for path, since in director.stops if path.exists()),
         troubles=troubles,
         complaints=[*director.complaints, *complaints],
@@ -493,11 +364,12 @@ def _wait_for_work(director: Director) -> None:
         time.sleep(TICK)
 
 
-def _rage(director: Director, seconds: float, faults: float) -> float:
+def _rage(director: Director, seconds: float, faults: float, *, clock: bool) -> float:
     """Faults at random instants, until all have been made."""
     began = time.monotonic()
     many = max(6, round(seconds * faults))
     kinds = [director.kill, director.kill, director.stop, director.stop, director.ask_to_end, director.suspend]
+    kinds += [director.set_the_clock] * (2 * clock)
     chosen = list(itertools.islice(itertools.cycle(kinds), many))
     director.chance.shuffle(chosen)
     plan = sorted(zip((director.chance.uniform(0.3, seconds) for _ in chosen), range(many), strict=True), reverse=True)
@@ -573,6 +445,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=150, help="messages a second, of each of two senders")
     parser.add_argument("--faults", type=float, default=1.0, help="a second")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--clock", action="store_true", help="set the machine's wall clock, as all processes see it")
     parser.add_argument("--plant", default="", help="a fault for the checker to find")
     parser.add_argument("--folder", type=Path, help="keep all files there; it must be new")
     parser.add_argument("--url", help="where the messages are to be; a SQLite file in the folder unless given")
@@ -582,7 +455,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.url:
         (folder / "url").write_text(asked.url, encoding="utf-8")
     print(f"seed {asked.seed}, in {folder}", flush=True)
-    how = {"rate": asked.rate, "faults": asked.faults, "plant": asked.plant}
+    how = {"rate": asked.rate, "faults": asked.faults, "plant": asked.plant, "clock": asked.clock}
     outcome = run(folder, minutes=asked.minutes, workers=asked.workers, seed=asked.seed, **how)
     print(outcome)
     print(f"verdict: {'good' if outcome.good else outcome.report.valid if outcome.report.valid == 'unknown' else 'NOT GOOD'}")

@@ -21,6 +21,7 @@ from bide import AsyncDelivery, AsyncQueue, Bury, Delivery, Retry, Snooze, Worke
 from bide.testing.history import History, record_engine
 from bide.testing.history.workload.actors import TOPICS
 from tests.sqlite.chaos_actors import url_of
+from tests.sqlite.chaos_clock import follow, is_set
 from tests.worker.chaos_mishaps import Mishaps, fill_the_executor
 from tests.worker.chaos_plants import PLANTS
 
@@ -145,6 +146,7 @@ class Hands:
 
 def make(stage: Stage) -> AsyncQueue:
     """A queue with a task for each topic, recorded."""
+    follow(Path(stage.folder))
     queue = AsyncQueue(url_of(Path(stage.folder)))
     process = f"{stage.name}.{os.getpid()}"
     history = History(Path(stage.folder) / f"{process}.jsonl", process)
@@ -152,7 +154,7 @@ def make(stage: Stage) -> AsyncQueue:
         PLANTS[stage.plant](queue)
     record_engine(queue, history)
     hands = Hands(stage, history)
-    Mishaps(history, f"{stage.seed} {process} mishaps").start()
+    Mishaps(history, f"{stage.seed} {process} mishaps", clock=is_set(Path(stage.folder))).start()
     for topic in TOPICS:
         _add_task(queue, topic, hands, history, in_thread=topic in stage.threads)
     return queue

@@ -1,4 +1,4 @@
-"""What befalls a worker process from its machine and its application: no threads to be had, logs that fail, a full executor."""
+"""What befalls a worker process from outside its code: no threads, logs that fail, a wrong time, a full executor."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from bide.testing.history import History
+from tests.sqlite.chaos_clock import own_time
 from tests.worker.faults import deaf, no_threads
 
 APART = (0.3, 1.5)  # seconds between two
@@ -19,10 +20,11 @@ JOBS = 12  # more than a small machine's executor has threads
 class Mishaps(threading.Thread):
     """One after the other, at random, for as long as the process lives."""
 
-    def __init__(self, history: History, seed: str) -> None:
+    def __init__(self, history: History, seed: str, *, clock: bool) -> None:
         super().__init__(name="chaos-mishaps", daemon=True)
         self._history = history
         self._chance = random.Random(seed)
+        self._clock = clock
 
     def run(self) -> None:
         logging.raiseExceptions = False  # what fails on purpose needs no traceback on standard error
@@ -30,6 +32,8 @@ class Mishaps(threading.Thread):
             "start no threads": lambda: no_threads("bide-handler", "bide-heartbeat", "bide-apart"),
             "fail in logs": lambda: deaf("bide"),
         }
+        if self._clock:
+            kinds["set a process's own clock"] = self._own_time
         kind = "start no threads"  # first, since later the threads of handlers are there
         while True:
             begin, seconds = kinds[kind], self._chance.uniform(*LASTS)
@@ -39,6 +43,11 @@ class Mishaps(threading.Thread):
                 fault.landed(f"{seconds:.2f} s")
             time.sleep(self._chance.uniform(*APART))
             kind = self._chance.choice(list(kinds))
+
+    def _own_time(self) -> AbstractContextManager[None]:
+        """Minutes from the machine's, as under a library that moves the time: no engine may go by it."""
+        ahead = self._chance.choice((-1, 1)) * self._chance.randrange(20, 300) * 10**9
+        return own_time(lambda: ahead)
 
 
 def fill_the_executor(history: History) -> None:

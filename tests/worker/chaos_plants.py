@@ -74,6 +74,47 @@ class EndsLeasesEarly(Fault):
         return claim
 
 
+class RollsBack(Fault):
+    """Again and again it goes back to what it was a moment ago, and says nothing of it: answers are given for nothing."""
+
+    def __init__(self, every: float = 1.0, lasts: float = 0.15) -> None:
+        self._every = every
+        self._lasts = lasts
+
+    def _forgets(self) -> bool:
+        return time.monotonic() % self._every < self._lasts
+
+    def settle(self, engine: Any, ends: Sequence[End], **how: Any) -> Steps:
+        if not self._forgets():
+            return (yield engine.settle(ends, **how))
+        said: Mapping[str, Ended] = {"done": "done", "dead": "dead"}
+        return [said.get(end.verdict, "scheduled") for end in ends]
+
+    def claim(self, engine: Any, *asked: Any, **how: Any) -> Steps:
+        claim: Claim = yield engine.claim(*asked, **how)
+        if claim.messages and self._forgets():
+            yield engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
+        return claim
+
+
+class SkipsAttempts(Fault):
+    """One delivery in so many counts for two."""
+
+    def __init__(self, every: int = 30) -> None:
+        self._count = itertools.count(1).__next__
+        self._every = every
+
+    def claim(self, engine: Any, *asked: Any, **how: Any) -> Steps:
+        claim: Claim = yield engine.claim(*asked, **how)
+        counted = [
+            replace(each, attempt=each.attempt + 1)
+            if each.attempt < each.max_attempts and self._count() % self._every == 0
+            else each
+            for each in claim.messages
+        ]
+        return replace(claim, messages=counted)
+
+
 class ClaimsEarly(Fault):
     """The engine's clock is ahead when messages are claimed."""
 
@@ -134,6 +175,8 @@ PLANTS: Mapping[str, Callable[[AsyncQueue], None]] = {
     "accepts old tokens": _faulty(AcceptsOldTokens),
     "loses some": _faulty(LosesSome),
     "ends leases early": _faulty(EndsLeasesEarly),
+    "rolls back": _faulty(RollsBack),
+    "skips attempts": _faulty(SkipsAttempts),
     "claims early": _faulty(ClaimsEarly),
     "delivers twice": _faulty(DeliversTwice),
     "acks what failed": _acks_what_failed,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bide import Queue
+from tests.sqlite.chaos_clock import WallClock, followed, own_time
 from tests.worker import chaos
 
 pytestmark = pytest.mark.skipif(
@@ -20,6 +22,8 @@ CAUGHT = {
     "accepts old tokens": {"fencing", "final"},
     "loses some": {"no loss"},
     "ends leases early": {"one live lease"},
+    "rolls back": {"final"},
+    "skips attempts": {"attempts"},
     "claims early": {"never early"},
     "delivers twice": {"one live lease", "fencing"},
     "acks what failed": {"handled"},
@@ -39,6 +43,29 @@ def test_a_few_seconds_of_kills_stops_and_signals_break_no_promise(tmp_path: Pat
     assert outcome.report.counts["handled"] > 200
     assert outcome.report.counts["refused"], str(outcome)
     assert "unexplained" not in outcome.report.duplicates
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_clock_that_is_set_again_and_again_breaks_no_promise(tmp_path: Path) -> None:
+    """Attempts are counted one by one, also when leases end because of it."""
+    outcome = chaos.run(tmp_path, minutes=0.1, workers=4, seed=4, rate=80, faults=2.0, kinds=FEW, clock=True)
+    assert outcome.good, str(outcome)
+    assert outcome.report.faults["set the clock"][1]
+    assert outcome.report.faults["set a process's own clock"][1]
+    assert outcome.report.counts["handled"] > 200
+
+
+def test_a_clock_that_is_set_is_the_one_that_an_engine_in_a_file_goes_by(tmp_path: Path) -> None:
+    clock = WallClock.new(tmp_path)
+    with followed(tmp_path), Queue(f"sqlite:///{tmp_path}/bide.db") as queue:
+        first = queue.send("t", delay=0).due
+        clock.set(300)
+        later = queue.send("t", delay=0).due
+        with own_time(lambda: 300 * 10**9):
+            of_its_own = queue.send("t", delay=0).due
+    assert later - first >= 300_000
+    assert of_its_own - first < 600_000
 
 
 @pytest.mark.slow
