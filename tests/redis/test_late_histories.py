@@ -1,0 +1,99 @@
+"""Long histories beside the model, in which calls of before arrive again: after they were answered, and after others."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+import redis
+
+from bide.engines.redis.lines.aio import AsyncLine
+from bide.engines.redis.lines.sync import Line
+from bide.engines.redis.script import Script, scripts
+from bide.engines.redis.shards import aio, sync
+from bide.testing.long_history import check_long_history
+from bide.testing.pair import Pair
+from bide.testing.picture import Divergence
+from tests.redis.invariants import invariants_hold
+from tests.redis.small import places
+from tests.servers.redis import RedisServer
+
+LANE = 2  # among the arguments: '' where a script may run again at will
+WRITES = {"put", "put_named", "claim", "settle", "extend", "cancel", "reschedule", "requeue", "purge", "pause"}
+
+
+class Echoes:
+    """All operations that were sent; some of them come again."""
+
+    def __init__(self, client: redis.Redis, patch: pytest.MonkeyPatch) -> None:
+        self.came: Counter[tuple[str, str]] = Counter()  # how often which script came again, and what became of it
+        self._client = client
+        self._draw = Random(1)
+        self._sent: list[tuple[Script, Sequence[str], Sequence[Any]]] = []
+        run_async, run_sync = AsyncLine.run, Line.run
+
+        async def run_and_repeat(line: AsyncLine, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+            answer = await run_async(line, script, keys, args, **how)
+            self._answered(script, keys, args)
+            return answer
+
+        def run_and_repeat_sync(line: Line, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+            answer = run_sync(line, script, keys, args, **how)
+            self._answered(script, keys, args)
+            return answer
+
+        patch.setattr(AsyncLine, "run", run_and_repeat)
+        patch.setattr(Line, "run", run_and_repeat_sync)
+
+    def _answered(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> None:
+        if args[LANE]:
+            self._sent.append((script, keys, args))
+        for _ in range(self._draw.choice([0, 0, 1]) if self._sent else 0):
+            self._again(*self._draw.choice(self._sent[-self._draw.choice([1, 2, 10, 100]) :]))
+
+    def _again(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> None:
+        try:
+            self._client.evalsha(script.sha, len(keys), *keys, *args)
+        except redis.ResponseError as refused:
+            self.came[script.name, str(refused).partition(" ")[0]] += 1
+        else:
+            self.came[script.name, "answered"] += 1
+
+
+def play(url: str, server: RedisServer, patch: pytest.MonkeyPatch, steps: int) -> Echoes:
+    with server.client() as client:
+        echoes = Echoes(client, patch)
+
+        def watch(_: Pair) -> None:
+            invariants_hold(client)
+
+        check_long_history(places(url), seed=1, steps=steps, watch=watch)
+    return echoes
+
+
+def test_calls_that_arrive_again_change_nothing(
+    redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echoes = play(redis_url, redis_server, monkeypatch, 300)
+    assert {name for name, became in echoes.came if became == "answered"} >= WRITES - {"requeue", "extend"}
+    assert {name for name, became in echoes.came if became == "OVERTAKEN"} >= WRITES - {"requeue", "extend"}
+
+
+def test_a_lane_that_lets_an_overtaken_call_pass_is_found(
+    redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = {
+        name: without(each, "if last > NUMBER then return redis.error_reply('OVERTAKEN') end")
+        for name, each in scripts().items()
+    }
+    for colour in (aio, sync):
+        monkeypatch.setattr(colour, "scripts", lambda: planted)
+    with pytest.raises(Divergence):
+        play(redis_url, redis_server, monkeypatch, 100)
+
+
+def without(script: Script, line: str) -> Script:
+    text = script.text.replace(line, "")
+    return Script(script.name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
