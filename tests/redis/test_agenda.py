@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from bide.engines.base import Move, NewMessage, Ref
-from bide.testing.contract.bench import Bench
+from bide.testing.contract.bench import Bench, ending
 from tests.redis.crowd import TOPICS, Scene
 from tests.redis.keyspace import COLOURS, bench_at, drain, every, finish_all, names, take_all
 from tests.servers.redis import RedisServer
@@ -102,6 +102,34 @@ async def test_topics_that_are_left_behind_have_their_turn(redis_url: str, colou
             bench.now += 1
             met |= {each.topic for each in claim.messages}
         assert len(met) > 0.9 * len(MANY)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["ready", "retried"])
+async def test_a_claim_reads_each_bucket_of_three_levels_once(redis_url: str, redis_server: RedisServer, again: bool) -> None:
+    """Though levels take turns, a few messages at a time; and the oldest of a level come first."""
+    async with bench_at(redis_url) as bench:
+        ids: list[list[str]] = []
+        for level in (0, 1, 2):
+            batch = [NewMessage("t", b"x", level=level)] * 400
+            ids.append([each.id for each in await bench.put_all(*batch)])
+            bench.move(1)
+        if again:
+            ends = [ending(each, "release", delay=5_000) for each in await take_all(bench, "t")]
+            for i in range(0, len(ends), 250):
+                await bench.engine.settle(ends[i : i + 250], now=bench.now)
+            bench.move(5_000)
+        with redis_server.client() as client:
+            commands(client)
+            claim = await bench.engine.claim(["t"], 500, 60_000, now=bench.now)
+            assert commands(client) <= (200 if again else 60)
+        got = [each.id for each in claim.messages]
+        assert (len(got), claim.more) == (500, False)
+        for level, many in ((0, 400), (1, 80)) if not again else ():
+            mine = [id for id in got if id in set(ids[level])]
+            assert mine == ids[level][: len(mine)]
+            assert len(mine) >= many
+        rest = await take_all(bench, "t")
+        assert sorted([*got, *(each.id for each in rest)]) == sorted(id for some in ids for id in some)
 
 
 # what a claim goes by

@@ -18,7 +18,7 @@ Limits = dict[str, tuple[int, int]]
 LIMITS: dict[str, Limits] = {
     "30 days": {
         "cancel": (1_200, 10),
-        "claim": (980, 10),
+        "claim": (600, 10),
         "get": (620, 110),
         "leave": (10, 10),
         "purge": (2_000, 30),
@@ -42,7 +42,7 @@ LIMITS: dict[str, Limits] = {
         "time": (10, 10),
     },
     "moved one by one": {
-        "claim": (2_400, 10),
+        "claim": (1_300, 10),
         "get": (870, 60),
         "leave": (10, 10),
         "purge": (2_100, 40),
@@ -94,13 +94,13 @@ LIMITS: dict[str, Limits] = {
         "time": (10, 10),
     },
     "topics": {
-        "claim": (4_700, 130),
+        "claim": (2_600, 160),
         "leave": (1_200, 10),
         "put": (12_000, 20),
         "put_named": (8_100, 10),
         "settle": (2_900, 50),
         "stats": (430, 180),
-        "tend": (3_400, 20),
+        "tend": (1_200, 50),
         "time": (10, 10),
     },
     "keys": {
@@ -113,11 +113,11 @@ LIMITS: dict[str, Limits] = {
         "reschedule": (2_900, 10),
         "scan": (20, 20),
         "stats": (100, 10),
-        "tend": (3_500, 10),
+        "tend": (1_900, 20),
         "time": (10, 10),
     },
     "retries": {
-        "claim": (3_500, 40),
+        "claim": (1_300, 40),
         "get": (870, 20),
         "leased": (10, 10),
         "leave": (10, 10),

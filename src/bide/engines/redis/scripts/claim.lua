@@ -25,47 +25,48 @@ local function read_agenda(names, keep)
   return agenda, begun
 end
 
-local function levels_of(topic)
-  local used = {}
-  for level = 0, 2 do
-    if topic.f['l' .. level] > 0 then used[#used + 1] = level end
+-- The level whose turn it is: of those with something due the highest, or the one that has waited longest. A level that
+-- was not looked into may have something.
+local function level_in_turn(topic, levels, due, eldest)
+  local chosen
+  for _, level in ipairs(levels) do
+    if eldest and not due[level] then
+      local _, first = take(topic, level, 0, 0)
+      due[level] = first
+    end
+    if not due[level] or due[level] <= now and not (chosen and due[chosen] <= due[level]) then
+      chosen = level
+      if not eldest then return chosen end
+    end
   end
-  return used
+  return chosen
 end
 
 -- One place in eight goes to what has been due longest, whatever its level.
 local function take_in_turn(topic, levels, limit)
   local count, due = 0, {}
-  for _, level in ipairs(levels) do
-    local _, first = take(topic, level, 0)
-    due[level] = first
-  end
   while count < limit and not exhausted() do
-    local highest, oldest
-    for _, level in ipairs(levels) do
-      if due[level] <= now then
-        highest = highest or level
-        if not oldest or due[level] < due[oldest] then oldest = level end
-      end
-    end
-    if not highest then break end
     local turn = topic.f.turn % 8
-    local level, room = highest, math.min(7 - turn, limit - count)
-    if turn == 7 then level, room = oldest, 1 end
-    local got, first = take(topic, level, room)
+    local level = level_in_turn(topic, levels, due, turn == 7)
+    if not level then break end
+    local looked = due[level]
+    local got, first = take(topic, level, turn == 7 and 1 or math.min(7 - turn, limit - count), math.min(BUCKET, limit - count))
     due[level] = first
-    set(topic, 'turn', turn + math.max(got, 1))
+    if got > 0 or looked then set(topic, 'turn', turn + math.max(got, 1)) end
     count = count + got
   end
   local earliest = FAR
-  for _, level in ipairs(levels) do earliest = math.min(earliest, due[level]) end
+  for _, level in ipairs(levels) do earliest = math.min(earliest, due[level] or now) end
   return count, earliest
 end
 
 local function take_from(topic, limit)
-  local levels = levels_of(topic)
+  local levels = {}
+  for level = 0, 2 do
+    if topic.f['l' .. level] > 0 then levels[#levels + 1] = level end
+  end
   if #levels == 0 then return 0, FAR end
-  if #levels == 1 then return take(topic, levels[1], limit) end
+  if #levels == 1 then return take(topic, levels[1], limit, 0) end
   return take_in_turn(topic, levels, limit)
 end
 

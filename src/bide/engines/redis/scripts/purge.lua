@@ -11,14 +11,14 @@ if limit > 1000 or not ({scheduled = 1, ready = 1, dead = 1})[state] then error(
 local step, slot, n = string.match(mark, '^(%d+):(%d+):(%d+)$') -- a source of messages of one level, and the place in it
 step, slot, n = tonumber(step or 0), tonumber(slot or 0), tonumber(n or 0)
 
-local HARD = 8 -- microseconds that the end of one takes which is not plain
+local HARD, LARGER = 8, 24 -- microseconds that the end of one takes which is not plain; and more when its body is large
 local count, emptied = 0, {} -- messages that were dropped and had not expired; calendars of which slots were taken out
 local function wanted(due) return (state == 'ready') == (due <= now) end
 
 local function end_one(topic, id, value, life)
   if state == 'dead' or not value or not expired(id, value, life) then count = count + 1 end
   finish(topic, id, value, life)
-  worked = worked + HARD
+  worked = worked + HARD + (value and has(flags_of(id, value), LARGE) and LARGER or 0)
 end
 
 -- Of those that are in order: true when there are more.
@@ -44,6 +44,7 @@ local function choose(topic, at, from)
     local flags = flags_of(id, value)
     if has(flags, EXPIRES) or has(flags, KEYED) or has(flags, LARGE) then
       found.others[#found.others + 1] = {id, value}
+      if has(flags, LARGE) then worked = worked + LARGER end
       if not expired(id, value, nil) then count = count + 1 end
     else
       found.plain[#found.plain + 1] = id

@@ -5,6 +5,7 @@
 -- include: begin once home topic change drop retired keys message finish schedule living units close back tell
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
+local EXPIRING = 100 -- that one script ends: each may have a topic of its own
 local most, dead_for, budget, until_
 local returned, buried, expired, dropped = 0, 0, 0, 0
 local function spare() return budget - returned - expired - dropped end
@@ -53,15 +54,15 @@ end
 
 local function expire()
   if spare() <= 0 then return end
-  local fulls = call('ZRANGEBYSCORE', P .. 'exp', '-inf', now, 'LIMIT', 0, spare())
+  local fulls = call('ZRANGEBYSCORE', P .. 'exp', '-inf', now, 'LIMIT', 0, math.min(spare(), EXPIRING))
+  if #fulls > 0 then call('ZREM', P .. 'exp', unpack(fulls)) end
   for _, full in ipairs(fulls) do
     local digits, id = parts_of(full)
     local topic = load(digits)
-    call('ZREM', P .. 'exp', full)
     if topic then
-      local value = read(topic, id)
-      local found = value and living(topic, id) -- ends it, if it is pending
-      if value and not found then expired = expired + 1 end
+      local before = topic.f.live
+      living(topic, id) -- ends it, if it is pending
+      expired = expired + before - topic.f.live
     end
   end
 end

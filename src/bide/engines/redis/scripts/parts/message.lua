@@ -45,12 +45,14 @@ local function has_life(topic)
   return topic.lives
 end
 
-local function life_of(topic, id)
-  if not has_life(topic) then return nil end
-  local text = call('HGET', topic.prefix .. 'life', id)
+local function life_from(text)
   if not text then return nil end
   local due, since, attempt, level, marks = unpack_('>I6I6I2BB', text)
   return {due = due, since = since, attempt = attempt, level = level, marks = marks, error = sub(text, 17)}
+end
+
+local function life_of(topic, id)
+  return has_life(topic) and life_from(call('HGET', topic.prefix .. 'life', id)) or nil
 end
 
 local function life_text(life)

@@ -50,18 +50,38 @@ local function read_all(topic, ids)
   return values
 end
 
-local function take_near(topic, level, limit, bound, wide)
-  local key = topic.prefix .. 'due' .. level
-  local ids = call('ZRANGEBYSCORE', key, '-inf', bound, 'LIMIT', 0, math.max(limit, wide))
-  local values, count, used = read_all(topic, ids), 0, 0
-  for i = 1, #ids do
-    if bytes >= FULL or count >= limit then break end
-    used = i
-    local value = values[i]
-    if value and value ~= '' then count = count + hand_out(topic, ids[i], value, life_of(topic, ids[i])) end
+-- When the first of what is near is due. That, and what was read and not taken, is kept while nothing is put beside it.
+local function first_near(topic, level)
+  local kind = kind_of(level, NEAR)
+  local near = topic.entered[kind]
+  if not near then
+    local score = call('ZRANGE', topic.prefix .. 'due' .. level, 0, 0, 'WITHSCORES')[2]
+    near = {due = score and tonumber(score) or math.huge}
+    topic.entered[kind] = near
   end
-  call('ZREM', key, unpack(ids, 1, used))
-  spent = spent + used / HEAVY -- many may have expired
+  return near.due
+end
+
+local function read_near(topic, level, near, many, bound)
+  local found, ids, dues = call('ZRANGEBYSCORE', topic.prefix .. 'due' .. level, '-inf', format('%d', bound), 'WITHSCORES', 'LIMIT', 0, many), {}, {}
+  for i = 1, #found, 2 do ids[#ids + 1], dues[#dues + 1] = found[i], tonumber(found[i + 1]) end
+  near.ids, near.dues, near.at, near.values = ids, dues, 1, read_all(topic, ids)
+  near.lives = has_life(topic) and call('HMGET', topic.prefix .. 'life', unpack(ids)) or {}
+end
+
+local function take_near(topic, level, limit, bound, wide)
+  local near = topic.entered[kind_of(level, NEAR)]
+  if not near.ids then read_near(topic, level, near, math.max(limit, wide), bound) end
+  local ids, first, at, count = near.ids, near.at, near.at, 0
+  while ids[at] and near.dues[at] <= bound and count < limit and bytes < FULL do
+    local value = near.values[at]
+    if value and value ~= '' then count = count + hand_out(topic, ids[at], value, life_from(near.lives[at])) end
+    at = at + 1
+  end
+  call('ZREM', topic.prefix .. 'due' .. level, unpack(ids, first, at - 1))
+  spent = spent + (at - first) / HEAVY -- many may have expired
+  near.at, near.due = at, near.dues[at]
+  if not near.due then topic.entered[kind_of(level, NEAR)] = nil end
   return count
 end
 
@@ -86,16 +106,20 @@ local function take_over(topic, at, limit)
   return count
 end
 
--- The head of the ready row: what its bucket holds, and the due time of the first.
+-- The head of the ready row: what its bucket holds, and the due time of the first. It is read once, and kept with what was
+-- not taken of it.
 local function ready_head(topic, level)
   local kind = kind_of(level, READY)
+  if topic.entered[kind] then return topic.entered[kind] end
   while topic.f['b' .. kind] - topic.f['p' .. kind] > topic.f['g' .. kind] do
     if exhausted() then return {due = now} end -- nobody takes from it
     local first, births = topic.f['p' .. kind], topic.f['b' .. kind]
     local numbers = math.min(BUCKET - first % BUCKET, births - first)
     local ids, values = look_into(topic, kind, floor(first / ROW), first % ROW)
     if #ids > 0 then
-      return {kind = kind, ids = ids, values = values, numbers = numbers, first = first, due = born_due(ids[1], values[1])}
+      local head = {kind = kind, ids = ids, values = values, numbers = numbers, first = first, due = born_due(ids[1], values[1])}
+      topic.entered[kind] = head
+      return head
     end
     set(topic, 'p' .. kind, first + numbers)
     add(topic, 'g' .. kind, -numbers)
@@ -103,8 +127,16 @@ local function ready_head(topic, level)
 end
 
 local function take_ready(topic, head, limit, bound)
-  local count, passed, pending = take_front(topic, head.first % ROW, head.ids, head.values, head.numbers, limit, bound)
-  set(topic, 'p' .. head.kind, head.first + passed)
+  local ids, values = head.ids, head.values
+  local count, passed, pending = take_front(topic, head.first % ROW, ids, values, head.numbers, limit, bound)
+  if pending < #ids then
+    head.first, head.numbers, head.ids, head.values = head.first + passed, head.numbers - passed, {}, {}
+    for i = pending + 1, #ids do head.ids[i - pending], head.values[i - pending] = ids[i], values[i] end
+    head.due = born_due(head.ids[1], head.values[1])
+  else
+    topic.entered[head.kind] = nil
+  end
+  set(topic, 'p' .. head.kind, topic.f['p' .. head.kind] + passed)
   add(topic, 'g' .. head.kind, pending - passed)
   add(topic, 'far', -pending)
   return count
@@ -124,14 +156,10 @@ local function begun(topic, level)
   return oldest
 end
 
-local function first_near(topic, level)
-  local score = call('ZRANGE', topic.prefix .. 'due' .. level, 0, 0, 'WITHSCORES')[2]
-  return score and tonumber(score) or math.huge
-end
-
--- Take up to so many of one level; gives how many, and the earliest that is left (math.huge: nothing is).
-local function take(topic, level, limit)
-  local count, near, head, over, wide = 0, nil, nil, nil, 0
+-- Take up to so many of one level, and read `wide` of what is near at once, if that is more; gives how many, and the
+-- earliest that is left (math.huge: nothing is).
+local function take(topic, level, limit, wide)
+  local count, near, head, over = 0, nil, nil, nil
   while true do
     over, head = begun(topic, level), ready_head(topic, level)
     near = first_near(topic, level)
@@ -139,8 +167,8 @@ local function take(topic, level, limit)
     local oldest = math.min(near, ready_at, over_at)
     if oldest > now or count >= limit or exhausted() then return count, oldest end
     if near == oldest then
-      local got = take_near(topic, level, limit - count, format('%d', math.min(now, ready_at, over_at)), wide)
-      if got == 0 then wide = 64 end -- they had expired: there may be many more
+      local got = take_near(topic, level, limit - count, math.min(now, ready_at, over_at), wide)
+      if got == 0 then wide = BUCKET end -- they had expired: there may be many more
       count = count + got
     elseif ready_at == oldest then
       count = count + take_ready(topic, head, limit - count, math.min(now, near, over_at))
