@@ -94,11 +94,11 @@ LIMITS: dict[str, Limits] = {
         "time": (10, 10),
     },
     "topics": {
-        "claim": (2_600, 160),
+        "claim": (2_800, 150),
         "leave": (1_200, 10),
         "put": (12_000, 20),
         "put_named": (8_100, 10),
-        "settle": (2_900, 50),
+        "settle": (3_100, 60),
         "stats": (430, 180),
         "tend": (1_200, 50),
         "time": (10, 10),

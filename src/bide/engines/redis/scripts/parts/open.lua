@@ -3,7 +3,7 @@
 local spent, bytes = 0, 0 -- of what one script may do: looks into buckets, with what was found; bytes handed out
 local ENOUGH, FULL = 100, 1048576
 local HEAVY = 16 -- messages found that count as much as one look into a whole bucket
-local LIGHT = 4 -- looks into buckets that are nearly empty that count as much
+local LIGHT = 5 -- looks into buckets that are nearly empty that count as much
 local function exhausted() return spent >= ENOUGH or bytes >= FULL end
 
 -- What is left of a bucket from a number on: ids and values of those that are there and whose time is not elsewhere.
