@@ -206,7 +206,7 @@ local function claim_again(unit, agenda)
   return reply
 end
 
-local function claim(asked, names, agenda, begun)
+local function claim(asked, agenda, begun)
   call('HDEL', META, '-') -- it allocates nothing, and after it a full server lets a script write
   if unknown then store_time() end
   note_run()
@@ -214,7 +214,7 @@ local function claim(asked, names, agenda, begun)
   local following, left = leave_behind(agenda)
   local due = following.due
   if T.count > 0 then
-    hand_on(asked.me, names)
+    hand_on(asked.me, asked.names)
   elseif due < FAR and due > now then
     due = alarm(asked.me, following, due)
   end
@@ -235,8 +235,8 @@ local asked = {me = take_text(), request = take_text(), lease = take_number(), l
 if #asked.me ~= 8 or asked.request == '' or asked.limit > 1000 or asked.keep > asked.limit then
   error('BADARG request or limit', 0)
 end
-local names = {unpack(ARGV, NEXT + 1, #ARGV)}
-local agenda, begun = read_agenda(names, asked.keep)
+asked.names = {unpack(ARGV, NEXT + 1, #ARGV)}
+local agenda, begun = read_agenda(asked.names, asked.keep)
 local unit = unit_of(asked.request)
 if unit or ran then return claim_again(unit, agenda) end
-return claim(asked, names, agenda, begun)
+return claim(asked, agenda, begun)
