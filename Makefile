@@ -51,9 +51,9 @@ MEET := tests/cli tests/examples tests/queue tests/tasks tests/sqlite/test_sqlal
 	tests/redis/test_address.py tests/redis/test_reach.py tests/redis/test_faults.py tests/redis/test_waking.py
 
 .PHONY: lowest
-lowest: servers .venv-lowest/.dev ## the tests that meet other packages, with the lowest versions that pyproject.toml allows
+lowest: servers .venv-lowest/.dev ## test with the lowest versions that pyproject.toml allows of other packages
 	@echo "== pytest with the lowest versions"
-	@.venv-lowest/bin/pytest $(MEET)
+	@.venv-lowest/bin/pytest $(MEET) $(PARALLEL)
 
 .venv-lowest/.dev: pyproject.toml | $(BIN)/python
 	@echo "== installing the lowest versions"

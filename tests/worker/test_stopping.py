@@ -369,7 +369,7 @@ async def test_an_engine_that_fails_during_the_stop_does_not_hold_it_up(
         await soon(worker.stop())
         await running
 
-    assert "did not take the ends of 1 messages" in caplog.text
+    assert "could not be told how 1 message ended" in caplog.text
     del faults.around["settle"]
     await until(lambda: comes_back(queue))
 

@@ -227,7 +227,8 @@ class Service:
             self._ended(each, given_up(each))
         unheard = await self._settling.drain(ending)
         if unheard:
-            _log.error("The engine did not take the ends of %d messages: they come back when their leases end.", unheard)
+            what = "1 message" if unheard == 1 else f"{unheard:,} messages"
+            _log.error("The engine could not be told how %s ended: a message comes back when its lease ends.", what)
         self._settling.drop()
         self._threads.close()
         await ending.see_through(AsyncApart(lambda: self._heartbeat.close(LAST_WORDS / 2)).done())

@@ -183,7 +183,7 @@ class Supervisor:
         child.ledger.close()
         del self._children[number]
         if given:
-            _log.warning("%d messages are given back, since their %s.", given, said)
+            _log.warning("%s given back, since their %s.", "1 message is" if given == 1 else f"{given:,} messages are", said)
         return begun
 
     async def _in_time(self, giving: Coroutine[Any, Any, int]) -> int:
