@@ -112,7 +112,7 @@ async def pin(at: Bench) -> None:
     other = AsyncShard(1, first._space, first._lines)
     line = await first._lines.take()
     try:
-        await other._pin(line, at.now)
+        await other.calls._pin(line, at.now)
     finally:
         await first._lines.give(line)
 

@@ -159,13 +159,13 @@ async def test_a_verb_without_an_operation_is_found(
     redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same check on an engine that names none of its operations, so that each acts as often as it arrives."""
-    from bide.engines.redis.shards.aio import AsyncShard
+    from bide.engines.redis.calls.aio import AsyncCalls
 
-    head = AsyncShard._head
+    head = AsyncCalls._head
 
-    def nameless(self: AsyncShard, line: Any, now: Any, salt: bytes, args: Any, *, once: bool) -> list[Any]:
+    def nameless(self: AsyncCalls, line: Any, now: Any, salt: bytes, args: Any, *, once: bool) -> list[Any]:
         return head(self, line, now, salt, args, once=False)
 
-    monkeypatch.setattr(AsyncShard, "_head", nameless)
+    monkeypatch.setattr(AsyncCalls, "_head", nameless)
     before, after = await arrives_late(redis_server, "async", LATE["put"], far=False)
     assert after != before

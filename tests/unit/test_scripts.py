@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from bide.engines.redis.calls.aio import LOOKS
 from bide.engines.redis.script import commands, scripts
-from bide.engines.redis.shards.aio import LOOKS
 
 MOST = 180  # of the 200 that Lua takes: parts are changed by people who don't know what else a script includes
 DECLARED = re.compile(r"^local (?:function (?P<one>\w+)|(?P<some>\w+(?:, \w+)*))", re.MULTILINE)

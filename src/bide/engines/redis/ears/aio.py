@@ -129,4 +129,4 @@ class AsyncEars:
 
     async def _unblock(self, number: int) -> bool:
         """False when it was not blocked, or not yet."""
-        return bool(await self._shards[0].command("CLIENT", "UNBLOCK", number))
+        return bool(await self._shards[0].calls.command("CLIENT", "UNBLOCK", number))

@@ -129,4 +129,4 @@ class Ears:
 
     def _unblock(self, number: int) -> bool:
         """False when it was not blocked, or not yet."""
-        return bool(self._shards[0].command("CLIENT", "UNBLOCK", number))
+        return bool(self._shards[0].calls.command("CLIENT", "UNBLOCK", number))

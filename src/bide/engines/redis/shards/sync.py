@@ -1,24 +1,22 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
-"""One shard: runs its scripts, and reads their answers."""
+"""One shard: what its scripts are asked, and what their answers mean."""
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
-from bide.engines.redis.failures import TooOld, Unanswered, Unpinned
-from bide.engines.redis.lines.sync import Line, Lines
+from bide.engines.redis.calls.sync import Calls
+from bide.engines.redis.failures import Unanswered
+from bide.engines.redis.lines.sync import Lines
 from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
-from bide.engines.redis.script import scripts
 from bide.engines.redis.server import Server
 from bide.engines.redis.space import Space
-from bide.errors import BideError, ConfigError, OutcomeUnknown, Unavailable
+from bide.errors import ConfigError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 FREE = b"free"  # a purge has left something to be freed
-TRIES = 3  # of an operation that comes too late
-LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "time")  # scripts that change nothing
+TRIES = 3  # to find the leases of those that are leased
 SAFE = "Sending again with this error's operation does it once."
 
 
@@ -26,8 +24,8 @@ class Shard:
     def __init__(self, number: int, space: Space, lines: Lines) -> None:
         self.number: int = number
         self.prefix: str = space.prefix(number)
-        self._keys = (f"{self.prefix}meta", f"{self.prefix}-")
         self._space = space
+        self.calls: Calls = Calls(number, space, lines)
         self._lines = lines
         self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
 
@@ -42,21 +40,21 @@ class Shard:
             self.tell_time()
         if self._space.address.wake == "poll":
             return
-        self._space.judge(self.command("INFO", "memory"))
+        self._space.judge(self.calls.command("INFO", "memory"))
         if self._space.address.wake == "expiry":
             try:
-                told = self.command("CONFIG", "GET", "notify-keyspace-events")
+                told = self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
                 return  # many servers don't tell; then whoever runs them must know
             self._space.judge_events(told)
 
     def tell_time(self) -> None:
         """So that we know it: an operation says when its sender last heard from the server."""
-        self._ask("time", (), None)
+        self.calls.ask("time", (), None)
 
     def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
-        self._ask("expect", (), self._space.known)
+        self.calls.ask("expect", (), self._space.known)
 
     def abandon(self) -> None:
         self._lines.abandon()
@@ -64,67 +62,46 @@ class Shard:
     def close(self) -> None:
         self._lines.close()
 
-    def command(self, *args: Any) -> Any:
-        """What a command answers that changes nothing."""
-        line = self._lines.take()
-        try:
-            return line.command(*args)
-        except Unanswered as lost:
-            raise Unavailable(str(lost)) from None
-        finally:
-            self._lines.give(line)
-
     def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         asked, salt = sending.put(messages), os.urandom(2)
-        line = self._lines.take()
         try:
-            reply = self._timely(line, asked.verb, asked.args, now, once=True, salt=salt)
+            reply = self.calls.once(asked.verb, asked.args, now, salt)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
-        finally:
-            self._lines.give(line)
         return sending.put_answer(asked, messages, self.number, salt, reply)
 
     def claim(
         self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
     ) -> Claim:
         """`keep`: of how many topics, the first ones named, one message is taken or a place of the limit is left."""
-        reply = self._do("claim", (me, request, lease, limit, keep, *topics), now)
+        reply = self.calls.do("claim", (me, request, lease, limit, keep, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
         """Whoever goes takes no alarm along. False when the server is away: it is asked once."""
-        line = self._lines.take()
-        try:
-            head = self._head(line, None, b"", (me, *topics), once=False)
-            line.run(scripts()["leave"], self._keys, head, patience=0.0)
-        except (BideError, Unanswered, TooOld, Unpinned):
-            return False
-        finally:
-            self._lines.give(line)
-        return True
+        return self.calls.in_passing("leave", (me, *topics))
 
     def hear(self, topics: Sequence[str]) -> bool:
         """Whether somebody has pushed a token, which is then used up."""
-        _, woken = self._ask("hear", topics, None)
+        _, woken = self.calls.ask("hear", topics, None)
         return bool(woken)
 
     def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
         asked = delivering.settle(ends, self._space.dead_max)
-        return delivering.settle_answer(asked, len(ends), self._do("settle", asked.args, now))
+        return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
-        return delivering.extend_answer(groups, len(holds), self._do("extend", args, now))
+        return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        return sending.cancel_answer(self._do("cancel", [len(refs), *sending.refs(refs)], now))
+        return sending.cancel_answer(self.calls.do("cancel", [len(refs), *sending.refs(refs)], now))
 
     def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
-        return sending.reschedule_answer(self._do("reschedule", sending.reschedule(moves), now))
+        return sending.reschedule_answer(self.calls.do("reschedule", sending.reschedule(moves), now))
 
     def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
-        _, returned, buried, expired, dropped, more = self._ask(
+        _, returned, buried, expired, dropped, more = self.calls.ask(
             "tend", (budget, self._space.dead_max, self._space.dead_for, "" if ended_by is None else ended_by), now
         )
         return Tended(returned, buried, expired, dropped, bool(more))
@@ -136,14 +113,14 @@ class Shard:
             reading = self._read(named, now)
             lease_ends = listing.LeaseEnds(reading.leased().values())
             while args := lease_ends.args():
-                lease_ends.hear(self._ask("lease_ends", args, now))
+                lease_ends.hear(self.calls.ask("lease_ends", args, now))
             if len(lease_ends.found) == len(set(reading.leased().values())):
                 break
         return reading.stored(self.number, lease_ends.found)
 
     def find(self, search: listing.Search, now: int | None) -> None:
         while args := search.args():
-            search.hear(self._ask(search.verb, args, now))
+            search.hear(self.calls.ask(search.verb, args, now))
 
     def show(self, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
         reading = self._read([("id", each.topic, each.local, b"") for each in found], now)
@@ -153,14 +130,16 @@ class Shard:
     def _read(self, named: Sequence[Sequence[Arg]], now: int | None) -> listing.Reading:
         reading = listing.Reading(named)
         while args := reading.args():
-            reading.hear(self._ask("get", args, now))
+            reading.hear(self.calls.ask("get", args, now))
         return reading
 
     def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
-        names = [topic] if topic is not None else [name.decode() for name in self.command("HKEYS", self.prefix + "topics")]
+        names = (
+            [topic] if topic is not None else [name.decode() for name in self.calls.command("HKEYS", self.prefix + "topics")]
+        )
         counting = looking.Counting(names, window)
         while args := counting.args():
-            counting.hear(self._ask("stats", args, now))
+            counting.hear(self.calls.ask("stats", args, now))
         return counting.found
 
     def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
@@ -177,7 +156,7 @@ class Shard:
                 int(some is not None),
                 *sending.named_dead(some or ()),
             ]
-            _, count, more, keyless = self._do("requeue", args, now)
+            _, count, more, keyless = self.calls.do("requeue", args, now)
             did = Swept(did.count + count, bool(more), did.keyless + keyless)
             if some is not None or not more:
                 pages.pop(0)
@@ -190,63 +169,16 @@ class Shard:
         mark = self._purged.pop((topic, state), b"")
         whole, count = not mark, 0
         while True:
-            _, did, more, mark = self._do("purge", [topic, state, limit - count, mark], now)
+            _, did, more, mark = self.calls.do("purge", [topic, state, limit - count, mark], now)
             count += did
             if more and count:
                 self._purged[topic, state] = mark
             if count == limit or (more and count) or (whole and not more):
                 while mark == FREE:
-                    _, _, _, mark = self._do("purge", [topic, state, limit, mark], now)
+                    _, _, _, mark = self.calls.do("purge", [topic, state, limit, mark], now)
                 return Swept(count, bool(more) or not whole)
             whole = whole or not more
             mark = mark if more else b""
 
     def pause(self, topic: str, paused: bool) -> None:
-        self._do("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here
-
-    def _ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
-        """Run a script that may be run again at will."""
-        return self._run(verb, args, now, once=False)
-
-    def _do(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
-        """Run a script that must act once."""
-        return self._run(verb, args, now, once=True)
-
-    def _run(self, verb: str, args: Sequence[Any], now: int | None, *, once: bool) -> Any:
-        line = self._lines.take()
-        try:
-            return self._timely(line, verb, args, now, once=once)
-        except Unanswered as lost:
-            raise (Unavailable if verb in LOOKS else OutcomeUnknown)(str(lost)) from None
-        finally:
-            self._lines.give(line)
-
-    def _timely(self, line: Line, verb: str, args: Sequence[Any], now: int | None, *, once: bool, salt: bytes = b"") -> Any:
-        """Run a script; again when it came too late to act, as when we have not heard from the server for long."""
-        for _ in range(TRIES):
-            if once:
-                line.next_number()
-            try:
-                return self._told(line.run(scripts()[verb], self._keys, self._head(line, now, salt, args, once=once)))
-            except TooOld as late:  # nothing was done, and now we know what time it is
-                self._space.hear(late.now)
-            except Unpinned:
-                self._pin(line, now)
-        raise Unavailable(f"{self._space.address.shown} answers too late for anything to be done. Nothing was done; try again.")
-
-    def _pin(self, line: Line, now: int | None) -> None:
-        """Have it said how many shards there are, in shard 0 first: whoever counts them otherwise is refused from then on."""
-        for number in (0, self.number):
-            prefix = self._space.prefix(number)
-            head = self._head(line, now, b"", (), once=False)
-            self._told(line.run(scripts()["pin"], (f"{prefix}meta", f"{prefix}-"), head))
-
-    def _head(self, line: Line, now: int | None, salt: bytes, args: Sequence[Any], *, once: bool) -> list[Any]:
-        """What every script is told first."""
-        lane, number = (line.lane, line.number) if once else ("", 0)
-        until = self._space.until(now, line.patience)
-        return ["" if now is None else now, self._space.known, lane, number, salt, self._space.shards, until, *args]
-
-    def _told(self, reply: Any) -> Any:
-        self._space.hear(int(reply[0]))
-        return reply
+        self.calls.do("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here

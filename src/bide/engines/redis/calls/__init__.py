@@ -1,0 +1,1 @@
+"""Calls: how the scripts of a shard are run."""
