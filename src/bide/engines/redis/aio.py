@@ -15,6 +15,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Claimed,
     End,
     Ended,
     Hold,
@@ -140,11 +141,12 @@ class AsyncRedis(AsyncEngine):
         """One shard after the other. What the request holds already, wherever it is, is all that it gets again.
 
         While there is room for one message of each topic, a shard leaves a place for each topic it has nothing of: the
-        shards after it may have. When the same claim was given up before and reaches a shard only now, the request holds
-        more than its limit: the rest is released.
+        shards after it may have. When the same claim was given up before and reaches a shard only now, the request would
+        hold more than its limit: the rest is released.
         """
         shards = self._shards
         claims: list[Claim] = []
+        rest: list[Claimed] = []
         if again:
             claims = [await shard.claim(self._me, [], limit, lease, request, now) for shard in shards]
         found = [each for claim in claims for each in claim.messages]
@@ -161,13 +163,14 @@ class AsyncRedis(AsyncEngine):
             claim = await shard.claim(self._me, named, room, lease, request, now, keep)
             claims.append(claim)
             if not held:
-                found += claim.messages
-        if rest := [End(each.topic, each.id, each.token, "release") for each in found[limit:]]:
-            await self._spread(rest, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
+                found += claim.messages[:room]
+                rest += claim.messages[room:]
+        if ends := [End(each.topic, each.id, each.token, "release") for each in rest]:
+            await self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
         dues = [each.next_due for each in claims if each.next_due is not None]
         told = max(each.now for each in claims)
         more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
-        return Claim(found[:limit], told, min(dues, default=None), more)
+        return Claim(found, told, min(dues, default=None), more)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         self._check(ends, connection=connection)
