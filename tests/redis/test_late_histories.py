@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis
 
+from bide.engines.redis.calls import aio, sync
 from bide.engines.redis.lines.aio import AsyncLine
 from bide.engines.redis.lines.sync import Line
 from bide.engines.redis.script import Script, scripts
-from bide.engines.redis.shards import aio, sync
 from bide.testing.long_history import check_long_history
 from bide.testing.pair import Pair
 from bide.testing.picture import Divergence

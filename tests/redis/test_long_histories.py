@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from bide.engines.redis.calls import aio, sync
 from bide.engines.redis.script import Script
-from bide.engines.redis.shards import aio, sync
 from bide.engines.registry import Source
 from bide.testing.long_history import LongHistory, check_long_history
 from bide.testing.pair import Pair
