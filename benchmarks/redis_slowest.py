@@ -62,9 +62,9 @@ async def _went(meter: Meter, name: str, shape: Shape) -> list[Figure]:
     async with bench_at(url, dead_max=MANY) as bench:
         _seen(client)
         async for step in shape.steps(bench, shape.full):
-            slowest, script, count, together = _seen(client)
+            slowest, verb, count, together = _seen(client)
             if count:
-                lines.append(figure(f"{name}, {step}: {script}", "ms", [slowest], "<= 10"))
+                lines.append(figure(f"{name}, {step}: {verb}", "ms", [slowest], "<= 10"))
                 lines.append(figure(f"… {count:,} together", "ms", [together]))
     return lines
 

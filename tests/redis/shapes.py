@@ -322,7 +322,7 @@ async def shards(bench: Bench, many: int) -> Steps:
 SHAPES = {
     "30 days": Shape(month, 600_000, 20_000),
     "one millisecond": Shape(instant, 1_000_000, 100_000),
-    "moved one by one": Shape(moved, 300_000, 10_000),
+    "moved one by one": Shape(moved, 300_000, 5_000),
     "leased one by one": Shape(leased, 20_000, 3_000),
     "dead letters": Shape(dead, 60_000, 5_000),
     "256 KiB each": Shape(large, 1_000, 40),

@@ -78,9 +78,65 @@ local function take_others(longest)
   return others
 end
 
+-- What is written of many at once: `expiring` has times and full ids by turns, `noted` operations and their records.
+-- `operations` has by name the records that there are, those that are still to be written, too.
+local expiring, noted, operations = {}, {}, {}
+
+local function write_expiring()
+  for i = 1, #expiring, 1000 do call('ZADD', P .. 'exp', unpack(expiring, i, math.min(i + 999, #expiring))) end
+  expiring = {}
+end
+
 local function keep_beside(topic, id, new, since)
   if has(new.known.flags, LARGE) then call('SET', large_of(topic, id), new.large) end
-  if new.known.expires then call('ZADD', P .. 'exp', since + new.known.expires, full_of(topic, id)) end
+  if new.known.expires then
+    expiring[#expiring + 1], expiring[#expiring + 2] = since + new.known.expires, full_of(topic, id)
+  end
+end
+
+local function operations_key(back) return P .. 'ops:' .. format('%d', epoch - back) end
+
+-- By name, what is remembered of the operations of these messages; false when nothing is.
+local function learn_operations(others)
+  local names = {}
+  for _, new in ipairs(others) do
+    if new.operation ~= '' and operations[new.operation] == nil then
+      names[#names + 1], operations[new.operation] = new.operation, false
+    end
+  end
+  for back = 0, 1 do
+    for i = 1, #names, 1000 do
+      local found = call('HMGET', operations_key(back), unpack(names, i, math.min(i + 999, #names)))
+      for k = 1, #found do
+        local name = names[i + k - 1]
+        operations[name] = operations[name] or found[k]
+      end
+    end
+  end
+end
+
+local function note_operation(new, result)
+  if new.operation == '' then return end
+  local record = pack('>I6', now) .. cmsgpack.pack(result)
+  operations[new.operation] = record
+  noted[#noted + 1], noted[#noted + 2] = new.operation, record
+end
+
+local function write_noted()
+  for i = 1, #noted, 1000 do call('HSET', operations_key(0), unpack(noted, i, math.min(i + 999, #noted))) end
+  if #noted > 0 then call('PEXPIRE', operations_key(0), LIFE) end
+end
+
+local function learn_keys(others)
+  local keys = {}
+  for _, new in ipairs(others) do
+    if new.key ~= '' then
+      local topic = make_topic(new.topic)
+      keys[topic] = keys[topic] or {}
+      table.insert(keys[topic], new.key)
+    end
+  end
+  for topic, some in pairs(keys) do learn_holders(topic, some) end
 end
 
 -- Messages to be created gather, and are placed together: at the end, or before one comes that depends on them.
@@ -101,21 +157,27 @@ local function settle_created()
   for _, group in ipairs(order) do
     local ids = #group.dues == 1 and {place_one(group.topic, group.level, group.dues[1], group.blobs[1])}
       or place(group.topic, group.level, group.dues, group.blobs)
+    local held = {}
     for at, new in ipairs(group.news) do
       keep_beside(group.topic, ids[at], new, new.due)
-      if new.key ~= '' then hold_key(group.topic, new.key, ids[at]) end
+      if new.key ~= '' then held[#held + 1], held[#held + 2] = new.key, ids[at] end
       results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
-      if new.operation ~= '' then remember('ops', new.operation, pack('>I6', now) .. cmsgpack.pack(results[new.at])) end
+      note_operation(new, results[new.at])
     end
+    if #held > 0 then hold_keys(group.topic, held) end
   end
   created, gathered = {}, {}
+  write_expiring()
 end
 
 local function replace(topic, id, value, state, life, new)
   local old, due = content(id, value), new.due
   if new.if_exists == 'later' then due = math.max(due, life and life.due or born_due(id, value)) end
   unschedule(topic, id, state, life)
-  if old.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
+  if old.expires and not new.known.expires then
+    write_expiring() -- it may be among them
+    call('ZREM', P .. 'exp', full_of(topic, id))
+  end
   if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
   local kind, slot, n = home(id)
   call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)
@@ -143,7 +205,7 @@ local function put_keyed(topic, new)
 end
 
 local function known_operation(new)
-  local record = remembered('ops', new.operation)
+  local record = operations[new.operation]
   if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
   return new.asked and became(new.asked, new.when)
 end
@@ -160,7 +222,7 @@ local function put_other(at, new)
   result = new.key ~= '' and put_keyed(topic, new)
   if result then
     results[at] = result
-    if new.operation ~= '' then remember('ops', new.operation, pack('>I6', now) .. cmsgpack.pack(result)) end
+    note_operation(new, result)
     return
   end
   new.at, new.place = at, topic
@@ -176,7 +238,10 @@ local longest = take_number()
 local sections, others = take_sections(longest), take_others(longest)
 begin_growing()
 local placed = place_sections(sections)
+learn_operations(others)
+learn_keys(others)
 for at, new in ipairs(others) do put_other(at, new) end
 settle_created()
+write_noted()
 close_topics()
 return answer({format('%d', now), format('%d', ceiling), SALT, placed, tell(results)})

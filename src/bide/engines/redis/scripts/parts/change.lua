@@ -5,16 +5,23 @@ local function set(topic, field, value)
   topic.changed[field] = true
 end
 
-local function make_topic(name)
-  local topic = find_topic(name)
-  if topic then return topic end
-  local digits = format('%x', call('HINCRBY', META, 'topic', 1))
-  call('HSET', P .. 'topics', name, digits)
-  call('HSET', P .. digits .. ':h', 'name', name)
-  topics[digits] = nil
-  topic = load(digits)
-  set(topic, 'next', NEVER)
-  return topic
+local make_topic
+do
+  local made = {} -- by name: topics that were asked for
+
+  -- A new one is written when the topics are closed.
+  function make_topic(name)
+    local topic = made[name] or find_topic(name)
+    if not topic then
+      local digits = format('%x', call('HINCRBY', META, 'topic', 1))
+      topic = topic_of(digits)
+      topic.name, topic.new = name, true
+      topics[digits] = topic
+      set(topic, 'next', NEVER)
+    end
+    made[name] = topic
+    return topic
+  end
 end
 
 local function add(topic, field, by) set(topic, field, topic.f[field] + by) end
@@ -47,19 +54,23 @@ end
 local drop -- of a topic that has nothing left; scripts that end messages have it
 
 local function close_topics()
+  local agenda = {}
   for _, topic in pairs(topics) do
     if topic then
       if drop and topic.f.live == 0 and topic.f.paused == 0 and topic.f.dropped == 0 then
         drop(topic)
       else
-        local values = {}
+        local values = topic.new and {'name', topic.name} or {}
         for field in pairs(topic.changed) do
           values[#values + 1] = field
           values[#values + 1] = format('%d', topic.f[field])
         end
         if #values > 0 then call('HSET', topic.prefix .. 'h', unpack(values)) end
-        if topic.changed.next then call('HSET', P .. 'topics', topic.name, format('%s@%d', topic.digits, topic.f.next)) end
+        if topic.changed.next then
+          agenda[#agenda + 1], agenda[#agenda + 2] = topic.name, format('%s@%d', topic.digits, topic.f.next)
+        end
       end
     end
   end
+  for i = 1, #agenda, 1000 do call('HSET', P .. 'topics', unpack(agenda, i, math.min(i + 999, #agenda))) end
 end

@@ -5,6 +5,7 @@ local function free_key(topic, key, id)
   if holder_of(topic, key) == id then
     call('HDEL', index_bucket(topic, key, topic.f.index), key)
     add(topic, 'keys', -1)
+    topic.holders = nil
   end
 end
 

@@ -14,7 +14,10 @@ local function index_bucket(topic, key, buckets)
   return topic.prefix .. 'k' .. format('%x', at)
 end
 
+-- `holders` is known of keys that are read at once, until a key of the topic changes hands.
 local function holder_of(topic, key)
   if topic.f.index == 0 then return nil end
+  local known = topic.holders and topic.holders[key]
+  if known ~= nil then return known or nil end
   return call('HGET', index_bucket(topic, key, topic.f.index), key) or nil
 end

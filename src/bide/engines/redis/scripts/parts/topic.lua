@@ -7,7 +7,16 @@
 local NEVER = 9007199254740991 -- such a time, of a topic that has nothing pending or is paused
 
 local topics = {}
-local NOTHING = {__index = function() return 0 end}
+local topic_of
+do
+  local zero = {__index = function() return 0 end}
+
+  function topic_of(digits)
+    local prefix = P .. digits .. ':'
+    return {digits = digits, head = pack('>I5', tonumber(digits, 16)), prefix = prefix, changed = {}, entered = {}, calendars = {},
+            f = setmetatable({}, zero)}
+  end
+end
 
 -- The fields of a topic are numbers, but for its name; one that is missing is 0. `keys` and `index` count keys and the
 -- buckets of their index; of a calendar, `s` is one more than its first slot (0: it has none), `c` the slot that was
@@ -16,14 +25,12 @@ local NOTHING = {__index = function() return 0 end}
 -- `next` is the time that `topics` has.
 local function load(digits)
   if topics[digits] ~= nil then return topics[digits] end
-  local prefix = P .. digits .. ':'
-  local flat = call('HGETALL', prefix .. 'h')
+  local flat = call('HGETALL', P .. digits .. ':h')
   if #flat == 0 then
     topics[digits] = false
     return false
   end
-  local topic = {digits = digits, head = pack('>I5', tonumber(digits, 16)), prefix = prefix, changed = {}, entered = {}, calendars = {},
-                 f = setmetatable({}, NOTHING)}
+  local topic = topic_of(digits)
   for i = 1, #flat, 2 do
     if flat[i] == 'name' then topic.name = flat[i + 1] else topic.f[flat[i]] = tonumber(flat[i + 1]) end
   end
