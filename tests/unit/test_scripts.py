@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bide.engines.redis.calls.aio import LOOKS
-from bide.engines.redis.script import commands, scripts
+from bide.engines.redis.script import commands, scripts, without_unused
 
 MOST = 180  # of the 200 that Lua takes: parts are changed by people who don't know what else a script includes
 DECLARED = re.compile(r"^local (?:function (?P<one>\w+)|(?P<some>\w+(?:, \w+)*))", re.MULTILINE)
@@ -32,3 +32,25 @@ def test_a_script_has_room_for_more_names(name: str) -> None:
 @pytest.mark.parametrize("name", LOOKS)
 def test_a_script_that_looks_asks_for_no_right_to_write(name: str) -> None:
     assert set(commands(scripts()[name].text)) <= READS
+
+
+def test_functions_that_nothing_names_are_left_out() -> None:
+    text = """local ONE = 1 -- so is two
+local function two() return ONE end -- of four
+local function three(x)
+  if not x then return end
+  return two()
+end
+
+local function four() return 4 end
+
+return four()
+"""
+    assert without_unused(text) == "local ONE = 1 -- so is two\n\nlocal function four() return 4 end\n\nreturn four()\n"
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_a_script_has_no_function_that_it_does_not_name(name: str) -> None:
+    text = re.sub(r"--[^\n]*", "", scripts()[name].text)
+    for function in re.findall(r"^ *local function (\w+)", text, re.MULTILINE):
+        assert len(re.findall(rf"\b{function}\b", text)) > 1, function

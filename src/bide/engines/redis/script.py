@@ -3,10 +3,15 @@
 import functools
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from bide.engines import assets
+
+_FUNCTION = re.compile(
+    r"^local function (?P<name>\w+)\((?:[^\n]* end(?: *--[^\n]*)?\n|.*?\nend\n)", re.MULTILINE | re.DOTALL
+)  # on a line of its own, or up to an `end` that is not indented
 
 
 class Script(NamedTuple):
@@ -21,8 +26,20 @@ def scripts() -> Mapping[str, Script]:
 
 
 def script(name: str, text: str) -> Script:
+    text = without_unused(text)
     text = re.sub(r"^may\(\)$", f"may({', '.join(map(repr, commands(text)))})", text, flags=re.MULTILINE)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def without_unused(text: str) -> str:
+    """A script without the functions of its parts that it does not name: each costs time whenever the script runs."""
+    while True:
+        named = Counter(re.findall(r"\w+", re.sub(r"--[^\n]*", "", text)))
+        unused = [found for found in _FUNCTION.finditer(text) if named[found["name"]] == 1]
+        if not unused:
+            return text
+        for found in reversed(unused):
+            text = text[: found.start()] + text[found.end() :]
 
 
 def commands(text: str) -> list[str]:
