@@ -26,7 +26,7 @@ def scripts() -> Mapping[str, Script]:
 
 
 def script(name: str, text: str) -> Script:
-    text = without_unused(text)
+    text = without_unused(text) + "end)()\n"  # of the function that begin.lua opens
     text = re.sub(r"^may\(\)$", f"may({', '.join(map(repr, commands(text)))})", text, flags=re.MULTILINE)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 

@@ -68,3 +68,7 @@ end
 if stored[5] and stored[5] ~= format('%d', number(ARGV[6])) then
   return redis.error_reply('BADSHARDS ' .. stored[5])
 end
+
+-- All that follows is a function of its own, whose `end` is added when the script is loaded. A function that takes a name
+-- from the one around it has Lua look for it among all that were taken there before; a name from further out is at hand.
+return (function()
