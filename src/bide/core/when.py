@@ -1,5 +1,6 @@
 """Durations and instants as users write them, in whole milliseconds: rounded up, so never early."""
 
+import functools
 import math
 import re
 from datetime import datetime, timedelta
@@ -79,6 +80,7 @@ def due_time(delay: int, at: int | None, floor: int, ceiling: int) -> int:
     return ceiling + delay if delay else floor
 
 
+@functools.lru_cache(maxsize=256)  # a program names the same few again and again
 def _text_ms(text: str, name: str) -> int:
     squeezed = text.replace(" ", "") if len(text) <= 100 else ""
     if not _WHOLE.fullmatch(squeezed):
