@@ -57,15 +57,17 @@ do
   us = math.max(us, known * 1000)
 end
 local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
+local shards = format('%d', number(ARGV[6]))
 local function this_time() -- as `meta` has it
-  return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', format('%d', number(ARGV[6]))}
+  if stored[3] and stored[5] then return {'raw', format('%d', raw), 'mark', format('%d', us)} end
+  return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', shards}
 end
 
 if stored[3] and stored[3] ~= LAYOUT then
   return redis.error_reply('BADLAYOUT ' .. stored[3])
 end
 
-if stored[5] and stored[5] ~= format('%d', number(ARGV[6])) then
+if stored[5] and stored[5] ~= shards then
   return redis.error_reply('BADSHARDS ' .. stored[5])
 end
 
