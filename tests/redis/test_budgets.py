@@ -42,7 +42,7 @@ LIMITS: dict[str, Limits] = {
         "time": (10, 10),
     },
     "moved one by one": {
-        "claim": (1_300, 10),
+        "claim": (900, 20),
         "get": (870, 60),
         "leased": (10, 10),
         "leave": (10, 10),
@@ -95,7 +95,7 @@ LIMITS: dict[str, Limits] = {
         "time": (10, 10),
     },
     "topics": {
-        "claim": (2_800, 150),
+        "claim": (2_000, 200),
         "leave": (1_200, 10),
         "put": (8_100, 20),
         "put_named": (3_400, 10),

@@ -23,7 +23,9 @@ local function hand_out(topic, id, value, life)
   return 1
 end
 
--- The values of these ids; what several share a bucket is read at once.
+local SEVERAL = 3 -- buckets of which little is read that count as much as a look into a whole one
+
+-- The values of these ids; what several share a bucket is read at once. Ids are left out where they lie in too many buckets.
 local function read_all(topic, ids)
   local values, groups, heads = {}, {}, {}
   for i = 1, #ids do
@@ -31,12 +33,17 @@ local function read_all(topic, ids)
     local head = sub(ids[i], 1, ID - 1) .. floor(low / BUCKET)
     local group = groups[head]
     if not group then
+      if #heads == ENOUGH * SEVERAL then
+        for last = #ids, i, -1 do ids[last] = nil end
+        break
+      end
       group = {low = BUCKET, high = 0}
       groups[head], heads[#heads + 1] = group, head
     end
     low = low % BUCKET
     group[#group + 1], group.low, group.high = i, math.min(group.low, low), math.max(group.high, low)
   end
+  spent = spent + #heads / SEVERAL
   for _, head in ipairs(heads) do
     local group = groups[head]
     local bucket = bucket_of(topic, home(ids[group[1]]))
@@ -64,8 +71,10 @@ end
 
 local function read_near(topic, level, near, many, bound)
   local found, ids, dues = call('ZRANGEBYSCORE', topic.prefix .. 'due' .. level, '-inf', format('%d', bound), 'WITHSCORES', 'LIMIT', 0, many), {}, {}
-  for i = 1, #found, 2 do ids[#ids + 1], dues[#dues + 1] = found[i], tonumber(found[i + 1]) end
-  near.ids, near.dues, near.at, near.values = ids, dues, 1, read_all(topic, ids)
+  for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
+  near.values = read_all(topic, ids)
+  for i = 1, #ids do dues[i] = tonumber(found[2 * i]) end
+  near.ids, near.dues, near.at = ids, dues, 1
   near.lives = has_life(topic) and call('HMGET', topic.prefix .. 'life', unpack(ids)) or {}
 end
 
