@@ -132,7 +132,19 @@ local function place_in_slot(topic, group, dues, blobs, ids)
   append(topic, group.name, group.first, values)
 end
 
--- Note how many came into each slot, and which slots are new; wake somebody when one is the next, or nobody looked into it.
+-- Slots that are new to their calendar: {slot, name, slot, name …}, of which `next` is the first; wake somebody when it is the
+-- calendar's next.
+local function begin_slots(topic, kind, new, next)
+  local key = topic.prefix .. 'o' .. kind
+  for i = 1, #new, 1000 do call('ZADD', key, unpack(new, i, math.min(i + 999, #new))) end
+  local first = first_slot(topic, kind)
+  if not first or next < first then
+    set_first(topic, kind, next)
+    wake(topic, next * SLOT[sort_of(kind)])
+  end
+end
+
+-- Note how many came into each slot, and which slots are new; wake somebody when nobody looked into one that has begun.
 local function note_slots(topic, groups)
   local counts, begun, total = {}, {}, 0
   for _, group in ipairs(groups) do
@@ -150,15 +162,7 @@ local function note_slots(topic, groups)
   end
   for i = 1, #counts, 1000 do call('HSET', topic.prefix .. 'slots', unpack(counts, i, math.min(i + 999, #counts))) end
   add(topic, 'far', total)
-  for kind, new in pairs(begun) do
-    local key = topic.prefix .. 'o' .. kind
-    for i = 1, #new, 1000 do call('ZADD', key, unpack(new, i, math.min(i + 999, #new))) end
-    local first = first_slot(topic, kind)
-    if not first or new.next < first then
-      set_first(topic, kind, new.next)
-      wake(topic, new.next * SLOT[sort_of(kind)])
-    end
-  end
+  for kind, new in pairs(begun) do begin_slots(topic, kind, new, new.next) end
 end
 
 local function place_in_row(topic, kind, indexes, dues, blobs, ids)
@@ -232,10 +236,15 @@ local function place_one(topic, level, due, blob)
       if slot > topic.f['c' .. kind] and n < ROOM[sort] then
         use_level(topic, level)
         add(topic, 'live', 1)
-        local group = {kind = kind, slot = slot, name = names[sort + 1], first = n, count = 1}
-        local value = SALT .. pack(FORM[sort], due - slot * SLOT[sort]) .. blob
-        call('RPUSH', bucket_of(topic, kind, slot, n), value)
-        note_slots(topic, {group})
+        add(topic, 'far', 1)
+        local start, name = slot * SLOT[sort], names[sort + 1]
+        call('RPUSH', bucket_of(topic, kind, slot, n), SALT .. pack(FORM[sort], due - start) .. blob)
+        call('HSET', topic.prefix .. 'slots', name, n + 1)
+        if n == 0 then
+          begin_slots(topic, kind, {slot, name}, slot)
+        elseif start <= now then
+          wake(topic, start)
+        end
         return id_of(kind, slot, n)
       end
     end
