@@ -6,6 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 VERSIONS := 3.11 3.12 3.13
+COMMA := ,
 
 # A python3.X on the PATH may be a shim that only prints an error, so each is tried.
 ifeq ($(origin PYTHON), undefined)
@@ -38,12 +39,13 @@ test: check servers ## check, then all tests but the slow ones; about a quarter 
 	@$(BIN)/pytest tests $(PARALLEL)
 
 .PHONY: test-all
-test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here and with the lowest versions, then the long matrices; an hour or more
+test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here and with the lowest versions, and the long matrices; an hour or more
 	@$(MAKE) --no-print-directory lowest
 	@echo "== the long matrices: half an hour or more"
 	@BIDE_LONG=1 $(BIN)/pytest tests -m "slow or not slow" $(PARALLEL)
 	@for version in $(VERSIONS); do \
-		if [ -x .venv-$$version/bin/python ]; then echo "Python $$version: tested"; \
+		if [ -x .venv-$$version/bin/python ] || $(BIN)/python --version | grep -q " $$version\."; then \
+			echo "Python $$version: tested"; \
 		else echo "Python $$version: not found, so not tested"; fi; done
 
 # The tests that meet other packages. What only checks the code, such as ruff, is not installed there.
@@ -123,10 +125,12 @@ $(BIN)/python: | prerequisites
 	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@ .venv/.demo
 
-# One Python for each suite-3.X: the one on the PATH, or the newest one that pyenv has.
+# One Python for each suite-3.X: the one on the PATH, or the newest one that pyenv has. That of .venv runs the long matrices,
+# which have the suite in them.
 .PHONY: $(VERSIONS:%=suite-%)
 $(VERSIONS:%=suite-%): suite-%: pyproject.toml
-	@python=python$*; \
+	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info[:2] != ($(subst .,$(COMMA),$*)))"; then exit 0; fi; \
+	python=python$*; \
 	if ! "$$python" -c "" 2>/dev/null; then \
 		python=""; \
 		if command -v pyenv >/dev/null; then \
