@@ -22,6 +22,20 @@ async def exits():
     say("exit", current().attempt)
     os._exit(3)
 
+@queue.task("exit.beside", backoff=SOON)
+async def exits_beside():
+    say("exit.beside", current().attempt)
+    asyncio.get_running_loop().call_later(0.01, sys.exit, 3)
+    await asyncio.sleep(1000)
+
+@queue.task("interrupt", backoff=SOON)
+async def interrupts():
+    say("interrupt", current().attempt)
+    await asyncio.gather(asyncio.sleep(1000), interrupted())
+
+async def interrupted():
+    raise KeyboardInterrupt
+
 @queue.task("segfault", backoff=SOON)
 def segfaults():
     say("segfault", current().attempt)
@@ -80,7 +94,13 @@ def thread(n: int):
         time.sleep(0.02)
     say("saw", n, current().attempt, current().expired)
 """
-REASON = {"exit": "exit code 3", "segfault": "SIGSEGV", "kill": "SIGKILL"}
+REASON = {
+    "exit": "exit code 3",
+    "exit.beside": "exit code 3",
+    "interrupt": "exit code 130",
+    "segfault": "SIGSEGV",
+    "kill": "SIGKILL",
+}
 
 
 @pytest.fixture
@@ -90,7 +110,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
-@pytest.mark.parametrize("how", [pytest.param("exit", marks=slow), "segfault", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("exit", marks=slow), "exit.beside", "interrupt", "segfault", "kill"])
 def test_a_message_that_kills_its_process_is_buried_after_its_last_attempt(shop: Shop, how: str) -> None:
     shop.queue.send(how)
     worker = shop.start("--processes", "1", "--lease", "100s", "--grace", "2s")
@@ -104,7 +124,7 @@ def test_a_message_that_kills_its_process_is_buried_after_its_last_attempt(shop:
     assert shop.counts().dead == 1
 
 
-@pytest.mark.parametrize("how", ["exit", pytest.param("segfault", marks=slow), pytest.param("kill", marks=slow)])
+@pytest.mark.parametrize("how", ["exit", "exit.beside", pytest.param("segfault", marks=slow), pytest.param("kill", marks=slow)])
 def test_it_is_buried_without_a_supervisor_too(shop: Shop, how: str) -> None:
     shop.queue.send(how, max_attempts=2)
     arguments = ("--lease", "500ms", "--grace", "2s")

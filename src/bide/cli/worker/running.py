@@ -9,17 +9,20 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine
 from types import FrameType
+from typing import NoReturn
 
 from bide.cli.exits import Exit
 from bide.cli.worker import banner, health, logs
 from bide.cli.worker.reload import reloaded
 from bide.cli.worker.target import check_places, load, worker
 from bide.cli.worker.wanted import Wanted
+from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.deadline import flush
 from bide.worker.signals import asking, end_by
 from bide.worker.supervisor import Supervisor
 
+_log = Log("bide.worker")
 PATIENCE = 0.5  # seconds that what is left of the process has after the worker's end
 
 
@@ -100,18 +103,26 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
 
     ending = threading.Thread(target=lambda: _end_anyway(closed, code), name="bide-end", daemon=True)
 
+    over = False
+
     async def whole() -> None:
-        nonlocal code
+        nonlocal code, over
         try:
             code = await main
         finally:
+            over = True
             with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had: then what is left is waited for
                 ending.start()
 
     before = {*threading.enumerate(), ending}
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(whole())
+            try:
+                runner.run(whole())
+            except (SystemExit, KeyboardInterrupt) as error:
+                if not over:
+                    _die(error)
+                raise
     finally:
         if before.issuperset(threading.enumerate()):
             closed.set()
@@ -119,6 +130,19 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
             atexit.register(closed.set)  # called when Python has waited for the threads that handlers have left, also in pools
         gc.freeze()  # or Python looks through all that was ever imported on its way out, for longer than the stop itself took
     return code
+
+
+def _die(error: SystemExit | KeyboardInterrupt) -> NoReturn:
+    """A task or a callback that belongs to no handler any more has ended the event loop. Signals have handlers of their own.
+
+    A loop that is closed in order would give all messages back as if nothing had happened to them, and the one that did it
+    would do it for ever. So the process dies here, with all that it holds.
+    """
+    said = f"{type(error).__name__}({error})"
+    _log.critical("%s was raised beside the handlers, and ends the process with all that it has begun.", said, exc_info=error)
+    flush()
+    code = error.code if isinstance(error, SystemExit) else Exit.STOPPED
+    os._exit(code if isinstance(code, int) and code not in (Exit.OK, Exit.STUCK) else Exit.FAILED)
 
 
 def _end_anyway(closed: threading.Event, code: int) -> None:
