@@ -10,6 +10,8 @@ import pytest
 from bide import BadMessage, ConfigError, Queue
 
 pydantic = pytest.importorskip("pydantic")
+alias_generators = pytest.importorskip("pydantic.alias_generators")
+dataclasses = pytest.importorskip("pydantic.dataclasses")
 
 PLACED = datetime(2030, 1, 15, 12, tzinfo=UTC)
 
@@ -136,7 +138,7 @@ def test_what_a_hint_says_to_pydantic_is_checked_on_both_ends(bide_queue: Queue,
 
 
 def test_a_dataclass_of_pydantic_is_checked(bide_queue: Queue) -> None:
-    @pydantic.dataclasses.dataclass
+    @dataclasses.dataclass
     class Parcel:
         weight: int = pydantic.Field(gt=0)
 
@@ -167,6 +169,28 @@ class Cache(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore
     hidden: int = pydantic.Field(default=5, exclude=True)
 
 
+class Renamed(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+    order: int = pydantic.Field(default=5, serialization_alias="theOrder")
+
+
+class ReadByPath(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+    order: int = pydantic.Field(default=5, validation_alias=pydantic.AliasPath("orders", 0))
+
+
+class ReadOtherwise(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+    order: int = pydantic.Field(default=5, validation_alias=pydantic.AliasChoices("a", "b"))
+
+
+class Camel(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+    model_config = pydantic.ConfigDict(alias_generator=pydantic.AliasGenerator(serialization_alias=alias_generators.to_camel))
+    the_order: int = 5
+
+
+@pydantic.dataclasses.dataclass
+class Made:
+    made: int = pydantic.Field(default=5, init=False)
+
+
 @dataclass
 class Around:
     inner: list[Key]
@@ -180,6 +204,11 @@ class Around:
         (dict[str, Key] | None, "SecretStr is a secret"),
         (Around, "SecretStr is a secret"),
         (Cache, r"Cache\.hidden has exclude=True"),
+        (Renamed, r"Renamed\.order is written as theOrder"),
+        (list[ReadByPath], r"ReadByPath\.order is written as order"),
+        (ReadOtherwise, r"ReadOtherwise\.order is written as order"),
+        (Camel, r"Camel\.the_order is written as theOrder"),
+        (Made, r"Made\.made has init=False"),
     ],
     ids=str,
 )
@@ -215,3 +244,31 @@ def test_a_refusal_does_not_show_the_value(bide_queue: Queue, model: Any, caplog
         bide_queue.testing.advance("1d", raise_errors=False)
     assert "valid integer" in caplog.text
     assert "a private matter" not in caplog.text
+
+
+def test_names_that_are_read_as_they_are_written_travel(bide_queue: Queue) -> None:
+    class Plain(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+        order: int = pydantic.Field(default=5, alias="theOrder")
+
+    class ByName(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+        model_config = pydantic.ConfigDict(populate_by_name=True)
+        order: int = pydantic.Field(default=5, validation_alias=pydantic.AliasChoices("a", "b"))
+
+    class Chosen(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+        order: int = pydantic.Field(
+            default=5, serialization_alias="b", validation_alias=pydantic.AliasChoices("a", pydantic.AliasPath("b"))
+        )
+
+    class Mapped(pydantic.BaseModel):  # type: ignore[misc,name-defined,unused-ignore]
+        order: int = pydantic.Field(default=5, serialization_alias="theOrder")
+
+        @pydantic.model_validator(mode="before")
+        @classmethod
+        def _take_both(cls, data: Any) -> Any:
+            return {"order": data["theOrder"]} if isinstance(data, dict) and "theOrder" in data else data
+
+    for sent in (Plain(theOrder=1), ByName(order=1), Chosen(a=1), Mapped(order=1)):
+        got: list[Any] = []
+        task_with(bide_queue, type(sent), got).send(sent)
+        bide_queue.testing.advance(0)
+        assert got == [sent]

@@ -34,7 +34,36 @@ def loss(hint: Any) -> str | None:
         for name, field in _fields(each).items():
             if getattr(field, "exclude", None) is True:
                 return f"{each.__name__}.{name} has exclude=True, so it would arrive with its default. Send it, or leave it out"
+            if getattr(field, "init", None) is False:
+                return f"{each.__name__}.{name} has init=False, so it would arrive with its default. Let it be given"
+            written = getattr(field, "serialization_alias", None) or name
+            if not _maps_itself(each) and written not in _read_as(each, name, field):
+                return (
+                    f"{each.__name__}.{name} is written as {written}, and is not read by that name. Give it one alias for "
+                    "both, or set validate_by_name"
+                )
     return None
+
+
+def _maps_itself(kind: type) -> bool:
+    """Whether a model has code of its own for its JSON as a whole."""
+    decorators = getattr(kind, "__pydantic_decorators__", None)
+    before = getattr(decorators, "model_validators", {}).values()
+    return bool(getattr(decorators, "model_serializers", {})) or any(each.info.mode != "after" for each in before)
+
+
+def _read_as(kind: type, name: str, field: Any) -> set[str]:
+    """The names that pydantic knows a field by in JSON."""
+    config = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
+    alias = getattr(field, "validation_alias", None)
+    if alias is None or config.get("validate_by_alias") is False:
+        return {name}
+    known = {name} if config.get("validate_by_name") or config.get("populate_by_name") else set()
+    for choice in getattr(alias, "choices", [alias]):
+        path = getattr(choice, "path", [choice])
+        if len(path) == 1:
+            known.add(path[0])
+    return known
 
 
 def _is_of_pydantic(thing: Any) -> bool:
