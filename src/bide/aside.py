@@ -83,6 +83,25 @@ class AsyncApart(Generic[T]):
             loop.call_soon_threadsafe(tell)
 
 
+async def seen_through(doing: "asyncio.Future[T]", cancelled: Callable[[], object]) -> T:
+    """What comes of it. A caller that is cancelled, however often, waits for its end, and is cancelled then; `cancelled` is
+    called each time.
+    """
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        if not doing.done():
+            cancelled()
+        while not doing.done():
+            try:
+                await asyncio.wait({doing})
+            except asyncio.CancelledError:
+                cancelled()
+        if not doing.cancelled():
+            doing.exception()  # or Python complains that nobody has asked
+        raise
+
+
 class Aside:
     """Does one thing after the other in a thread, which is begun when there is something and ends a while later."""
 

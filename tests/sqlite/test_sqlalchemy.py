@@ -1,11 +1,12 @@
 """connection= takes what an application of SQLAlchemy has at hand: connections and sessions, also those of asyncio."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import pytest
 import sqlalchemy
 from sqlalchemy import event, text
@@ -219,6 +220,51 @@ async def test_of_asyncio_two_calls_at_once_are_refused_but_for_the_first(
         await queue.send("t", "last", connection=session)
         await session.commit()
         assert await bodies(queue) == [*(["before"] if begun else []), 0, "last"]
+
+
+async def cancel_at(statement: int, call: Coroutine[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Cancel a call from one of its statements on, in each round of the loop, as anyio does; whether it has so many."""
+    execute, reached, left = aiosqlite.Cursor.execute, asyncio.Event(), statement
+
+    async def counted(cursor: aiosqlite.Cursor, *args: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            reached.set()
+        return await execute(cursor, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aiosqlite.Cursor, "execute", counted)
+        calling, reaching = asyncio.ensure_future(call), asyncio.ensure_future(reached.wait())
+        await asyncio.wait({calling, reaching}, return_when=asyncio.FIRST_COMPLETED)
+        reaching.cancel()
+        while not calling.done():
+            calling.cancel()
+            await asyncio.sleep(0)
+    return reached.is_set()
+
+
+@pytest.mark.parametrize("verb", ["send_many", "ack_many"])
+async def test_of_asyncio_a_call_that_is_cancelled_again_and_again_is_done_or_not_done(
+    url: str, async_engine: AsyncEngine, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, statement, cancelled = set(), 0, True
+    while cancelled:
+        statement += 1
+        async with AsyncQueue(url) as queue, AsyncSession(async_engine) as session:
+            await queue.send_many("held", range(5))
+            held = await queue.receive("held", limit=5)
+            await session.execute(BOOK)
+            sends = verb == "send_many"
+            call = queue.send_many("t", range(5), connection=session) if sends else queue.ack_many(held, connection=session)
+            cancelled = await cancel_at(statement, call, monkeypatch)
+            await session.commit()
+            stats = await queue.stats()
+            seen.add(stats.ready if sends else 5 - stats.leased)
+            await queue.ack_many(held)
+            await bodies(queue)
+    assert statement > 3
+    assert seen == {0, 5}
 
 
 async def test_one_of_asyncio_is_refused_by_a_sync_queue(url: str, async_engine: AsyncEngine) -> None:

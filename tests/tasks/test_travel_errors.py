@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,47 @@ def test_what_would_end_the_test_run_is_raised_as_an_error(queue: Any, do: Do, c
     do(queue.task("t", max_attempts=1)(coloured(handle)).send())
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
         do(queue.testing.advance(0))
+
+
+class Strange(BaseException):
+    pass
+
+
+def deep(levels: int) -> BaseException:
+    error: BaseException = Bury("at the bottom")
+    for _ in range(levels):
+        error = BaseExceptionGroup("g", [error])
+    return error
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome"),
+    [(Strange("x"), "retry"), (BaseExceptionGroup("g", [Strange()]), "retry"), (deep(3_000), "dead")],
+    ids=["its own", "a group", "a deep group"],
+)
+def test_whatever_a_handler_raises_is_a_failed_attempt(
+    queue: Any, do: Do, coloured: Any, raised: BaseException, outcome: str
+) -> None:
+    def handle() -> None:
+        raise raised
+
+    do(queue.task("t", backoff=steps("1h"))(coloured(handle)).send())
+    do(queue.task("u")(coloured(lambda: None)).send())
+    handled = do(queue.testing.advance(0, raise_errors=False))
+    assert [each.outcome for each in handled] == [outcome, "done"]
+
+
+def test_an_error_that_is_no_exception_is_raised_as_it_is(queue: Any, do: Do, coloured: Any) -> None:
+    """Such as those of pytest.fail and pytest.skip."""
+    fault = Strange("x")
+
+    def handle() -> None:
+        raise fault
+
+    do(queue.task("t", max_attempts=1)(coloured(handle)).send())
+    with pytest.raises(Strange) as raised:
+        do(queue.testing.advance(0))
+    assert raised.value is fault
 
 
 def test_a_handler_that_cancels_itself_has_failed(queue: Any, do: Do) -> None:
@@ -196,6 +238,28 @@ def test_middleware_sees_what_the_handler_raised_and_may_swallow_it(queue: Any, 
     do(queue.task("t")(coloured(handle)).send())
     assert [each.outcome for each in do(queue.testing.advance(0))] == ["done"]
     assert str(*seen) == "no tape"
+
+
+def test_middleware_that_gives_up_on_a_sync_handler_waits_for_its_end(queue: Any, do: Do) -> None:
+    said: list[str] = []
+
+    async def impatient(delivery: Any, handle: Any) -> None:
+        async with asyncio.timeout(0.02), asyncio.timeout(0.01):
+            await handle()
+
+    def handle() -> None:
+        said.append("begun")
+        while not current().expired:
+            time.sleep(0.001)
+        said.append("ended")
+
+    queue.testing.middleware = [impatient]
+    task = queue.task("t", max_attempts=1)(handle)
+    do(task.send())
+    do(task.send())
+    handled = do(queue.testing.advance(0, raise_errors=False))
+    assert [each.outcome for each in handled] == ["dead", "dead"]
+    assert said == ["begun", "ended"] * 2
 
 
 def test_middleware_of_a_place_ends_with_it(tmp_path: Any) -> None:

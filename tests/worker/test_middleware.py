@@ -286,3 +286,50 @@ async def test_one_that_gives_up_on_a_thread_has_to_wait_until_the_thread_is_fre
 
     assert most == 2
     assert (await memory.stats("s")).dead == 2
+
+
+@pytest.mark.parametrize("how", ["nested", "again and again"])
+async def test_one_that_cancels_twice_does_not_free_the_place_either(
+    memory: AsyncQueue, working: Any, until: Any, how: str
+) -> None:
+    """Else another message would wait for the thread in that place, and be buried for it."""
+    let_go = threading.Event()
+    handled: list[int] = []
+
+    async def cancel_again(task: "asyncio.Task[Any]") -> None:
+        while not let_go.is_set():
+            task.cancel()
+            await asyncio.sleep(0.001)
+
+    async def impatient(delivery: Any, handle: Any) -> None:
+        if how == "nested":
+            async with asyncio.timeout(0.04), asyncio.timeout(0.02):
+                await handle()
+            return
+        own = asyncio.current_task()
+        assert own is not None
+        cancelling = asyncio.create_task(cancel_again(own))
+        try:
+            await handle()
+        except asyncio.CancelledError:
+            raise TimeoutError from None
+        finally:
+            cancelling.cancel()
+            while own.uncancel():
+                pass
+
+    @memory.task("s", max_attempts=1)
+    def handle(n: int) -> None:
+        handled.append(n)
+        let_go.wait(10)
+
+    await memory.send_many("s", [{"n": n} for n in range(6)])
+    async with working(memory, middleware=[impatient], threads=1):
+        await until(lambda: handled)
+        await asyncio.sleep(0.1)  # both time limits of the second one would be over by now, had it a place
+        counts = await memory.stats("s")
+        assert (counts.ready, counts.leased, counts.dead) == (5, 1, 0)
+        let_go.set()
+        await until(lambda: ended(memory))
+
+    assert sorted(handled) == list(range(6))

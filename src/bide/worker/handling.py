@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from bide.aside import seen_through
 from bide.core.backoff import DEFAULT
 from bide.engines.base import End, Hold
 from bide.logs import Log
@@ -165,16 +166,13 @@ class Handlers:
     async def _in_thread(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Its place is taken until the thread is free again, also when somebody around it does not want to wait."""
         answer = self._threads.run(partial(handling.task.call, arguments))
-        try:
-            await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            answer.add_done_callback(_look_at)
+
+        def cancelled() -> None:
+            handling.expire()
             if handling.why == "stop" or self._ending():
                 answer.cancel()
-            elif not answer.done():
-                handling.expire()
-                await asyncio.wait({answer})
-            raise
+
+        await seen_through(answer, cancelled)
 
     def _time_out(self, handling: Handling) -> None:
         handling.stop("timeout")
@@ -236,9 +234,3 @@ def _runs(task: "asyncio.Task[Any] | None") -> bool:
         return asyncio.current_task() is task
     except RuntimeError:
         return False
-
-
-def _look_at(answer: "asyncio.Future[None]") -> None:
-    """Or Python complains that nobody has."""
-    if not answer.cancelled():
-        answer.exception()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from bide.aside import AsyncApart
+from bide.aside import AsyncApart, seen_through
 from bide.engines.sqlite import place
 from bide.engines.sqlite.borrowed import lent
 from bide.engines.sqlite.job import Job
@@ -62,7 +62,9 @@ class AsyncDesk:
         theirs = await lent(connection)
         if theirs is None:
             return joined(self.place.path, connection, work)
-        answer: T = await theirs.run_sync(lambda connection: joined(self.place.path, connection, work))
+        # What is cancelled undoes what it has begun, in several steps: being cancelled again must not cut these short.
+        own = asyncio.create_task(theirs.run_sync(lambda connection: joined(self.place.path, connection, work)))
+        answer: T = await seen_through(own, lambda: own.cancelling() or own.cancel())
         return answer
 
     async def read(self, work: Callable[[Turn], T]) -> T:

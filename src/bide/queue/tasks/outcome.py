@@ -98,9 +98,11 @@ def decisive(error: BaseException) -> BaseException:
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for each in group.exceptions:
+    waiting: list[BaseException] = [group]
+    while waiting:
+        each = waiting.pop()
         if isinstance(each, BaseExceptionGroup):
-            yield from _leaves(each)
+            waiting.extend(reversed(each.exceptions))
         else:
             yield each
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bide.aside import seen_through
 from bide.clock import Clock, SystemClock
 from bide.errors import ConfigError
 from bide.queue.deliveries.aio import AsyncDelivery
@@ -136,12 +137,14 @@ class Attempt:
         try:
             with overtime:
                 await self._through(self._setup.middleware)
-        except (Exception, SystemExit) as raised:
-            error = raised
+        except KeyboardInterrupt:
+            raise
         except asyncio.CancelledError as raised:
             if runner is not None and runner.cancelling() > self._stopped:
                 raise  # not the handler's own doing
             error = overtime.late() or raised
+        except BaseException as raised:
+            error = raised
         finally:
             self._runner = None
         if self._stopped and runner is not None:
@@ -152,7 +155,7 @@ class Attempt:
         """As a worker does: an async handler is cancelled, a sync one can see it in current().expired."""
         if self._runner is None:
             return
-        self._delivery.expired = self._seen.expired = True
+        self._expire()
         if self._task.is_async:
             self._stopped = True
             self._runner.cancel()
@@ -168,9 +171,13 @@ class Attempt:
         if self._task.is_async:
             await self._task.function(**self._arguments)
             return
-        error = await asyncio.to_thread(_called, self._task, self._arguments)
+        called = asyncio.ensure_future(asyncio.to_thread(_called, self._task, self._arguments))
+        error = await seen_through(called, self._expire)
         if error is not None:
             raise error
+
+    def _expire(self) -> None:
+        self._delivery.expired = self._seen.expired = True
 
 
 def clock_of(setup: Setup) -> Clock:
@@ -181,6 +188,8 @@ def _called(task: Definition, arguments: dict[str, Any]) -> BaseException | None
     """Handed back, not raised: a StopIteration could not leave the thread, and a SystemExit would end the loop."""
     try:
         task.call(arguments)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return error
     return None

@@ -1,5 +1,6 @@
 """What handlers raised in time travel, raised at its end so that the test sees it."""
 
+from asyncio import CancelledError
 from collections.abc import Iterable
 
 from bide.queue.tasks.outcome import Bury, Retry, Snooze, decisive
@@ -8,7 +9,7 @@ from bide.queue.travel import Handled
 
 def raise_errors(handled: Iterable[Handled]) -> None:
     """One error by itself, several as an ExceptionGroup. The same one in several attempts of a message counts once."""
-    found: dict[tuple[str, type[BaseException], str], Exception] = {}
+    found: dict[tuple[str, type[BaseException], str], BaseException] = {}
     for each in handled:
         error = each.error
         if error is None or isinstance(decisive(error), Bury | Retry | Snooze):
@@ -20,12 +21,12 @@ def raise_errors(handled: Iterable[Handled]) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ExceptionGroup("handlers raised while time passed", errors)
+        raise BaseExceptionGroup("handlers raised while time passed", errors)
 
 
-def _told(error: BaseException, handled: Handled) -> Exception:
+def _told(error: BaseException, handled: Handled) -> BaseException:
     """The error, with a note of where it is from; what would end the test run or its loop as an error that says so."""
-    if not isinstance(error, Exception):
+    if isinstance(error, SystemExit | GeneratorExit | CancelledError):
         said = RuntimeError(f"a handler raised {type(error).__name__}: {error}")
         said.__cause__ = error
         error = said
