@@ -197,3 +197,17 @@ async def test_a_cancelled_block_stops_the_worker(served: AsyncQueue, until: Any
         await running
 
     assert worker._service is None
+
+
+@pytest.mark.parametrize("rounds", range(4))
+async def test_a_block_that_is_cancelled_before_it_was_entered_leaves_no_worker(served: AsyncQueue, rounds: int) -> None:
+    worker = Worker(served)
+    entering = asyncio.ensure_future(worker.__aenter__())
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+
+    assert worker._service is None
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "bide-worker"]

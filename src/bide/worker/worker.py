@@ -134,21 +134,26 @@ class Worker:
         """Work in the background, as in the lifespan of a web application."""
         running = asyncio.get_running_loop().create_task(self.run(signals=False), name="bide-worker")
         running.add_done_callback(_say)
+        try:
+            await self._begun(running)
+        except asyncio.CancelledError:  # nobody will leave a block that was never entered
+            running.cancel()
+            await asyncio.wait({running})
+            raise
+        if running.done():
+            running.result()
+        self._running = running
+        return self
+
+    async def _begun(self, running: "asyncio.Task[None]") -> None:
+        """Wait until it works, or has ended."""
         await asyncio.sleep(0)
         if self._service is not None:
             begun = asyncio.ensure_future(self._service.begun.wait())
             try:
                 await asyncio.wait({begun, running}, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:  # nobody will leave a block that was never entered
-                running.cancel()
-                await asyncio.wait({running})
-                raise
             finally:
                 begun.cancel()
-        if running.done():
-            running.result()
-        self._running = running
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
