@@ -62,6 +62,16 @@ async def block():
     say("block")
     time.sleep(1000)
 
+@queue.task("bits")
+async def bits():
+    say("bits")
+    while True:
+        try:
+            await asyncio.sleep(0)
+            time.sleep(0.2)
+        except asyncio.CancelledError:
+            say("cancelled")
+
 @queue.task("slow")
 async def slow(seconds: float = 0.3):
     say("begun")
@@ -76,7 +86,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
-ALONE = [("alone", how) for how in ("thread", "deaf", "pool", "own", "left")]
+ALONE = [("alone", how) for how in ("thread", "deaf", "pool", "own", "left", "bits")]
 SUPERVISED = [("supervised", "deaf"), pytest.param("supervised", "own", marks=pytest.mark.slow)]
 WITHOUT_UVLOOP = [
     pytest.param("without uvloop", how, marks=pytest.mark.slow) for how in ("thread", "deaf", "pool", "own", "left")

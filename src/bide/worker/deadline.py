@@ -1,4 +1,4 @@
-"""Ends a worker's process in time although a handler blocks its event loop, and gives back what it holds."""
+"""Ends a worker's process in time although handlers block its event loop, and gives back what it holds."""
 
 import asyncio
 import contextlib
@@ -6,21 +6,23 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import Self
 
 from bide.logs import Log
-from bide.worker.ending import LAST_WORDS
+from bide.worker.ending import LAST_WORDS, OVERTIME
 
 _log = Log("bide.worker")
 AGAIN = 0.1  # seconds until a loop that goes is asked again
+LONGEST = OVERTIME + LAST_WORDS  # seconds after the grace that it is asked at all: handlers may block it in many small pieces
 FRAMES = 10  # of the blocked loop, that the log shows
 
 
 class Deadline:
-    """For a process that is bide's to end: when the grace is over and the loop does not answer, it is not waited for.
+    """For a process that is bide's to end: when the grace is over and its loop is blocked or too busy, it is not waited for.
 
     Its thread is there from the start. A signal handler can't start one, since it may have interrupted just that.
     """
@@ -53,7 +55,8 @@ class Deadline:
     def _run(self) -> None:
         if not self._asked.get() or self._over.wait(self._grace):
             return
-        while self._answers():
+        until = time.monotonic() + LONGEST
+        while self._answers() and time.monotonic() < until:
             if self._over.wait(AGAIN):
                 return
         ending = threading.Thread(target=self._end, name="bide-deadline-end", daemon=True)
