@@ -8,6 +8,7 @@ import pytest
 from bide.engines.base import NewMessage
 from bide.testing.contract.bench import Bench
 from tests.redis.counted import counted
+from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import bench_at
 from tests.servers.redis import RedisServer
 
@@ -84,6 +85,17 @@ async def test_a_message_replaced_twice_in_a_batch_expires_as_the_last_says(redi
             last = NewMessage("t", b"last", delay=1_000, key="k", if_exists="replace")
             await bench.put_all(second, last)
             assert client.keys("*:exp") == []
+
+
+async def test_a_message_that_expires_at_once_ends_with_the_next_of_its_key(redis_server: RedisServer, redis_url: str) -> None:
+    with redis_server.client() as client:
+        async with bench_at(redis_url) as bench:
+            await bench.put("t", b"first", delay=DAY, key="k")
+            second = NewMessage("t", b"second", key="k", if_exists="replace", expires_in=0)
+            third = NewMessage("t", b"third", delay=DAY, key="k")
+            await bench.put_all(second, third)
+            assert client.keys("*:exp") == []
+            invariants_hold(client)
 
 
 async def test_what_is_noted_of_keys_and_operations_is_written_at_once(redis_server: RedisServer, redis_url: str) -> None:

@@ -1,11 +1,14 @@
 """A namespace over several shards: all who use it say the same number of them, from the first message on."""
 
+import os
 import zlib
 from collections.abc import Sequence
 
 import pytest
 import redis
 
+from bide.engines.base import NewMessage
+from bide.engines.redis import aio, sync
 from bide.engines.redis.plan import delivering
 from bide.engines.redis.shards.sync import Shard
 from bide.errors import ConfigError
@@ -135,3 +138,40 @@ async def look_at_all(bench: Bench) -> None:
 def messages_of(client: redis.Redis) -> set[str]:
     """The shards that hold a topic."""
     return {name.partition(":topics")[0] for name in names(client) if name.endswith(":topics")}
+
+
+@both_colours
+async def test_requeue_by_id_leaves_what_lies_alike_on_another_shard(
+    redis_url: str, colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics, homes and, by chance, the salts of messages are equal on all shards; the shard tells them apart."""
+    monkeypatch.setattr(os, "urandom", lambda count, random=os.urandom: b"\7\7" if count == 2 else random(count))
+    async with bench_at(f"{redis_url}?shards=3", colour) as bench:
+        dead = [await bench.bury("t") for _ in range(3)]
+        assert len({each.id[4:] for each in dead}) == 1
+        swept = await bench.engine.requeue("t", [dead[0].id, dead[2].id], now=bench.now)
+        assert swept.count == 2
+        assert [(await bench.find(id=each.id)).state for each in dead] == ["ready", "dead", "ready"]
+
+
+@both_colours
+@pytest.mark.parametrize("turn", range(4))
+async def test_a_full_claim_says_more_when_a_shard_had_enough_to_do_before_it_came_to_a_topic(
+    redis_url: str, colour: str, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for engine in (aio, sync):
+        monkeypatch.setattr(engine, "randrange", lambda most: turn)
+    async with bench_at(f"{redis_url}?shards=2", colour) as bench:
+        first, second = Shard.all_of(shop(f"{redis_url}?shards=2")._space)
+        for _ in range(3):
+            first.put([NewMessage("a", b"old", expires_in=1)] * 1_000, bench.now)
+        first.put([NewMessage("quiet", b"")], bench.now)
+        second.put([NewMessage("a", b"")] * 100, bench.now)
+        first.close()
+        bench.move(5_000)
+        found: list[str] = []
+        for _ in range(8):
+            claim = await bench.engine.claim(["a", "quiet"], 10, LEASE, now=bench.now)
+            found += [each.topic for each in claim.messages]
+            assert "quiet" in found or claim.more
+        assert "quiet" in found

@@ -138,8 +138,8 @@ class Redis(Engine):
     ) -> Claim:
         """One shard after the other. What the request holds already, wherever it is, is all that it gets again.
 
-        While there is room for one message of each topic, a shard leaves a place for each topic it has nothing of: the
-        shards after it may have. When the same claim was given up before and reaches a shard only now, the request would
+        While there is room for one message of each topic, a shard leaves a place for each topic it has nothing of: another
+        shard may have. When the same claim was given up before and reaches a shard only now, the request would
         hold more than its limit: the rest is released.
         """
         shards = self._shards
@@ -155,7 +155,8 @@ class Redis(Engine):
             served = {each.topic for each in found}
             others = [topic for topic in turned if topic not in served]
             named = [*others, *(topic for topic in turned if topic in served)]
-            keep = len(others) if len(others) <= room and turn < len(shards) - 1 else 0
+            later = turn < len(shards) - 1 or any(claim.more for claim in claims)  # one may have it that had enough to do
+            keep = len(others) if len(others) <= room and later else 0
             shard = shards[(first + turn) % len(shards)]
             # where there is no room, it is asked for the time to come back
             claim = shard.claim(self._me, named, room, lease, request, now, keep)

@@ -149,7 +149,7 @@ end
 
 -- Take up to so many from a topic of which something may be due.
 local function visit(entry, most)
-  spent = spent + 1
+  spent = spent + 2 / LIGHT
   entry.topic = load(entry.digits)
   entry.due = FAR
   if not entry.topic or entry.topic.f.paused ~= 0 then return end

@@ -91,6 +91,7 @@ local function keep_beside(topic, id, new, since)
   if has(new.known.flags, LARGE) then call('SET', large_of(topic, id), new.large) end
   if new.known.expires then
     expiring[#expiring + 1], expiring[#expiring + 2] = since + new.known.expires, full_of(topic, id)
+    if new.known.expires == 0 then write_expiring() end -- it has expired for the next of the batch, which may end it
   end
 end
 

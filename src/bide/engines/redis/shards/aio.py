@@ -12,6 +12,7 @@ from bide.engines.redis.lines.aio import AsyncLines
 from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.space import Space
+from bide.engines.redis.wire import name_of
 from bide.errors import ConfigError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -145,7 +146,8 @@ class AsyncShard:
         return counting.found
 
     async def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
-        pages = [None] if ids is None else [ids[i : i + sending.PART] for i in range(0, len(ids), sending.PART)]
+        own = [id for id in ids or () if name_of(id).shard == self.number]
+        pages = [None] if ids is None else [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
         did = Swept(0, False)
         while pages:
             some = pages[0]
