@@ -95,7 +95,7 @@ LIMITS: dict[str, Limits] = {
         "time": (10, 10),
     },
     "topics": {
-        "claim": (2_000, 200),
+        "claim": (2_800, 150),
         "leave": (1_200, 10),
         "put": (8_100, 20),
         "put_named": (3_400, 10),

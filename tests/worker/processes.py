@@ -181,7 +181,8 @@ class Shop:
         """What handlers have said that begins with these words."""
         if not self._log.exists():
             return []
-        read = [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
+        whole, _, _ = self._log.read_text(encoding="utf-8").rpartition("\n")  # what is behind it is being written
+        read = [json.loads(line) for line in whole.splitlines()]
         found = [Line(at, pid, tuple(said)) for at, pid, *said in read]
         return [line for line in found if line.words[: len(words)] == words]
 

@@ -5,7 +5,8 @@ which of many come first), the model checks that the choice is allowed and takes
 Every change of state is a step of `bide.core.lifecycle`.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -92,7 +93,7 @@ class Model:
         request: str | None,
         now: int,
         answer: Claim,
-        others: Container[int | None] = (),
+        others: Iterable[int | None] = (),
     ) -> None:
         """`others`: when other clients were told to come back. Who is not alone need not come for the same message."""
         self._at(now)
@@ -117,9 +118,11 @@ class Model:
             agree("claim's count", min(limit, len(ready)), count)
             soonest = min((each.due for each in waiting), default=None)
             at_once = count == limit and answer.next_due is not None and answer.next_due <= self.now
-            left_to_others = not count and soonest in others and (answer.next_due is None or answer.next_due > (soonest or 0))
+            in_time = partial(fits, soonest=soonest, now=self.now, ordered=self.can.ordered)
+            later = soonest is not None and (answer.next_due is None or answer.next_due > soonest)
+            left_to_others = not count and later and any(in_time(each) for each in others)
             insist(
-                at_once or left_to_others or fits(answer.next_due, soonest, now=self.now, ordered=self.can.ordered),
+                at_once or left_to_others or in_time(answer.next_due),
                 f"claim: next due is {soonest}, not {answer.next_due}.",
             )
             starved = {each.topic for each in ready} - {each.topic for each in taken}
