@@ -6,6 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is slow, and no test judges by time.
+settings.register_profile("bide", deadline=None)
+settings.load_profile("bide")
 
 pytest_plugins = ["tests.servers.fixtures"]
 
