@@ -97,3 +97,24 @@ async def test_the_oldest_behind_very_many_that_are_gone_is_found(redis_url: str
             assert getattr(stats, state) == len(last) == stats.pending
             due = stats.next_due if delay else bench.now - round((stats.oldest_overdue or 0.0) * 1_000)
             assert due == bench.now + delay
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+async def test_dropped_dead_letters_are_counted_until_the_last_of_them_would_be_too_old(redis_url: str, colour: str) -> None:
+    """Also when there were others before, which came back."""
+    async with bench_at(redis_url, colour, dead_for=10 * DAY, dead_max=1) as at:
+        last = await at.put("t", delay=50 * DAY)  # or the topic would go in between, and all that is known of it
+        for dead in (1, 2):
+            for _ in range(dead):
+                await at.bury("t")
+            assert (await at.engine.requeue("t", now=at.now)).count == 1
+            assert await at.end((await at.claim("t"))[0], "done") == "done"
+            at.move(9 * DAY)
+        assert (await at.engine.stats("t", now=at.now)).dead_dropped == 1
+        await at.tend()
+        assert (await at.engine.stats("t", now=at.now)).dead_dropped == 1
+        at.move(2 * DAY)
+        await at.tend()
+        assert (await at.engine.stats("t", now=at.now)).dead_dropped == 0
+        await at.cancel(id=last.id)
+        assert not (await at.engine.stats(now=at.now)).topics

@@ -73,6 +73,7 @@ local function drop_in(topic, cutoff)
   local key = topic.prefix .. 'dead'
   local held = call('ZCARD', key)
   if held == 0 then
+    if topic.f.dropped > 0 and topic.f.last > tonumber(cutoff) then return format('%d', topic.f.last) end
     set(topic, 'dropped', 0)
     return nil
   end

@@ -38,6 +38,7 @@ local function drop_oldest_dead(topic, count)
     finish(topic, id, read(topic, id), life_of(topic, id))
   end
   add(topic, 'dropped', #ids)
+  set(topic, 'last', now)
   drops = drops + #ids
   return #ids
 end
