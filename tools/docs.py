@@ -38,6 +38,7 @@ WORDS = {
     "tick": "due times are rounded up to",
     "max_delay": "longest delay",
     "max_body": "largest body that the engine takes",
+    "max_topics": "topics that one receiver or worker may serve",
     "colours": "colours",
 }
 """What each capability is called in the docs, in the order of the table."""
@@ -94,6 +95,8 @@ def _shown(word: str, can: Capabilities) -> str:
         return f"{value // 86_400_000:,} days"
     if word == "max_body":
         return f"{value // 2**20:,} MiB"
+    if word == "max_topics":
+        return f"{value:,}" if value < 2**31 else "any number"
     return ", ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
 
 

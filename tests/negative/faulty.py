@@ -182,6 +182,9 @@ class FaultySource:
     def examine(self) -> Sequence[Finding]:
         return self._plain.examine()
 
+    def mend(self) -> Sequence[Finding] | None:
+        return self._plain.mend()
+
     def sync(self) -> Engine:
         return cast(Engine, FaultyEngine(self._plain.sync(), self._fault))
 

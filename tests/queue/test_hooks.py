@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,30 @@ async def test_each_verb_is_told_once_with_its_outcome(make_queue: Callable[...,
     assert [each.key for each in put.asked] == ["k"]
     assert [each.attempt for each in claim.answer.messages] == [1]
     assert all(call.seconds >= 0 for call in noted.calls)
+
+
+async def test_what_the_heartbeat_renews_is_told_too(make_queue: Callable[..., Any]) -> None:
+    class Renewals(Hook):
+        def __init__(self) -> None:
+            self.threads: list[str] = []
+            self.twice = threading.Event()
+
+        def after(self, call: Call) -> None:
+            if call.verb == "extend":
+                assert ([each.topic for each in call.asked], call.answer) == (["t"], [True])
+                self.threads.append(threading.current_thread().name)
+                if len(self.threads) == 2:
+                    self.twice.set()
+
+    renewals = Renewals()
+    queue = make_queue(hooks=[renewals])
+    await queue.send("t", 1)
+    async for delivery in queue.listen("t", lease="300ms"):
+        assert await asyncio.to_thread(renewals.twice.wait, 20)
+        await delivery.ack()
+        break
+    await queue.close()
+    assert set(renewals.threads) == {"bide-heartbeat"}
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)

@@ -8,7 +8,8 @@ import redis
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, NewMessage, Settings, Stored
-from bide.engines.registry import source
+from bide.engines.redis import source
+from bide.engines.registry import Guarded
 from bide.engines.sync import Engine
 from bide.testing.contract import Recoloured
 from bide.testing.contract.bench import START, Bench, ending
@@ -28,7 +29,7 @@ def shop(url: str, **settings: Any) -> Any:
 
 
 def engine_of(url: str, colour: str = "async", **settings: Any) -> AsyncEngine:
-    place = shop(url, **settings)
+    place = Guarded(shop(url, **settings))
     return place.aio() if colour == "async" else Recoloured(place.sync())
 
 

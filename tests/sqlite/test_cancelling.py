@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from bide import AsyncQueue
+from bide.engines.guard.aio import AsyncGuard
 from bide.engines.sqlite.aio import AsyncSqlite
 
 
 async def test_a_claim_that_is_cancelled_while_the_file_is_locked_takes_nothing(tmp_path: Path) -> None:
     async with AsyncQueue(f"sqlite:///{tmp_path}/bide.db") as queue:
         await queue.send("order.pack", 42)
-        engine = await queue._engine()
+        guard = await queue._engine()
+        assert isinstance(guard, AsyncGuard)
+        engine = guard._engine
         assert isinstance(engine, AsyncSqlite)
         other = sqlite3.connect(tmp_path / "bide.db", isolation_level=None)
         other.execute("begin immediate")

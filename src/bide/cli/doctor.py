@@ -35,9 +35,10 @@ def run(place: Place, *, fix: bool = False, as_json: bool = False) -> int:
 
 def _mended(source: registry.Source) -> Sequence[Finding]:
     """What was set right; it says so, too, when that was nothing."""
-    if not isinstance(source, registry.Mendable):
+    mended = source.mend()
+    if mended is None:
         return [Finding("mended", "nothing: --fix has nothing that it could set right here")]
-    return source.mend() or [Finding("mended", "nothing: what --fix can set right is right")]
+    return mended or [Finding("mended", "nothing: what --fix can set right is right")]
 
 
 def show_rights(place: Place) -> int:

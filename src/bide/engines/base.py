@@ -37,6 +37,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     tick: int = 1  # ms: times are rounded up to it
     max_delay: int = MAX_DELAY_MS
     max_body: int = 2**30
+    max_topics: int = 2**31  # in one claim
     colours: frozenset[str] = frozenset({"sync", "async"})
 
 

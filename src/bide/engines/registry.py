@@ -3,10 +3,13 @@
 import importlib
 import re
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.guard.aio import AsyncGuard
+from bide.engines.guard.hooks import Hook, hooks_for
+from bide.engines.guard.sync import Guard
 from bide.engines.sync import Engine
 from bide.errors import BadUrl, MissingExtra, UnknownEngine
 
@@ -31,13 +34,31 @@ class Source(Protocol):
     def examine(self) -> Sequence[Finding]:
         """What an operator should know of this place. Nothing is changed, and nothing is made."""
 
+    def mend(self) -> Sequence[Finding] | None:
+        """Set right what can be set right from here; what was done, if anything. None: nothing ever can."""
 
-@runtime_checkable
-class Mendable(Protocol):
-    """A place where something of what examine finds can be set right from here."""
 
-    def mend(self) -> Sequence[Finding]:
-        """What was done, if anything."""
+class Guarded:
+    """A place whose engines are guarded, for the hooks that are given and for those who read the log at DEBUG."""
+
+    def __init__(self, plain: Source, hooks: Sequence[Hook] = ()) -> None:
+        self.capabilities: Capabilities = plain.capabilities
+        self.shown: str = plain.shown
+        self.namespace: str = plain.namespace
+        self._plain = plain
+        self._hooks = hooks
+
+    def aio(self) -> AsyncEngine:
+        return AsyncGuard(self._plain.aio(), self.shown, hooks_for(self._hooks))
+
+    def sync(self) -> Engine:
+        return Guard(self._plain.sync(), self.shown, hooks_for(self._hooks))
+
+    def examine(self) -> Sequence[Finding]:
+        return self._plain.examine()
+
+    def mend(self) -> Sequence[Finding] | None:
+        return self._plain.mend()
 
 
 _REDIS = ("bide.engines.redis", "redis")
@@ -51,8 +72,8 @@ _ENGINES = {
 """URL scheme: the engine's package, and the extra that brings its driver."""
 
 
-def source(settings: Settings) -> Source:
-    """Every engine's package has a `source(settings)` of its own; this calls the right one."""
+def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
+    """Every engine's package has a `source(settings)` of its own; this calls the right one, and puts the guard before it."""
     scheme = scheme_of(settings.url)
     if scheme not in _ENGINES:
         known = ", ".join(f"{name}://" for name in _ENGINES)
@@ -65,7 +86,7 @@ def source(settings: Settings) -> Source:
             raise
         raise MissingExtra(f'{scheme}:// needs the package {missing.name}: pip install "bide[{extra}]"') from missing
     made: Source = engine.source(settings)
-    return made
+    return Guarded(made, hooks)
 
 
 def scheme_of(url: str) -> str:

@@ -10,9 +10,9 @@ from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.core.when import duration_ms
 from bide.engines import registry
 from bide.engines.base import Settings
+from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption
 from bide.logs import Log
-from bide.queue.hooks import Hook
 from bide.queue.outgoing import Envelope
 from bide.queue.tasks.definition import Tasks
 from bide.queue.tasks.middleware import Middleware
@@ -49,7 +49,7 @@ class Setup:
             dead_for=duration_ms(dead_for, "dead_for"),
             dead_max=options.count(dead_max, "dead_max", 2**40),
         )
-        self.source: registry.Source = registry.source(self.settings)
+        self.source: registry.Source = registry.source(self.settings, hooks)
 
     def now_ms(self) -> int:
         """This machine's idea of the time: for defaults and bounds only, the engine's clock is the judge."""

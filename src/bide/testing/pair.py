@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Capabilities, Claimed, End, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
-from bide.engines.registry import Source
+from bide.engines.registry import Guarded, Source
 from bide.errors import BideError
 from bide.testing.contract import Recoloured
 from bide.testing.model import Model
@@ -33,7 +33,7 @@ class Pair:
     """Raises Divergence as soon as the engine's answer is not what the model allows."""
 
     def __init__(self, make_source: MakeSource, *colours: str, dead_for: int, dead_max: int) -> None:
-        self.source: Source = make_source(dead_for=dead_for, dead_max=dead_max)
+        self.source: Source = Guarded(make_source(dead_for=dead_for, dead_max=dead_max))
         self.colours: Sequence[str] = colours
         self.can: Capabilities = self.source.capabilities
         self.model: Model = Model(self.can, dead_for=dead_for, dead_max=dead_max)

@@ -36,6 +36,9 @@ class MemorySource:
     def examine(self) -> list[Finding]:
         return [Finding("place", "this process: what is here is gone with it")]
 
+    def mend(self) -> None:
+        """Nothing of what examine finds can be set right from here."""
+
 
 def source(settings: Settings) -> MemorySource:
     name = settings.url.removeprefix("memory://")

@@ -1,7 +1,7 @@
 # unasync: sync.py
-"""The memory engine: it lends the shared store to one colour, and checks what a server would check."""
+"""The memory engine: it lends the shared store to one colour."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
@@ -23,7 +23,6 @@ from bide.engines.base import (
 from bide.engines.memory import change, deliver, look, put, tend
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
-from bide.errors import BadOption, Unavailable, Unsupported
 from bide.signals import AsyncSignal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -36,7 +35,7 @@ class AsyncMemory(AsyncEngine):
         self._asleep: set[AsyncSignal] = set()
 
     async def open(self) -> None:
-        self._check()
+        """Nothing is needed."""
 
     async def close(self) -> None:
         self._closed = True
@@ -46,45 +45,37 @@ class AsyncMemory(AsyncEngine):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        self._check(messages, connection)
         return put.put(self._store, messages, now)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._check(limit=limit)
         return deliver.claim(self._store, topics, limit, lease, request, now)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        self._check(ends, connection)
         return deliver.settle(self._store, ends, now)
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        self._check(holds)
         return deliver.extend(self._store, holds, lease, now)
 
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
     ) -> list[CancelResult]:
-        self._check(refs, connection)
         return change.cancel(self._store, refs, now)
 
     async def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        self._check(moves, connection)
         return change.reschedule(self._store, moves, now)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        self._check(limit=budget)
         return tend.tend(self._store, budget, ended_by, now)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()
-        self._asleep.add(signal)  # before the check, or a close in between would not see it
+        self._asleep.add(signal)  # before the look, or a close in between would not see it
         try:
-            self._check()
-            sleeper = self._store.sleep(signal, topics)
+            sleeper = None if self._closed else self._store.sleep(signal, topics)
             if sleeper is not None:
                 await self._sleep(sleeper, signal, timeout)
         finally:
@@ -99,37 +90,23 @@ class AsyncMemory(AsyncEngine):
             self._store.rise(sleeper, disturbed=disturbed)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        self._check(refs)
         return look.get(self._store, refs, now)
 
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        self._check(limit=limit)
         return look.scan(self._store, topic, state, limit, after, now)
 
     async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        self._check()
         return look.stats(self._store, topic, window, now)
 
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        self._check(ids or (), limit=limit)
         return change.requeue(self._store, topic, ids, delay, limit, now)
 
     async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        self._check(limit=limit)
         return change.purge(self._store, topic, state, limit, now)
 
     async def pause(self, topic: str, paused: bool) -> None:
-        self._check()
         change.pause(self._store, topic, paused)
-
-    def _check(self, batch: Sized = (), connection: object | None = None, limit: int = 1) -> None:
-        if self._closed:
-            raise Unavailable("The memory engine is closed: make a new queue.")
-        if connection is not None:
-            raise Unsupported("The memory engine has no transactions to join: leave connection= out.")
-        if max(len(batch), limit) > MAX_BATCH or limit < 1:
-            raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")

@@ -8,7 +8,6 @@ from bide.core.when import check_delay, due_time
 from bide.engines.base import Move, Ref, Swept
 from bide.engines.memory.message import DEAD, PENDING, Message
 from bide.engines.memory.store import Store
-from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, State
 
 
@@ -87,8 +86,6 @@ def _revive(store: Store, message: Message, due: int, now: int) -> bool:
 
 
 def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -> Swept:
-    if state == "leased":
-        raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
     with store:
         at = store.now(now)
         found = store.topics.get(topic)

@@ -1,7 +1,7 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
-"""The memory engine: it lends the shared store to one colour, and checks what a server would check."""
+"""The memory engine: it lends the shared store to one colour."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 
 from bide.engines.base import (
     MAX_BATCH,
@@ -23,7 +23,6 @@ from bide.engines.memory import change, deliver, look, put, tend
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
 from bide.engines.sync import Engine
-from bide.errors import BadOption, Unavailable, Unsupported
 from bide.signals import Signal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -36,7 +35,7 @@ class Memory(Engine):
         self._asleep: set[Signal] = set()
 
     def open(self) -> None:
-        self._check()
+        """Nothing is needed."""
 
     def close(self) -> None:
         self._closed = True
@@ -44,43 +43,35 @@ class Memory(Engine):
             signal.set()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        self._check(messages, connection)
         return put.put(self._store, messages, now)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._check(limit=limit)
         return deliver.claim(self._store, topics, limit, lease, request, now)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        self._check(ends, connection)
         return deliver.settle(self._store, ends, now)
 
     def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        self._check(holds)
         return deliver.extend(self._store, holds, lease, now)
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        self._check(refs, connection)
         return change.cancel(self._store, refs, now)
 
     def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        self._check(moves, connection)
         return change.reschedule(self._store, moves, now)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        self._check(limit=budget)
         return tend.tend(self._store, budget, ended_by, now)
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = Signal()
-        self._asleep.add(signal)  # before the check, or a close in between would not see it
+        self._asleep.add(signal)  # before the look, or a close in between would not see it
         try:
-            self._check()
-            sleeper = self._store.sleep(signal, topics)
+            sleeper = None if self._closed else self._store.sleep(signal, topics)
             if sleeper is not None:
                 self._sleep(sleeper, signal, timeout)
         finally:
@@ -95,35 +86,21 @@ class Memory(Engine):
             self._store.rise(sleeper, disturbed=disturbed)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        self._check(refs)
         return look.get(self._store, refs, now)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
-        self._check(limit=limit)
         return look.scan(self._store, topic, state, limit, after, now)
 
     def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        self._check()
         return look.stats(self._store, topic, window, now)
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        self._check(ids or (), limit=limit)
         return change.requeue(self._store, topic, ids, delay, limit, now)
 
     def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        self._check(limit=limit)
         return change.purge(self._store, topic, state, limit, now)
 
     def pause(self, topic: str, paused: bool) -> None:
-        self._check()
         change.pause(self._store, topic, paused)
-
-    def _check(self, batch: Sized = (), connection: object | None = None, limit: int = 1) -> None:
-        if self._closed:
-            raise Unavailable("The memory engine is closed: make a new queue.")
-        if connection is not None:
-            raise Unsupported("The memory engine has no transactions to join: leave connection= out.")
-        if max(len(batch), limit) > MAX_BATCH or limit < 1:
-            raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")

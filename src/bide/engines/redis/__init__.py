@@ -3,7 +3,7 @@
 `redis://localhost:6379/0` names one; `rediss://` does with TLS, `unix:///path/to/redis.sock` a socket.
 """
 
-from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.redis import doctor
 from bide.engines.redis.address import Address, read
 from bide.engines.redis.aio import AsyncRedis
@@ -12,7 +12,10 @@ from bide.engines.redis.sync import Redis
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(
-    accepted="in the server's memory, and as safe as its persistence makes it", ordered=False, max_body=2**28
+    accepted="in the server's memory, and as safe as its persistence makes it",
+    ordered=False,
+    max_body=2**28,
+    max_topics=MAX_BATCH,
 )
 
 
@@ -32,6 +35,9 @@ class RedisSource:
 
     def examine(self) -> list[Finding]:
         return doctor.examine(self._space)
+
+    def mend(self) -> None:
+        """Nothing of what examine finds can be set right from here."""
 
 
 def source(settings: Settings) -> RedisSource:

@@ -3,7 +3,7 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence, Sized
+from collections.abc import Awaitable, Callable, Sequence
 from random import randrange
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ from bide.engines.redis.ears.aio import AsyncEars
 from bide.engines.redis.plan import delivering, listing, looking, sending
 from bide.engines.redis.shards.aio import AsyncShard
 from bide.engines.redis.space import Space
-from bide.errors import BadOption, BideError, OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -48,14 +48,12 @@ class AsyncRedis(AsyncEngine):
         self._space = space
         self._shards: list[AsyncShard] = []
         self._ears: AsyncEars | None = None
-        self._closed = False
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # whom an alarm belongs to
         self._new_request = sequence()  # an engine's own, as a forked child has the same source
         self._alarms: dict[frozenset[str], float] = {}  # for whom claims were made: when to come back, monotonic
 
     async def open(self) -> None:
-        self._check()
         if not self._shards:
             shards = AsyncShard.all_of(self._space)
             try:
@@ -69,7 +67,6 @@ class AsyncRedis(AsyncEngine):
             self._ears = AsyncEars(self._space, shards)
 
     async def close(self) -> None:
-        self._closed = True
         ears, self._ears = self._ears, None
         shards, self._shards = self._shards, []
         topics = sorted(set().union(*self._alarms))
@@ -84,7 +81,6 @@ class AsyncRedis(AsyncEngine):
                 await shards[0].close()
 
     def _abandon(self) -> None:
-        self._closed = True
         shards, self._shards = self._shards, []
         if shards and self._ears is not None:
             self._ears.abandon()
@@ -93,7 +89,6 @@ class AsyncRedis(AsyncEngine):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        self._check(messages, connection=connection)
         any_shard = self._next() % len(self._opened())
         parts = sending.put_parts(messages, lambda new: self._space.shard_of(new, any_shard))
         if len(parts) == 1:
@@ -122,7 +117,6 @@ class AsyncRedis(AsyncEngine):
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._check(topics, limit=limit)
         shards = self._opened()
         named = request if request is not None else self._new_request()
         if len(shards) == 1:
@@ -174,23 +168,19 @@ class AsyncRedis(AsyncEngine):
         return Claim(found, told, min(dues, default=None), more)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        self._check(ends, connection=connection)
         return await self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        self._check(holds)
         return await self._spread(holds, self._space.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
 
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
     ) -> list[CancelResult]:
-        self._check(refs, connection=connection)
         return await self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.cancel(some, now))
 
     async def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        self._check(moves, connection=connection)
         for move in moves if len(moves) > sending.PART else ():  # before the first part is done
             check_delay(move.delay, move.at, max(self._space.known, now or 0))
         return await self._spread(
@@ -198,7 +188,6 @@ class AsyncRedis(AsyncEngine):
         )
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        self._check(limit=budget)
         shards = self._opened()
         first = self._next()
         did = Tended()
@@ -214,20 +203,17 @@ class AsyncRedis(AsyncEngine):
         return did
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._check(topics)
         self._opened()
         assert self._ears is not None
         alarm = self._alarms.get(frozenset(topics), 0.0)
         await self._ears.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        self._check(refs)
         return await self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.get(some, now))
 
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        self._check(limit=limit)
         shards = self._opened()
         page = listing.Listing(topic, state, limit, after, len(shards))
         while searches := page.searches():
@@ -238,7 +224,6 @@ class AsyncRedis(AsyncEngine):
         return page.page()
 
     async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        self._check()
         parts = window.parts if window else 0
         told: dict[str, list[Stats]] = {}
         for shard in self._opened():
@@ -250,7 +235,6 @@ class AsyncRedis(AsyncEngine):
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        self._check(ids or (), limit=limit)
         count, more, keyless = 0, False, 0
         for shard in self._opened():
             one = await shard.requeue(topic, ids, delay, limit - count, now)
@@ -258,9 +242,6 @@ class AsyncRedis(AsyncEngine):
         return Swept(count, more, keyless)
 
     async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        self._check(limit=limit)
-        if state == "leased":
-            raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
         count, more = 0, False
         for shard in self._opened():
             one = await shard.purge(topic, state, limit - count, now)
@@ -268,7 +249,6 @@ class AsyncRedis(AsyncEngine):
         return Swept(count, more)
 
     async def pause(self, topic: str, paused: bool) -> None:
-        self._check()
         for shard in self._opened():
             await shard.pause(topic, paused)
 
@@ -296,13 +276,3 @@ class AsyncRedis(AsyncEngine):
         if not self._shards:
             raise Unavailable("The Redis engine is not open: open() it first.")
         return self._shards
-
-    def _check(self, batch: Sized = (), limit: int = 1, connection: object | None = None) -> None:
-        if self._closed:
-            raise Unavailable("The Redis engine is closed: make a new queue.")
-        if connection is not None:
-            raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
-        if max(len(batch), limit) > MAX_BATCH or limit < 1:
-            raise BadOption(
-                f"A batch, a limit or a number of topics is over {MAX_BATCH:,}, or under 1: ask for less at a time."
-            )

@@ -3,7 +3,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from random import randrange
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ from bide.engines.redis.plan import delivering, listing, looking, sending
 from bide.engines.redis.shards.sync import Shard
 from bide.engines.redis.space import Space
 from bide.engines.sync import Engine
-from bide.errors import BadOption, BideError, OutcomeUnknown, Unavailable, Unsupported
+from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -48,14 +48,12 @@ class Redis(Engine):
         self._space = space
         self._shards: list[Shard] = []
         self._ears: Ears | None = None
-        self._closed = False
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # whom an alarm belongs to
         self._new_request = sequence()  # an engine's own, as a forked child has the same source
         self._alarms: dict[frozenset[str], float] = {}  # for whom claims were made: when to come back, monotonic
 
     def open(self) -> None:
-        self._check()
         if not self._shards:
             shards = Shard.all_of(self._space)
             try:
@@ -69,7 +67,6 @@ class Redis(Engine):
             self._ears = Ears(self._space, shards)
 
     def close(self) -> None:
-        self._closed = True
         ears, self._ears = self._ears, None
         shards, self._shards = self._shards, []
         topics = sorted(set().union(*self._alarms))
@@ -84,14 +81,12 @@ class Redis(Engine):
                 shards[0].close()
 
     def _abandon(self) -> None:
-        self._closed = True
         shards, self._shards = self._shards, []
         if shards and self._ears is not None:
             self._ears.abandon()
             shards[0].abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        self._check(messages, connection=connection)
         any_shard = self._next() % len(self._opened())
         parts = sending.put_parts(messages, lambda new: self._space.shard_of(new, any_shard))
         if len(parts) == 1:
@@ -120,7 +115,6 @@ class Redis(Engine):
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._check(topics, limit=limit)
         shards = self._opened()
         named = request if request is not None else self._new_request()
         if len(shards) == 1:
@@ -172,21 +166,17 @@ class Redis(Engine):
         return Claim(found, told, min(dues, default=None), more)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        self._check(ends, connection=connection)
         return self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        self._check(holds)
         return self._spread(holds, self._space.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        self._check(refs, connection=connection)
         return self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.cancel(some, now))
 
     def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        self._check(moves, connection=connection)
         for move in moves if len(moves) > sending.PART else ():  # before the first part is done
             check_delay(move.delay, move.at, max(self._space.known, now or 0))
         return self._spread(
@@ -194,7 +184,6 @@ class Redis(Engine):
         )
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        self._check(limit=budget)
         shards = self._opened()
         first = self._next()
         did = Tended()
@@ -210,18 +199,15 @@ class Redis(Engine):
         return did
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._check(topics)
         self._opened()
         assert self._ears is not None
         alarm = self._alarms.get(frozenset(topics), 0.0)
         self._ears.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        self._check(refs)
         return self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.get(some, now))
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
-        self._check(limit=limit)
         shards = self._opened()
         page = listing.Listing(topic, state, limit, after, len(shards))
         while searches := page.searches():
@@ -232,7 +218,6 @@ class Redis(Engine):
         return page.page()
 
     def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        self._check()
         parts = window.parts if window else 0
         told: dict[str, list[Stats]] = {}
         for shard in self._opened():
@@ -244,7 +229,6 @@ class Redis(Engine):
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        self._check(ids or (), limit=limit)
         count, more, keyless = 0, False, 0
         for shard in self._opened():
             one = shard.requeue(topic, ids, delay, limit - count, now)
@@ -252,9 +236,6 @@ class Redis(Engine):
         return Swept(count, more, keyless)
 
     def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        self._check(limit=limit)
-        if state == "leased":
-            raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
         count, more = 0, False
         for shard in self._opened():
             one = shard.purge(topic, state, limit - count, now)
@@ -262,7 +243,6 @@ class Redis(Engine):
         return Swept(count, more)
 
     def pause(self, topic: str, paused: bool) -> None:
-        self._check()
         for shard in self._opened():
             shard.pause(topic, paused)
 
@@ -290,13 +270,3 @@ class Redis(Engine):
         if not self._shards:
             raise Unavailable("The Redis engine is not open: open() it first.")
         return self._shards
-
-    def _check(self, batch: Sized = (), limit: int = 1, connection: object | None = None) -> None:
-        if self._closed:
-            raise Unavailable("The Redis engine is closed: make a new queue.")
-        if connection is not None:
-            raise Unsupported("The Redis engine can't join a transaction: leave connection= out.")
-        if max(len(batch), limit) > MAX_BATCH or limit < 1:
-            raise BadOption(
-                f"A batch, a limit or a number of topics is over {MAX_BATCH:,}, or under 1: ask for less at a time."
-            )

@@ -1,7 +1,7 @@
 # unasync: sync.py
 """The SQLite engine: each verb is a function that gets its turn in a transaction, or looks without one."""
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from bide.engines.aio import AsyncEngine
@@ -25,7 +25,7 @@ from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, look, put, tend
 from bide.engines.sqlite.desk import AsyncDesk
 from bide.engines.sqlite.turn import Space, Turn
-from bide.errors import BadOption, Unavailable
+from bide.errors import Unavailable
 from bide.signals import AsyncSignal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -42,7 +42,6 @@ class AsyncSqlite(AsyncEngine):
         self._asleep: set[AsyncSignal] = set()
 
     async def open(self) -> None:
-        self._check()
         if self._desk is None:
             self._desk = await AsyncDesk.enter(self._path)
             self._space.clock.on_jump(self._desk.place.wake_all)
@@ -64,47 +63,39 @@ class AsyncSqlite(AsyncEngine):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        self._check(messages)
         return await self._write(lambda turn: put.put(turn, self._space, messages, now), connection=connection)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._check(limit=limit)
         return await self._write(
             lambda turn: deliver.claim(turn, self._space, topics, limit, lease, request, now), lasting=False
         )
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        self._check(ends)
         return await self._write(lambda turn: deliver.settle(turn, self._space, ends, now), connection=connection)
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        self._check(holds)
         return await self._write(lambda turn: deliver.extend(turn, self._space, holds, lease, now), lasting=False)
 
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
     ) -> list[CancelResult]:
-        self._check(refs)
         return await self._write(lambda turn: change.cancel(turn, self._space, refs, now), connection=connection)
 
     async def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        self._check(moves)
         return await self._write(lambda turn: change.reschedule(turn, self._space, moves, now), connection=connection)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        self._check(limit=budget)
         return await self._write(lambda turn: tend.tend(turn, self._space, budget, now, ended_by))
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()
-        self._asleep.add(signal)  # before the check, or a close in between would not see it
+        self._asleep.add(signal)  # before the look, or a close in between would not see it
         try:
-            self._check()
-            sleeper = self._opened().place.sleep(signal, self._space, topics, timeout)
+            sleeper = None if self._closed else self._opened().place.sleep(signal, self._space, topics, timeout)
             if sleeper is not None:
                 await self._sleep(sleeper, signal, timeout)
         finally:
@@ -120,31 +111,25 @@ class AsyncSqlite(AsyncEngine):
             place.rise(sleeper, disturbed=disturbed)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        self._check(refs)
         return await self._opened().read(lambda turn: look.get(turn, self._space, refs, now))
 
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        self._check(limit=limit)
         return await self._opened().read(lambda turn: look.scan(turn, self._space, topic, state, limit, after, now))
 
     async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        self._check()
         return await self._opened().read(lambda turn: look.stats(turn, self._space, topic, window, now))
 
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        self._check(ids or (), limit=limit)
         return await self._write(lambda turn: change.requeue(turn, self._space, topic, ids, delay, limit, now))
 
     async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        self._check(limit=limit)
         return await self._write(lambda turn: change.purge(turn, self._space, topic, state, limit, now))
 
     async def pause(self, topic: str, paused: bool) -> None:
-        self._check()
         await self._write(lambda turn: change.pause(turn, self._space, topic, paused))
 
     async def _write(self, work: Callable[[Turn], T], *, lasting: bool = True, connection: object | None = None) -> T:
@@ -157,9 +142,3 @@ class AsyncSqlite(AsyncEngine):
         if self._desk is None:
             raise Unavailable("The SQLite engine is not open: open() it first.")
         return self._desk
-
-    def _check(self, batch: Sized = (), limit: int = 1) -> None:
-        if self._closed:
-            raise Unavailable("The SQLite engine is closed: make a new queue.")
-        if max(len(batch), limit) > MAX_BATCH or limit < 1:
-            raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")

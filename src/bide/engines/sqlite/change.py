@@ -7,7 +7,6 @@ from bide.core.when import check_delay, due_time
 from bide.engines.base import Move, Ref, Swept
 from bide.engines.sqlite import plan
 from bide.engines.sqlite.turn import SQL, Space, Turn
-from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, State
 
 
@@ -73,8 +72,6 @@ def requeue(turn: Turn, space: Space, name: str, ids: Sequence[str] | None, dela
 
 
 def purge(turn: Turn, space: Space, name: str, state: State, limit: int, now: int | None) -> Swept:
-    if state == "leased":
-        raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
     at = turn.now(space, now)
     topic = turn.known_topic(space, name)
     if state == "dead":

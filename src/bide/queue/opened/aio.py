@@ -11,13 +11,12 @@ from bide.clock import Clock
 from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, End, Ended, Finding, Move, NewMessage, Ref
+from bide.engines.guard.hooks import Hook
 from bide.errors import Unavailable
 from bide.queue.gather import AsyncGather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import AsyncHome
-from bide.queue.hooks import Hook, Listeners, hooks_for
 from bide.queue.intake.aio import AsyncIntake, give_back
-from bide.queue.observed.aio import AsyncObserved
 from bide.queue.setup import Setup
 from bide.types import (
     CancelResult,
@@ -101,10 +100,7 @@ class AsyncOpened:
             return self._ready
 
     async def _open(self) -> AsyncEngine:
-        engine: AsyncEngine = self._setup.source.aio()
-        hooks = hooks_for(self._setup.hooks)
-        if hooks:
-            engine = AsyncObserved(engine, Listeners(hooks, self._setup.source.shown))
+        engine = self._setup.source.aio()
         await engine.open()
         self._puts: AsyncGather[NewMessage, Sent] = AsyncGather(engine.put)
         self._settles: AsyncGather[End, Ended] = AsyncGather(engine.settle)

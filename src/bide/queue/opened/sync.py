@@ -10,14 +10,13 @@ from bide.aside import Apart
 from bide.clock import Clock
 from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.engines.base import Capabilities, End, Ended, Finding, Move, NewMessage, Ref
+from bide.engines.guard.hooks import Hook
 from bide.engines.sync import Engine
 from bide.errors import Unavailable
 from bide.queue.gather import Gather
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.home import Home
-from bide.queue.hooks import Hook, Listeners, hooks_for
 from bide.queue.intake.sync import Intake, give_back
-from bide.queue.observed.sync import Observed
 from bide.queue.setup import Setup
 from bide.types import (
     CancelResult,
@@ -101,10 +100,7 @@ class Opened:
             return self._ready
 
     def _open(self) -> Engine:
-        engine: Engine = self._setup.source.sync()
-        hooks = hooks_for(self._setup.hooks)
-        if hooks:
-            engine = Observed(engine, Listeners(hooks, self._setup.source.shown))
+        engine = self._setup.source.sync()
         engine.open()
         self._puts: Gather[NewMessage, Sent] = Gather(engine.put)
         self._settles: Gather[End, Ended] = Gather(engine.settle)

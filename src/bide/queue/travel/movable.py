@@ -60,7 +60,7 @@ class Movable(ABC):
         clock = FollowingClock() if start is None else ManualClock(start)
         setup.settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
         try:
-            setup.source, setup.clock = registry.source(setup.settings), clock
+            setup.source, setup.clock = registry.source(setup.settings, setup.hooks), clock
             for each in twins:
                 each._begin(setup)
             yield clock

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities
-from bide.engines.registry import Source
+from bide.engines.registry import Guarded, Source
 from bide.testing.contract.bench import Bench
 from bide.testing.contract.claim import Claiming
 from bide.testing.contract.exactness import Exactness
@@ -74,7 +74,7 @@ class EngineContract(
         """Makes engines of that place, in this test's colour."""
 
         def make(**settings: Any) -> AsyncEngine:
-            source = make_source(**settings)
+            source = Guarded(make_source(**settings))
             assert source.capabilities == self.capabilities
             return source.aio() if colour == "async" else Recoloured(source.sync())
 

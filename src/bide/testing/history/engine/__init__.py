@@ -33,6 +33,9 @@ class RecordedSource:
     def examine(self) -> Sequence[Finding]:
         return self._plain.examine()
 
+    def mend(self) -> Sequence[Finding] | None:
+        return self._plain.mend()
+
 
 def record_engine(queue: AsyncQueue | Queue, history: History) -> None:
     """Have all that a queue, its twins and its workers take, end and extend written down. For a queue that is not open yet."""

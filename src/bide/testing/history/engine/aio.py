@@ -5,14 +5,13 @@ from collections.abc import Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, End, Ended, Hold
-from bide.queue.hooks import Listeners
-from bide.queue.observed.aio import AsyncObserved
+from bide.engines.guard.aio import AsyncGuard
 from bide.testing.history.writing import History
 
 
-class AsyncRecordedEngine(AsyncObserved):
+class AsyncRecordedEngine(AsyncGuard):
     def __init__(self, engine: AsyncEngine, history: History) -> None:
-        super().__init__(engine, Listeners((), ""))
+        super().__init__(engine, "")
         self._history = history
 
     async def claim(

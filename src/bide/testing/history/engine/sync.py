@@ -4,15 +4,14 @@
 from collections.abc import Sequence
 
 from bide.engines.base import Claim, End, Ended, Hold
+from bide.engines.guard.sync import Guard
 from bide.engines.sync import Engine
-from bide.queue.hooks import Listeners
-from bide.queue.observed.sync import Observed
 from bide.testing.history.writing import History
 
 
-class RecordedEngine(Observed):
+class RecordedEngine(Guard):
     def __init__(self, engine: Engine, history: History) -> None:
-        super().__init__(engine, Listeners((), ""))
+        super().__init__(engine, "")
         self._history = history
 
     def claim(

@@ -1,0 +1,1 @@
+"""What stands before every engine: it refuses what the engine can't do, and tells hooks of every call."""

@@ -1,1 +1,0 @@
-"""An engine whose calls are watched: the one place where verbs are wrapped."""
