@@ -88,6 +88,11 @@ def __getattr__(name: str) -> Any:
     return globals().setdefault(name, getattr(room, name))
 
 
+def __dir__() -> list[str]:
+    """Also what is not loaded yet."""
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "AsyncDelayQueue",
     "AsyncDelivery",

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, overload
 
 import msgspec
 
@@ -190,3 +190,23 @@ class Span(NamedTuple):
     start: datetime
     end: datetime
     messages: int
+
+
+class OneOptions(TypedDict, total=False):
+    """What `after` and `at` take beside the time."""
+
+    key: str | None
+    if_exists: IfExists
+    priority: Priority
+    expires_in: Duration | None
+    max_attempts: int | None
+    headers: Mapping[str, str] | None
+    operation: str | None
+    connection: object | None
+
+
+class SendOptions(OneOptions, total=False):
+    """What `options` takes: all that `queue.send` does."""
+
+    delay: Duration | None
+    at: datetime | None

@@ -1,5 +1,6 @@
 """Sending a task's messages: the same message whichever way, options, keys, many at once, other queues."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -153,6 +154,64 @@ def test_options_that_can_not_be_used_are_refused_and_nothing_is_stored(
     with pytest.raises(refusal):
         do(task.options(**options).send_many([{"order": 42}]))
     assert do(queue.stats()).pending == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        (lambda t: t.after("1h", at=datetime(2026, 1, 2, tzinfo=UTC)), r"after\(\) says when already: leave at= out"),
+        (lambda t: t.at(datetime(2026, 1, 2, tzinfo=UTC), delay="1h"), r"at\(\) says when already: leave delay= out"),
+    ],
+)
+def test_a_second_time_is_refused(task: Any, way: Any, said: str) -> None:
+    with pytest.raises(BadOption, match=said):
+        way(task)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"delay": "15m"}, r"delay is said before that: \w+\.after\('15m'\)\.send\(…\)"),
+        ({"key": "k"}, r"key is said before that: \w+\.options\(key=…\)\.send\(…\)"),
+    ],
+)
+def test_an_option_among_the_arguments_is_refused_with_what_to_write(
+    queue: Any, task: Any, do: Do, options: Any, said: str
+) -> None:
+    with pytest.raises(BadMessage, match=said):
+        do(task.send(1, **options))
+    assert do(queue.stats()).pending == 0
+
+
+def test_a_message_can_be_named_by_what_send_gave(queue: Any, task: Any, do: Do, clock: ManualClock) -> None:
+    sent = do(task.after("1h").send(1))
+    assert do(task.reschedule(sent, delay="2h")) is RescheduleResult.MOVED
+    assert do(task.get(sent)).due == clock.now_ms + 7_200_000
+    assert do(task.cancel(sent.id)) is CancelResult.CANCELLED
+    assert do(task.get(sent)) is None
+    for nothing in (task.cancel, task.get):
+        with pytest.raises(BadOption, match=r"cancel\(sent\)"):
+            do(nothing())
+    with pytest.raises(BadOption, match="Give one"):
+        do(task.cancel(sent, key="k"))
+
+
+def test_the_arguments_are_encoded_once(make_queue: Any, do: Do) -> None:
+    class Counting:
+        encoded = 0
+
+        def encode(self, body: Any, /) -> bytes:
+            self.encoded += 1
+            return json.dumps(body).encode()
+
+        def decode(self, raw: bytes, /) -> Any:
+            return json.loads(raw)
+
+    codec = Counting()
+    handle = make_queue(codec=codec).task("t")(lambda order: None)
+    do(handle.send(1))
+    do(handle.send_many([{"order": 2}, {"order": 3}]))
+    assert codec.encoded == 3
 
 
 def test_a_key_that_is_taken_does_what_if_exists_says(task: Any, do: Do) -> None:

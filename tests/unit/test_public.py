@@ -94,3 +94,8 @@ def test_a_missing_driver_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_a_url_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIDE_URL", "memory://from-the-environment")
     assert repr(bide.Queue()) == "<Queue memory://from-the-environment>"
+
+
+def test_what_is_not_loaded_yet_is_listed_too() -> None:
+    listed = in_a_fresh_python("import bide; print(*dir(bide))")
+    assert {"AsyncQueue", "Queue", "Worker", "__version__"} <= set(listed.split())

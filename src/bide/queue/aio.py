@@ -14,7 +14,7 @@ from bide.queue.deliveries.aio import AsyncDelivery
 from bide.queue.intake.aio import listen
 from bide.queue.outgoing import move, ref
 from bide.queue.tasks.aio import AsyncTask
-from bide.queue.tasks.bound import P, R, SendOptions
+from bide.queue.tasks.bound import P, R
 from bide.queue.tasks.definition import Definition, Unknown
 from bide.queue.topics.aio import AsyncTopics
 from bide.types import (
@@ -24,6 +24,7 @@ from bide.types import (
     Outgoing,
     Priority,
     RescheduleResult,
+    SendOptions,
     Sent,
 )
 

@@ -13,7 +13,7 @@ from bide.errors import BadMessage, ConfigError, EngineError, Exists, PartlySent
 from bide.queue.deliveries.sync import Delivery
 from bide.queue.intake.sync import listen
 from bide.queue.outgoing import move, ref
-from bide.queue.tasks.bound import P, R, SendOptions
+from bide.queue.tasks.bound import P, R
 from bide.queue.tasks.definition import Definition, Unknown
 from bide.queue.tasks.sync import Task
 from bide.queue.topics.sync import Topics
@@ -24,6 +24,7 @@ from bide.types import (
     Outgoing,
     Priority,
     RescheduleResult,
+    SendOptions,
     Sent,
 )
 

@@ -42,6 +42,15 @@ class AsyncOpened:
         max_body: int = MAX_BODY,
         hooks: Sequence[Hook] = (),
     ) -> None:
+        """A queue at a URL: `sqlite:///bide.db`, `redis://host`, `memory://`. Nothing is opened before it is first used.
+
+        url: without one $BIDE_URL, or else the file bide.db of the current folder. namespace: queues of one namespace see
+        the same messages. client: a connection pool of your own, where the engine takes one. clock: for tests, such as
+        ManualClock(). dead_for, dead_max: how long dead letters are kept, and how many of a topic. codec: how bodies become
+        bytes, JSON unless you say so. max_body: the largest body, in bytes. hooks: what is told of every call.
+
+        Raises ConfigError for a URL that can't be read or served, BadOption for an option.
+        """
         self._begin(
             Setup(
                 url,

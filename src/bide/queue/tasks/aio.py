@@ -30,15 +30,22 @@ class AsyncTask(Bound[P, R]):
         operation, connection = self._options.get("operation"), self._options.get("connection")
         return await self._queue.send_many(self.topic, items, operation=operation, connection=connection)
 
-    async def cancel(self, *, key: str) -> CancelResult:
-        """End the message with this key, if it has not begun."""
-        return await self._queue.cancel(topic=self.topic, key=key, connection=self._options.get("connection"))
+    async def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
+        """End a message, by its id or by its key, if it has not begun."""
+        return await self._queue.cancel(message, **self._named(message, key), connection=self._options.get("connection"))
 
-    async def reschedule(self, *, key: str, delay: Duration | None = None, at: datetime | None = None) -> RescheduleResult:
-        """Give the message with this key a new time, if it has not begun."""
+    async def reschedule(
+        self,
+        message: str | Sent | None = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+    ) -> RescheduleResult:
+        """Give a message a new time, by its id or by its key, if it has not begun."""
         connection = self._options.get("connection")
-        return await self._queue.reschedule(topic=self.topic, key=key, delay=delay, at=at, connection=connection)
+        return await self._queue.reschedule(message, **self._named(message, key), delay=delay, at=at, connection=connection)
 
-    async def get(self, *, key: str) -> Info | None:
-        """What is stored about the message with this key; None when it has ended."""
-        return await self._queue.get(topic=self.topic, key=key)
+    async def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
+        """What is stored about a message, by its id or by its key; None when it has ended."""
+        return await self._queue.get(message, **self._named(message, key))

@@ -13,6 +13,7 @@ import msgspec
 from bide.core.models import loss
 from bide.errors import BadBody, ConfigError
 from bide.queue.tasks import models
+from bide.types import SendOptions
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
@@ -75,7 +76,9 @@ class Arguments:
         try:
             bound = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise Unfit(f"{self._name}{self._signature} was sent other arguments than it takes: {error}.") from None
+            raise Unfit(
+                f"{self._name}{self._signature} was sent other arguments than it takes: {error}.{self._meant(kwargs)}"
+            ) from None
         if self._shape is None:
             self.prepare()
         for name in self._models.keys() & bound.keys():
@@ -83,6 +86,15 @@ class Arguments:
         if self._rest is not None:
             bound.update(bound.pop(self._rest, {}))
         return bound
+
+    def _meant(self, kwargs: Mapping[str, Any]) -> str:
+        """What to write instead, when options of a send are among the arguments."""
+        own = [name for name in kwargs if name not in self.named and name in SendOptions.__optional_keys__]
+        if not own:
+            return ""
+        first, value = own[0], repr(kwargs[own[0]])[:60]
+        how = {"delay": f"after({value})", "at": f"at({value})"}.get(first, f"options({first}=…)")
+        return f" {first} is said before that: {self._name}.{how}.send(…)."
 
     def of_message(self, body: Any) -> dict[str, Any]:
         """What the function is called with for a message. Raises Unread."""

@@ -3,11 +3,12 @@
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
+from bide.core.codec import Encoded
 from bide.errors import BadMessage, BadOption
 from bide.queue.tasks.definition import Definition
-from bide.types import Duration, IfExists, Outgoing, Priority
+from bide.types import Duration, OneOptions, Outgoing, SendOptions
 
 if TYPE_CHECKING:
     from bide.queue.aio import AsyncVerbs
@@ -17,26 +18,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class OneOptions(TypedDict, total=False):
-    """What `after` and `at` take beside the time."""
-
-    key: str | None
-    if_exists: IfExists
-    priority: Priority
-    expires_in: Duration | None
-    max_attempts: int | None
-    headers: Mapping[str, str] | None
-    operation: str | None
-    connection: object | None
-
-
-class SendOptions(OneOptions, total=False):
-    """What `options` takes: all that `queue.send` does."""
-
-    delay: Duration | None
-    at: datetime | None
 
 
 _SAME_FOR_MANY = ("operation", "connection")
@@ -63,15 +44,22 @@ class Bound(Generic[P, R]):
 
     def after(self, delay: Duration, **options: Unpack[OneOptions]) -> Self:
         """The task with a delay: `task.after("15m", key="order:42").send(order=42)`. Options are those of `queue.send`."""
+        self._refuse_another_time(options, "after")
         return self._with({**options, "delay": delay, "at": None})
 
     def at(self, when: datetime, **options: Unpack[OneOptions]) -> Self:
         """The task at an instant, an aware datetime."""
+        self._refuse_another_time(options, "at")
         return self._with({**options, "at": when, "delay": None})
 
     def options(self, **options: Unpack[SendOptions]) -> Self:
         """The task with options for the next sends: `task.options(key="order:42").send(order=42)`."""
         return self._with(options)
+
+    def _refuse_another_time(self, options: Mapping[str, Any], verb: str) -> None:
+        for other in ("delay", "at"):
+            if options.get(other) is not None:
+                raise BadOption(f"{verb}() says when already: leave {other}= out.")
 
     def _with(self, options: SendOptions) -> Self:
         unknown = set(options) - SendOptions.__optional_keys__
@@ -93,13 +81,19 @@ class Bound(Generic[P, R]):
             raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
         return bound(self.definition, self._options)
 
-    def _body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
         """The arguments as a message's body, tried on the function as a worker would have it."""
         arguments = self.definition.arguments
-        body = arguments.bind(args, kwargs)
         envelope = self._queue._setup.envelope
-        arguments.read(envelope.body(envelope.raw(body)))
-        return body
+        raw = Encoded(envelope.raw(arguments.bind(args, kwargs)))
+        arguments.read(envelope.body(raw))
+        return raw
+
+    def _named(self, message: object, key: str | None) -> dict[str, Any]:
+        """What the queue is told of a message that is named by one of the two."""
+        if message is None and key is None:
+            raise BadOption(f"Say which message: {self.definition.name}.cancel(sent), or {self.definition.name}.cancel(key=…).")
+        return {"topic": None if message is not None and key is None else self.topic, "key": key}
 
     def _all_outgoing(self, arguments: Iterable[Mapping[str, Any]]) -> list[Outgoing]:
         """All of many, checked before the first is sent."""
