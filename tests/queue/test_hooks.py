@@ -81,6 +81,18 @@ async def test_what_the_heartbeat_renews_is_told_too(make_queue: Callable[..., A
     assert set(renewals.threads) == {"bide-heartbeat"}
 
 
+async def test_the_heartbeat_opens_nothing_before_there_is_something_to_renew(make_queue: Callable[..., Any]) -> None:
+    noted = Noted()
+    queue = make_queue(hooks=[noted])
+    await queue.send_many("t", range(5))
+    async for delivery in queue.listen("t"):
+        await delivery.ack()
+        if delivery.body == 4:
+            break
+    await queue.close()
+    assert [call.verb for call in noted.calls if call.verb in ("open", "extend", "close")] == ["open", "close"]
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)
 async def test_a_hook_that_fails_is_told_and_the_call_goes_on(
     make_queue: Callable[..., Any], caplog: pytest.LogCaptureFixture, error: BaseException

@@ -128,10 +128,12 @@ class Heartbeat:
         """Renew until there is nothing to renew. After a breakdown it begins anew: handlers rely on it while they run."""
         breakdowns = 0
         while not self._over():
-            engine = self._source.sync()
+            engine, opened = self._source.sync(), False
             try:
-                engine.open()
                 while (due := self._sleep()) is not None:
+                    if due and not opened:  # most deliveries end before
+                        opened = True
+                        engine.open()
                     for part in due:
                         self._renew(engine, part)
                 return
@@ -140,7 +142,8 @@ class Heartbeat:
                 unforeseen = None if isinstance(error, BideError) else error
                 _log.error("The heartbeat has broken down and begins anew: %s", error, exc_info=unforeseen)
             finally:
-                engine.close()
+                if opened:
+                    engine.close()
             self._read(min(LONGEST_PAUSE, 0.025 * 2 ** min(breakdowns, 30)))
 
     def _over(self) -> bool:
