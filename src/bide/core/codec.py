@@ -55,13 +55,11 @@ JSON = Json()
 
 
 class Encoded(bytes):
-    """A body that was encoded already, and is not encoded again."""
+    """A body that was encoded already."""
 
 
 def encode(codec: Codec, body: object, limit: int) -> bytes:
     """A body as bytes, or BadBody or TooLarge with a sentence."""
-    if type(body) is Encoded:
-        return body
     try:
         raw = codec.encode(body)
     except RecursionError:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from bide.core import options
-from bide.core.codec import Codec, decode, encode
+from bide.core.codec import Codec, Encoded, decode, encode
 from bide.core.when import bounded_instant_ms, duration_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.errors import BadMessage, BadOption, BadTime
@@ -49,7 +49,7 @@ class Envelope(NamedTuple):
                 raise BadTime("expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.")
         return NewMessage(
             options.topic(topic),
-            self.raw(body),
+            body if type(body) is Encoded else self.raw(body),
             wait,
             instant,
             options.key(key),

@@ -19,7 +19,7 @@ class Rules:
         self.closed: bool = False
         self._can = can
         self._shown = shown  # the engine, as it may be shown
-        self._takes_all = can.keys and can.idempotent and can.priority
+        self.takes_all: bool = can.keys and can.idempotent and can.priority  # what a message may have
 
     def check(self, needs: str | None = None, batch: Sized = (), *, limit: int = 1, connection: object | None = None) -> None:
         """`needs`: the capability without which there is no such verb."""
@@ -40,10 +40,7 @@ class Rules:
                 "by several workers, or use fewer topics."
             )
 
-    def check_messages(self, messages: Sequence[NewMessage], connection: object | None) -> None:
-        self.check(None, messages, connection=connection)
-        if self._takes_all:
-            return
+    def check_messages(self, messages: Sequence[NewMessage]) -> None:
         for new in messages:
             if new.key is not None and not self._can.keys:
                 raise Unsupported(f"{self._shown} has no keys: leave key= and if_exists= out.")

@@ -50,7 +50,9 @@ class Guard(Engine):
         self._engine._abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        self._rules.check_messages(messages, connection)
+        self._rules.check(None, messages, connection=connection)
+        if not self._rules.takes_all:
+            self._rules.check_messages(messages)
         return self._pass("put", messages, partial(self._engine.put, messages, connection=connection, now=now))
 
     def claim(
