@@ -84,11 +84,20 @@ check: .venv/.dev ## format, lint, types, floors, budgets, generated files, unit
 	$(call step,unasync,$(BIN)/python tools/unasync.py --check)
 	$(call step,limits,$(BIN)/python tools/limits.py)
 	$(call step,docs,$(BIN)/python tools/docs.py --check)
+	$(call step,site,$(SITE))
 	$(call step,unit tests,$(BIN)/pytest tests/unit -q $(PARALLEL))
 
 .PHONY: servers
 servers: ## install the servers that the tests start, on Debian as root or by sudo; otherwise say what is missing
 	@sh tools/servers.sh
+
+# Without a word of its makers about releases to come.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+.PHONY: docs
+docs: .venv/.dev ## build the documentation as a site, in build/site
+	@$(SITE)
+	@echo "The documentation is built: open build/site/index.html"
 
 .PHONY: bench
 bench: .venv/.dev ## measure, and print the numbers that the docs quote

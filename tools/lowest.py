@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-READERS = {"import-linter", "mypy", "pyright", "ruff"}  # they read the code, and nothing imports them
+# They read the code, and nothing imports them.
+READERS = {"import-linter", "mkdocs-material", "mkdocstrings", "mypy", "pyright", "ruff"}
 BOUND = re.compile(r"(?P<name>[\w.-]+)(?P<extras>\[.+\])?>=(?P<version>[\d.]+)(?P<marker>\s*;.*)?")
 
 
