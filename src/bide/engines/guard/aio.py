@@ -76,13 +76,13 @@ class AsyncGuard(AsyncEngine):
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
     ) -> list[CancelResult]:
-        self._rules.check("cancel", refs, connection=connection)
+        self._rules.check_refs("cancel", refs, connection=connection)
         return await self._pass("cancel", refs, partial(self._engine.cancel, refs, connection=connection, now=now), ())
 
     async def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        self._rules.check("cancel", moves, connection=connection)
+        self._rules.check_refs("cancel", [each.ref for each in moves], connection=connection)
         return await self._pass(
             "reschedule", moves, partial(self._engine.reschedule, moves, connection=connection, now=now), ()
         )
@@ -96,7 +96,7 @@ class AsyncGuard(AsyncEngine):
         await self._pass("wait", (), partial(self._engine.wait, topics, timeout), topics)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        self._rules.check("lookup", refs)
+        self._rules.check_refs("lookup", refs)
         return await self._pass("get", refs, partial(self._engine.get, refs, now=now), ())
 
     async def scan(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Sized
 
-from bide.engines.base import MAX_BATCH, Capabilities, NewMessage
+from bide.engines.base import MAX_BATCH, Capabilities, NewMessage, Ref
 from bide.errors import BadOption, Unavailable, Unsupported
 
 _MEANS: Mapping[str, str] = {
@@ -39,6 +39,11 @@ class Rules:
                 f"{self._shown} takes {self._can.max_topics:,} topics in one claim, and these are {len(topics):,}: serve them "
                 "by several workers, or use fewer topics."
             )
+
+    def check_refs(self, needs: str, refs: Sequence[Ref], *, connection: object | None = None) -> None:
+        self.check(needs, refs, connection=connection)
+        if not self._can.keys and any(each.id is None for each in refs):
+            raise Unsupported(f"{self._shown} has no keys: name the message by its id.")
 
     def check_messages(self, messages: Sequence[NewMessage]) -> None:
         for new in messages:

@@ -70,13 +70,13 @@ class Guard(Engine):
         return self._pass("extend", holds, partial(self._engine.extend, holds, lease, now=now))
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        self._rules.check("cancel", refs, connection=connection)
+        self._rules.check_refs("cancel", refs, connection=connection)
         return self._pass("cancel", refs, partial(self._engine.cancel, refs, connection=connection, now=now), ())
 
     def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        self._rules.check("cancel", moves, connection=connection)
+        self._rules.check_refs("cancel", [each.ref for each in moves], connection=connection)
         return self._pass("reschedule", moves, partial(self._engine.reschedule, moves, connection=connection, now=now), ())
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
@@ -88,7 +88,7 @@ class Guard(Engine):
         self._pass("wait", (), partial(self._engine.wait, topics, timeout), topics)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        self._rules.check("lookup", refs)
+        self._rules.check_refs("lookup", refs)
         return self._pass("get", refs, partial(self._engine.get, refs, now=now), ())
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
