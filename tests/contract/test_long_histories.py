@@ -36,8 +36,8 @@ def all_verbs_were_asked(history: LongHistory) -> None:
 
 
 def nothing_is_held(pair: Pair) -> None:
-    place: Any = pair.source
-    store = place._store
+    guarded: Any = pair.source
+    store = guarded._plain._store
     for held in (store.messages, store.topics, store.units, store.operations, store.deadlines, store.expiries, store.deaths):
         assert not held
 
