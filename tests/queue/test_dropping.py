@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Queue
+from bide.queue.cycles import Cycles
 from bide.queue.heartbeat import Heartbeat
-from bide.queue.intake.cycles import Cycles
 
 PATIENCE = 20.0  # seconds, far more than anything here takes
 
@@ -115,7 +115,7 @@ def test_a_handler_of_logs_that_fails_does_not_end_the_heartbeat() -> None:
 
 def test_an_idle_process_finds_what_it_holds_in_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else makes the collector run there, and the listener would wait for a place for ever."""
-    monkeypatch.setattr("bide.queue.intake.sync.SWEEP", 0.01)
+    monkeypatch.setattr("bide.queue.sync.receiving.SWEEP", 0.01)
     gc.disable()
     try:
         with Queue("memory://") as queue:
@@ -136,8 +136,8 @@ def test_collections_take_no_more_than_their_share_of_time(monkeypatch: pytest.M
         made.append(now[0])
         now[0] += 0.5
 
-    monkeypatch.setattr("bide.queue.intake.cycles.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("bide.queue.intake.cycles.gc.collect", collect)
+    monkeypatch.setattr("bide.queue.cycles.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("bide.queue.cycles.gc.collect", collect)
     cycles = Cycles()
     while now[0] < 210:
         cycles.collect()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from bide.engines.redis.lines.aio import AsyncLine
+from bide.engines.redis.aio.lines import AsyncLine
 from bide.engines.redis.script import Script, scripts
 
 OUTSIDE = {"evalsha", "eval", "info", "config", "script"}  # what no script calls

@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from bide.engines.base import Claimed, End, Hold, Move, NewMessage, Ref, Window
-from bide.engines.redis.lines.aio import AsyncLine
+from bide.engines.redis.aio.lines import AsyncLine
+from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.script import Script, scripts
-from bide.engines.redis.shards.aio import AsyncShard
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import Picture, bench_at, bring_back
 

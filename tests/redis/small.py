@@ -10,8 +10,9 @@ import pytest
 
 from bide.engines.base import Settings
 from bide.engines.redis import source
-from bide.engines.redis.calls import aio, sync
+from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script, scripts
+from bide.engines.redis.sync import calls as sync
 from bide.engines.registry import Source
 from bide.testing.pair import MakeSource
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-from bide.engines.redis.calls import aio, sync
-from bide.engines.redis.lines.aio import AsyncLine
-from bide.engines.redis.lines.sync import Line
+from bide.engines.redis.aio import calls as aio
+from bide.engines.redis.aio.lines import AsyncLine
 from bide.engines.redis.script import Script, scripts
+from bide.engines.redis.sync import calls as sync
+from bide.engines.redis.sync.lines import Line
 from bide.testing.long_history import check_long_history
 from bide.testing.pair import Pair
 from bide.testing.picture import Divergence

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from bide.engines.redis.calls import aio, sync
+from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script
+from bide.engines.redis.sync import calls as sync
 from bide.engines.registry import Source
 from bide.testing.long_history import LongHistory, check_long_history
 from bide.testing.pair import Pair

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from bide.engines.base import Claimed, NewMessage
 from bide.engines.redis import CAPABILITIES
-from bide.engines.redis import aio as engine_aio
-from bide.engines.redis import sync as engine_sync
-from bide.engines.redis.shards import aio as shards_aio
-from bide.engines.redis.shards import sync as shards_sync
+from bide.engines.redis.aio import engine as engine_aio
+from bide.engines.redis.aio import shard as shards_aio
+from bide.engines.redis.sync import engine as engine_sync
+from bide.engines.redis.sync import shard as shards_sync
 from bide.errors import BadTime
 from bide.testing.machine import EngineMachine, check_engine
 from bide.testing.machine import steps as machine_steps

@@ -14,7 +14,7 @@ from bide.engines.base import End, Hold, Move, NewMessage, Ref, Settings, Window
 from bide.engines.redis import CAPABILITIES, rights, source
 from bide.engines.redis.query import Wake
 from bide.engines.redis.rights import ROLES, Role, needed
-from bide.engines.redis.sync import Redis
+from bide.engines.redis.sync.engine import Redis
 from bide.engines.registry import Source
 from bide.errors import ConfigError
 from bide.testing.contract import EngineContract

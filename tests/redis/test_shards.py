@@ -8,9 +8,10 @@ import pytest
 import redis
 
 from bide.engines.base import NewMessage
-from bide.engines.redis import aio, sync
+from bide.engines.redis.aio import engine as aio
 from bide.engines.redis.plan import delivering
-from bide.engines.redis.shards.sync import Shard
+from bide.engines.redis.sync import engine as sync
+from bide.engines.redis.sync.shard import Shard
 from bide.errors import ConfigError
 from bide.testing.contract.bench import LEASE, Bench
 from tests.redis.keyspace import COLOURS, bench_at, names, shop

@@ -2,12 +2,12 @@
 
 import functools
 
-from bide.queue.aio import AsyncVerbs
-from bide.queue.deliveries.aio import AsyncDelivery
-from bide.queue.deliveries.sync import Delivery
-from bide.queue.sync import Verbs
-from bide.queue.travel.aio import AsyncTravel
-from bide.queue.travel.sync import Travel
+from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.travel import AsyncTravel
+from bide.queue.aio.verbs import AsyncVerbs
+from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.travel import Travel
+from bide.queue.sync.verbs import Verbs
 
 
 class AsyncQueue(AsyncVerbs):

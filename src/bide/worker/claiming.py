@@ -8,8 +8,8 @@ from bide.engines.base import MAX_BATCH, Claim, Hold
 from bide.errors import EngineError
 from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
+from bide.queue.aio.receiving import SWEEP, AsyncIntake, until_due
 from bide.queue.beats import Asked
-from bide.queue.intake.aio import SWEEP, AsyncIntake, until_due
 from bide.worker.ledger import Names
 from bide.worker.patience import Patience
 from bide.worker.places import Places

@@ -6,9 +6,9 @@
 from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.redis import doctor
 from bide.engines.redis.address import Address, read
-from bide.engines.redis.aio import AsyncRedis
+from bide.engines.redis.aio.engine import AsyncRedis
 from bide.engines.redis.space import Space
-from bide.engines.redis.sync import Redis
+from bide.engines.redis.sync.engine import Redis
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(

@@ -11,10 +11,10 @@ from bide.queue.tasks.definition import Definition
 from bide.types import Duration, OneOptions, Outgoing, SendOptions
 
 if TYPE_CHECKING:
-    from bide.queue.aio import AsyncVerbs
-    from bide.queue.sync import Verbs
-    from bide.queue.tasks.aio import AsyncTask
-    from bide.queue.tasks.sync import Task
+    from bide.queue.aio.task import AsyncTask
+    from bide.queue.aio.verbs import AsyncVerbs
+    from bide.queue.sync.task import Task
+    from bide.queue.sync.verbs import Verbs
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 from bide.errors import BadOption
-from bide.queue.deliveries.aio import AsyncDelivery
+from bide.queue.aio.delivery import AsyncDelivery
 
 Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
 """Called around each handler, with its delivery and what to go on with: `async def timed(delivery, handle): await handle()`."""

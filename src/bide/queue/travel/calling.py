@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from bide.aside import seen_through
 from bide.clock import Clock, SystemClock
 from bide.errors import ConfigError
-from bide.queue.deliveries.aio import AsyncDelivery
-from bide.queue.deliveries.sync import Delivery
+from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.setup import Setup
+from bide.queue.sync.delivery import Delivery
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.present import present

@@ -14,8 +14,8 @@ from bide.queue.tasks.middleware import Middleware, checked
 from bide.queue.travel.following import FollowingClock
 
 if TYPE_CHECKING:
-    from bide.queue.opened.aio import AsyncOpened
-    from bide.queue.opened.sync import Opened
+    from bide.queue.aio.opened import AsyncOpened
+    from bide.queue.sync.opened import Opened
 
 
 class Movable(ABC):

@@ -10,12 +10,12 @@
 worker does written down.
 """
 
+from bide.testing.history.aio.recorded import AsyncRecorded, AsyncRecordedDelivery
 from bide.testing.history.check import check
 from bide.testing.history.engine import record_engine
 from bide.testing.history.record import Record, read
-from bide.testing.history.recorded.aio import AsyncRecorded, AsyncRecordedDelivery
-from bide.testing.history.recorded.sync import Recorded, RecordedDelivery
 from bide.testing.history.report import INVARIANTS, Report, Violation
+from bide.testing.history.sync.recorded import Recorded, RecordedDelivery
 from bide.testing.history.writing import History
 
 __all__ = [

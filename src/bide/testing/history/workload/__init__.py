@@ -14,7 +14,7 @@ from threading import Thread
 
 from bide.errors import LeaseLost
 from bide.queue import Queue
-from bide.testing.history.recorded.sync import Recorded
+from bide.testing.history.sync.recorded import Recorded
 from bide.testing.history.workload.actors import FUTURE, LEASE, PAUSED, TOPICS, WAIT, Changer, Producer, Receiver, Slowcoach
 from bide.testing.history.workload.stage import Stage
 

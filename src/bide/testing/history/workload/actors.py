@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from bide.errors import EngineError, LeaseLost
-from bide.testing.history.recorded.sync import Recorded, RecordedDelivery
+from bide.testing.history.sync.recorded import Recorded, RecordedDelivery
 from bide.testing.history.workload.stage import Killed, Stage
 from bide.types import IfExists, Sent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bide.queue import Queue
-from bide.testing.history.recorded.sync import Recorded
+from bide.testing.history.sync.recorded import Recorded
 from bide.testing.history.writing import History
 from bide.types import Sent
 

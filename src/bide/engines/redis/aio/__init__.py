@@ -1,0 +1,1 @@
+"""The Redis engine for event loops. `redis/sync` is made from it."""

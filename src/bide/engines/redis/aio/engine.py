@@ -1,0 +1,281 @@
+# unasync: ../sync/engine.py
+"""The Redis engine: each verb is a script on the shard that its messages live in."""
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from random import randrange
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from bide.core.when import check_delay
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import (
+    MAX_BATCH,
+    Capabilities,
+    Claim,
+    Claimed,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Scanned,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
+from bide.engines.redis.aio.ears import AsyncEars
+from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.plan import delivering, listing, looking, sending
+from bide.engines.redis.space import Space
+from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.ids import lane, sequence
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+T = TypeVar("T")
+R = TypeVar("R", bound=list[Any])
+MOST = 1_000  # sets of topics whose time is kept in mind
+NEAR = 0.05  # seconds: a sleep that ends so close to when something is due is to end sharply
+
+
+class AsyncRedis(AsyncEngine):
+    def __init__(self, space: Space, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self._space = space
+        self._shards: list[AsyncShard] = []
+        self._ears: AsyncEars | None = None
+        self._turn = randrange(2**16)
+        self._me = lane()[:8]  # whom an alarm belongs to
+        self._new_request = sequence()  # an engine's own, as a forked child has the same source
+        self._alarms: dict[frozenset[str], float] = {}  # for whom claims were made: when to come back, monotonic
+
+    async def open(self) -> None:
+        if not self._shards:
+            shards = AsyncShard.all_of(self._space)
+            try:
+                await shards[0].greet()
+                for shard in shards if self._space.address.wake == "expiry" else ():
+                    await shard.ask_for_expiry()
+            except BaseException:
+                await shards[0].close()
+                raise
+            self._shards = shards
+            self._ears = AsyncEars(self._space, shards)
+
+    async def close(self) -> None:
+        ears, self._ears = self._ears, None
+        shards, self._shards = self._shards, []
+        topics = sorted(set().union(*self._alarms))
+        try:
+            if ears is not None:
+                await ears.close()
+            for shard in shards if topics else ():
+                if not await shard.leave(self._me, topics):
+                    break  # nobody waits for a server that is away
+        finally:
+            if shards:
+                await shards[0].close()
+
+    def _abandon(self) -> None:
+        shards, self._shards = self._shards, []
+        if shards and self._ears is not None:
+            self._ears.abandon()
+            shards[0].abandon()
+
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+    ) -> list[Sent]:
+        shards = self._opened()
+        if len(shards) == 1 and len(messages) == 1:  # the short way, that most sends take
+            return await shards[0].put(messages, now)
+        any_shard = self._next() % len(shards)
+        parts = sending.put_parts(messages, lambda new: self._space.shard_of(new, any_shard))
+        if len(parts) == 1:
+            [(shard, _)] = parts
+            return await shards[shard].put(messages, now)
+        return await self._put_apart(messages, any_shard, now)
+
+    async def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
+        """A batch in several parts. Each message has an operation, so that all can be sent again if one part fails."""
+        for new in messages:  # before the first part is taken
+            check_delay(new.delay, new.at, max(self._space.known, now or 0))
+        name = lane()
+        named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
+        answers: dict[int, Sent] = {}
+        for shard, indexes in sending.put_parts(named, lambda new: self._space.shard_of(new, any_shard)):
+            try:
+                got = await self._shards[shard].put([named[i] for i in indexes], now)
+            except BideError as error:
+                if not answers and not isinstance(error, OutcomeUnknown):
+                    raise
+                told = f"{error} This was one part of several, and others of the batch were taken."
+                raise OutcomeUnknown(told, operations=[new.operation or "" for new in named]) from None
+            answers.update(zip(indexes, got, strict=True))
+        return [answers[i] for i in range(len(messages))]
+
+    async def claim(
+        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
+    ) -> Claim:
+        shards = self._opened()
+        named = request if request is not None else self._new_request()
+        if len(shards) == 1:
+            claim = await shards[0].claim(self._me, delivering.turned(topics, self._next()), limit, lease, named, now)
+        else:
+            claim = await self._claim_around(topics, limit, lease, named, now, again=request is not None)
+        if len(self._alarms) >= MOST:
+            self._alarms.clear()
+        wait = math.inf if claim.next_due is None else (claim.next_due - claim.now) / 1000
+        self._alarms[frozenset(topics)] = time.monotonic() + wait
+        return claim
+
+    async def _claim_around(
+        self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, *, again: bool
+    ) -> Claim:
+        """One shard after the other. What the request holds already, wherever it is, is all that it gets again.
+
+        While there is room for one message of each topic, a shard leaves a place for each topic it has nothing of: another
+        shard may have. When the same claim was given up before and reaches a shard only now, the request would
+        hold more than its limit: the rest is released.
+        """
+        shards = self._shards
+        claims: list[Claim] = []
+        rest: list[Claimed] = []
+        if again:
+            claims = [await shard.claim(self._me, [], limit, lease, request, now) for shard in shards]
+        found = [each for claim in claims for each in claim.messages]
+        first, held = self._next(), bool(found)
+        turned = delivering.turned(list(dict.fromkeys(topics)), first)
+        for turn in range(len(shards) if topics or not claims else 0):
+            room = 0 if held else max(0, limit - len(found))
+            served = {each.topic for each in found}
+            others = [topic for topic in turned if topic not in served]
+            named = [*others, *(topic for topic in turned if topic in served)]
+            later = turn < len(shards) - 1 or any(claim.more for claim in claims)  # one may have it that had enough to do
+            keep = len(others) if len(others) <= room and later else 0
+            shard = shards[(first + turn) % len(shards)]
+            # where there is no room, it is asked for the time to come back
+            claim = await shard.claim(self._me, named, room, lease, request, now, keep)
+            claims.append(claim)
+            if not held:
+                found += claim.messages[:room]
+                rest += claim.messages[room:]
+        if ends := [End(each.topic, each.id, each.token, "release") for each in rest]:
+            await self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
+        dues = [each.next_due for each in claims if each.next_due is not None]
+        told = max(each.now for each in claims)
+        more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
+        return Claim(found, told, min(dues, default=None), more)
+
+    async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        return await self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
+
+    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+        return await self._spread(holds, self._space.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
+
+    async def cancel(
+        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+    ) -> list[CancelResult]:
+        return await self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.cancel(some, now))
+
+    async def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
+        for move in moves if len(moves) > sending.PART else ():  # before the first part is done
+            check_delay(move.delay, move.at, max(self._space.known, now or 0))
+        return await self._spread(
+            moves, lambda move: self._space.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
+        )
+
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
+        shards = self._opened()
+        first = self._next()
+        did = Tended()
+        for turn in range(len(shards)):
+            spare = budget - did.returned - did.expired - did.dropped
+            if spare <= 0:
+                return Tended(did.returned, did.buried, did.expired, did.dropped, True)
+            one = await shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
+            did = Tended(
+                did.returned + one.returned, did.buried + one.buried, did.expired + one.expired, did.dropped + one.dropped,
+                did.more or one.more,
+            )  # fmt: skip
+        return did
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        self._opened()
+        assert self._ears is not None
+        alarm = self._alarms.get(frozenset(topics), 0.0)
+        await self._ears.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
+
+    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+        return await self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.get(some, now))
+
+    async def scan(
+        self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
+    ) -> Scanned:
+        shards = self._opened()
+        page = listing.Listing(topic, state, limit, after, len(shards))
+        while searches := page.searches():
+            for search in searches:
+                await shards[search.shard].find(search, now)
+            chosen = page.choose(searches)
+            page.show(await self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
+        return page.page()
+
+    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
+        parts = window.parts if window else 0
+        told: dict[str, list[Stats]] = {}
+        for shard in self._opened():
+            for name, one in (await shard.stats(topic, window, now)).items():
+                told.setdefault(name, []).append(one)
+        topics = {} if topic is not None else {name: looking.together(each, {}, 0) for name, each in told.items()}
+        return looking.together([one for each in told.values() for one in each], topics, parts)
+
+    async def requeue(
+        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        count, more, keyless = 0, False, 0
+        for shard in self._opened():
+            one = await shard.requeue(topic, ids, delay, limit - count, now)
+            count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
+        return Swept(count, more, keyless)
+
+    async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
+        count, more = 0, False
+        for shard in self._opened():
+            one = await shard.purge(topic, state, limit - count, now)
+            count, more = count + one.count, more or one.more
+        return Swept(count, more)
+
+    async def pause(self, topic: str, paused: bool) -> None:
+        for shard in self._opened():
+            await shard.pause(topic, paused)
+
+    async def _spread(
+        self,
+        items: Sequence[T],
+        shard_of: Callable[[T], int],
+        call: Callable[[AsyncShard, Sequence[T]], Awaitable[R]],
+    ) -> list[Any]:
+        """Ask each shard about its part of a batch, and answer in the order of the batch. Long parts are asked in pieces."""
+        shards = self._opened()
+        if len(shards) == 1 and len(items) <= sending.PART:
+            return await call(shards[0], items)
+        answers: dict[int, Any] = {}
+        for shard, indexes in sending.parts(items, shard_of):
+            got = await call(shards[shard], [items[i] for i in indexes])
+            answers.update(zip(indexes, got, strict=True))
+        return [answers[i] for i in range(len(items))]
+
+    def _next(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _opened(self) -> list[AsyncShard]:
+        if not self._shards:
+            raise Unavailable("The Redis engine is not open: open() it first.")
+        return self._shards

@@ -1,0 +1,190 @@
+# unasync: ../sync/shard.py
+"""One shard: what its scripts are asked, and what their answers mean."""
+
+import os
+from collections.abc import Sequence
+
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
+from bide.engines.redis.aio.calls import AsyncCalls
+from bide.engines.redis.aio.lines import AsyncLines
+from bide.engines.redis.failures import Unanswered
+from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
+from bide.engines.redis.server import AsyncServer
+from bide.engines.redis.space import Space
+from bide.engines.redis.wire import name_of
+from bide.errors import ConfigError, OutcomeUnknown
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+FREE = b"free"  # a purge has left something to be freed
+TRIES = 3  # to find the leases of those that are leased
+SAFE = "Sending again with this error's operation does it once."
+
+
+class AsyncShard:
+    def __init__(self, number: int, space: Space, lines: AsyncLines) -> None:
+        self.number: int = number
+        self.prefix: str = space.prefix(number)
+        self._space = space
+        self.calls: AsyncCalls = AsyncCalls(number, space, lines)
+        self._lines = lines
+        self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
+
+    @classmethod
+    def all_of(cls, space: Space) -> "list[AsyncShard]":
+        lines = AsyncLines(AsyncServer(space.address))
+        return [cls(number, space, lines) for number in range(space.shards)]
+
+    async def greet(self) -> None:
+        """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
+        if not self._space.known:
+            await self.tell_time()
+        if self._space.address.wake == "poll":
+            return
+        self._space.judge(await self.calls.command("INFO", "memory"))
+        if self._space.address.wake == "expiry":
+            try:
+                told = await self.calls.command("CONFIG", "GET", "notify-keyspace-events")
+            except ConfigError:
+                return  # many servers don't tell; then whoever runs them must know
+            self._space.judge_events(told)
+
+    async def tell_time(self) -> None:
+        """So that we know it: an operation says when its sender last heard from the server."""
+        await self.calls.ask("time", (), None)
+
+    async def ask_for_expiry(self) -> None:
+        """From now on a wake-up is also an alarm key that expires."""
+        await self.calls.ask("expect", (), self._space.known)
+
+    def abandon(self) -> None:
+        self._lines.abandon()
+
+    async def close(self) -> None:
+        await self._lines.close()
+
+    async def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+        asked, salt = sending.put(messages), os.urandom(2)
+        try:
+            reply = await self.calls.once(asked.verb, asked.args, now, salt)
+        except Unanswered as lost:
+            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
+        return sending.put_answer(asked, messages, self.number, salt, reply)
+
+    async def claim(
+        self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
+    ) -> Claim:
+        """`keep`: of how many topics, the first ones named, one message is taken or a place of the limit is left."""
+        reply = await self.calls.do("claim", (me, request, lease, limit, keep, *topics), now)
+        return delivering.claim_answer(self.number, request, reply)
+
+    async def leave(self, me: str, topics: Sequence[str]) -> bool:
+        """Whoever goes takes no alarm along. False when the server is away: it is asked once."""
+        return await self.calls.in_passing("leave", (me, *topics))
+
+    async def hear(self, topics: Sequence[str]) -> bool:
+        """Whether somebody has pushed a token, which is then used up."""
+        _, woken = await self.calls.ask("hear", topics, None)
+        return bool(woken)
+
+    async def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
+        asked = delivering.settle(ends, self._space.dead_max)
+        return delivering.settle_answer(asked, len(ends), await self.calls.do("settle", asked.args, now))
+
+    async def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+        groups, args = delivering.extend(holds, lease)
+        return delivering.extend_answer(groups, len(holds), await self.calls.do("extend", args, now))
+
+    async def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
+        return sending.cancel_answer(await self.calls.do("cancel", [len(refs), *sending.refs(refs)], now))
+
+    async def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
+        return sending.reschedule_answer(await self.calls.do("reschedule", sending.reschedule(moves), now))
+
+    async def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
+        _, returned, buried, expired, dropped, more = await self.calls.ask(
+            "tend", (budget, self._space.dead_max, self._space.dead_for, "" if ended_by is None else ended_by), now
+        )
+        return Tended(returned, buried, expired, dropped, bool(more))
+
+    async def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+        named = [sending.ref(each) for each in refs]
+        reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
+        for _ in range(TRIES):  # who is leased may end before its lease is found
+            reading = await self._read(named, now)
+            lease_ends = listing.LeaseEnds(reading.leased().values())
+            while args := lease_ends.args():
+                lease_ends.hear(await self.calls.ask("lease_ends", args, now))
+            if len(lease_ends.found) == len(set(reading.leased().values())):
+                break
+        return reading.stored(self.number, lease_ends.found)
+
+    async def find(self, search: listing.Search, now: int | None) -> None:
+        while args := search.args():
+            search.hear(await self.calls.ask(search.verb, args, now))
+
+    async def show(self, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
+        reading = await self._read([("id", each.topic, each.local, b"") for each in found], now)
+        pairs = zip(found, reading.told, strict=True)
+        return [listing.shown(each, topic, reading.now, told) for each, told in pairs]
+
+    async def _read(self, named: Sequence[Sequence[Arg]], now: int | None) -> listing.Reading:
+        reading = listing.Reading(named)
+        while args := reading.args():
+            reading.hear(await self.calls.ask("get", args, now))
+        return reading
+
+    async def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
+        names = (
+            [topic]
+            if topic is not None
+            else [name.decode() for name in await self.calls.command("HKEYS", self.prefix + "topics")]
+        )
+        counting = looking.Counting(names, window)
+        while args := counting.args():
+            counting.hear(await self.calls.ask("stats", args, now))
+        return counting.found
+
+    async def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
+        own = [id for id in ids or () if name_of(id).shard == self.number]
+        pages = [None] if ids is None else [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
+        did = Swept(0, False)
+        while pages:
+            some = pages[0]
+            most = min(limit - did.count, sending.PART)
+            args = [
+                topic,
+                sending.when(delay, None),
+                MAX_DELAY_MS,
+                most,
+                int(some is not None),
+                *sending.named_dead(some or ()),
+            ]
+            _, count, more, keyless = await self.calls.do("requeue", args, now)
+            did = Swept(did.count + count, bool(more), did.keyless + keyless)
+            if some is not None or not more:
+                pages.pop(0)
+            if did.count >= limit:
+                break
+        return Swept(did.count, did.more or bool(pages), did.keyless)
+
+    async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
+        """A page, which begins where the last one stopped and goes around until nothing of the state is left."""
+        mark = self._purged.pop((topic, state), b"")
+        whole, count = not mark, 0
+        while True:
+            _, did, more, mark = await self.calls.do("purge", [topic, state, limit - count, mark], now)
+            count += did
+            if more and count:
+                self._purged[topic, state] = mark
+            if count == limit or (more and count) or (whole and not more):
+                while mark == FREE:
+                    _, _, _, mark = await self.calls.do("purge", [topic, state, limit, mark], now)
+                return Swept(count, bool(more) or not whole)
+            whole = whole or not more
+            mark = mark if more else b""
+
+    async def pause(self, topic: str, paused: bool) -> None:
+        await self.calls.do(
+            "pause", (topic, int(paused)), self._space.known
+        )  # no time passes: what is due does not matter here

@@ -1,1 +1,0 @@
-"""Calls: how the scripts of a shard are run."""

@@ -1,1 +1,0 @@
-"""Ears: how a sleeper hears that something may be due."""

@@ -1,1 +1,0 @@
-"""Lines to a server: connections that each carry one operation at a time, and see it through."""

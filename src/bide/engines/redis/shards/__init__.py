@@ -1,1 +1,0 @@
-"""Shards: each holds whole messages, and all that belongs to them, under one hash tag."""

@@ -1,0 +1,1 @@
+"""The Redis engine for threads, made from `redis/aio` by tools/unasync.py."""

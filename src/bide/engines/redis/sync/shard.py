@@ -1,0 +1,186 @@
+# Generated from ../aio/shard.py by tools/unasync.py; change that file instead.
+"""One shard: what its scripts are asked, and what their answers mean."""
+
+import os
+from collections.abc import Sequence
+
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
+from bide.engines.redis.failures import Unanswered
+from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
+from bide.engines.redis.server import Server
+from bide.engines.redis.space import Space
+from bide.engines.redis.sync.calls import Calls
+from bide.engines.redis.sync.lines import Lines
+from bide.engines.redis.wire import name_of
+from bide.errors import ConfigError, OutcomeUnknown
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+FREE = b"free"  # a purge has left something to be freed
+TRIES = 3  # to find the leases of those that are leased
+SAFE = "Sending again with this error's operation does it once."
+
+
+class Shard:
+    def __init__(self, number: int, space: Space, lines: Lines) -> None:
+        self.number: int = number
+        self.prefix: str = space.prefix(number)
+        self._space = space
+        self.calls: Calls = Calls(number, space, lines)
+        self._lines = lines
+        self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
+
+    @classmethod
+    def all_of(cls, space: Space) -> "list[Shard]":
+        lines = Lines(Server(space.address))
+        return [cls(number, space, lines) for number in range(space.shards)]
+
+    def greet(self) -> None:
+        """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
+        if not self._space.known:
+            self.tell_time()
+        if self._space.address.wake == "poll":
+            return
+        self._space.judge(self.calls.command("INFO", "memory"))
+        if self._space.address.wake == "expiry":
+            try:
+                told = self.calls.command("CONFIG", "GET", "notify-keyspace-events")
+            except ConfigError:
+                return  # many servers don't tell; then whoever runs them must know
+            self._space.judge_events(told)
+
+    def tell_time(self) -> None:
+        """So that we know it: an operation says when its sender last heard from the server."""
+        self.calls.ask("time", (), None)
+
+    def ask_for_expiry(self) -> None:
+        """From now on a wake-up is also an alarm key that expires."""
+        self.calls.ask("expect", (), self._space.known)
+
+    def abandon(self) -> None:
+        self._lines.abandon()
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+        asked, salt = sending.put(messages), os.urandom(2)
+        try:
+            reply = self.calls.once(asked.verb, asked.args, now, salt)
+        except Unanswered as lost:
+            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
+        return sending.put_answer(asked, messages, self.number, salt, reply)
+
+    def claim(
+        self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
+    ) -> Claim:
+        """`keep`: of how many topics, the first ones named, one message is taken or a place of the limit is left."""
+        reply = self.calls.do("claim", (me, request, lease, limit, keep, *topics), now)
+        return delivering.claim_answer(self.number, request, reply)
+
+    def leave(self, me: str, topics: Sequence[str]) -> bool:
+        """Whoever goes takes no alarm along. False when the server is away: it is asked once."""
+        return self.calls.in_passing("leave", (me, *topics))
+
+    def hear(self, topics: Sequence[str]) -> bool:
+        """Whether somebody has pushed a token, which is then used up."""
+        _, woken = self.calls.ask("hear", topics, None)
+        return bool(woken)
+
+    def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
+        asked = delivering.settle(ends, self._space.dead_max)
+        return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now))
+
+    def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+        groups, args = delivering.extend(holds, lease)
+        return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now))
+
+    def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
+        return sending.cancel_answer(self.calls.do("cancel", [len(refs), *sending.refs(refs)], now))
+
+    def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
+        return sending.reschedule_answer(self.calls.do("reschedule", sending.reschedule(moves), now))
+
+    def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
+        _, returned, buried, expired, dropped, more = self.calls.ask(
+            "tend", (budget, self._space.dead_max, self._space.dead_for, "" if ended_by is None else ended_by), now
+        )
+        return Tended(returned, buried, expired, dropped, bool(more))
+
+    def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+        named = [sending.ref(each) for each in refs]
+        reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
+        for _ in range(TRIES):  # who is leased may end before its lease is found
+            reading = self._read(named, now)
+            lease_ends = listing.LeaseEnds(reading.leased().values())
+            while args := lease_ends.args():
+                lease_ends.hear(self.calls.ask("lease_ends", args, now))
+            if len(lease_ends.found) == len(set(reading.leased().values())):
+                break
+        return reading.stored(self.number, lease_ends.found)
+
+    def find(self, search: listing.Search, now: int | None) -> None:
+        while args := search.args():
+            search.hear(self.calls.ask(search.verb, args, now))
+
+    def show(self, topic: str, found: Sequence[listing.Found], now: int | None) -> list[Stored | None]:
+        reading = self._read([("id", each.topic, each.local, b"") for each in found], now)
+        pairs = zip(found, reading.told, strict=True)
+        return [listing.shown(each, topic, reading.now, told) for each, told in pairs]
+
+    def _read(self, named: Sequence[Sequence[Arg]], now: int | None) -> listing.Reading:
+        reading = listing.Reading(named)
+        while args := reading.args():
+            reading.hear(self.calls.ask("get", args, now))
+        return reading
+
+    def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
+        names = (
+            [topic] if topic is not None else [name.decode() for name in self.calls.command("HKEYS", self.prefix + "topics")]
+        )
+        counting = looking.Counting(names, window)
+        while args := counting.args():
+            counting.hear(self.calls.ask("stats", args, now))
+        return counting.found
+
+    def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
+        own = [id for id in ids or () if name_of(id).shard == self.number]
+        pages = [None] if ids is None else [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
+        did = Swept(0, False)
+        while pages:
+            some = pages[0]
+            most = min(limit - did.count, sending.PART)
+            args = [
+                topic,
+                sending.when(delay, None),
+                MAX_DELAY_MS,
+                most,
+                int(some is not None),
+                *sending.named_dead(some or ()),
+            ]
+            _, count, more, keyless = self.calls.do("requeue", args, now)
+            did = Swept(did.count + count, bool(more), did.keyless + keyless)
+            if some is not None or not more:
+                pages.pop(0)
+            if did.count >= limit:
+                break
+        return Swept(did.count, did.more or bool(pages), did.keyless)
+
+    def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
+        """A page, which begins where the last one stopped and goes around until nothing of the state is left."""
+        mark = self._purged.pop((topic, state), b"")
+        whole, count = not mark, 0
+        while True:
+            _, did, more, mark = self.calls.do("purge", [topic, state, limit - count, mark], now)
+            count += did
+            if more and count:
+                self._purged[topic, state] = mark
+            if count == limit or (more and count) or (whole and not more):
+                while mark == FREE:
+                    _, _, _, mark = self.calls.do("purge", [topic, state, limit, mark], now)
+                return Swept(count, bool(more) or not whole)
+            whole = whole or not more
+            mark = mark if more else b""
+
+    def pause(self, topic: str, paused: bool) -> None:
+        self.calls.do("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here

@@ -1,0 +1,199 @@
+# unasync: ../sync/receiving.py
+"""How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
+
+import contextlib
+import functools
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from random import randrange
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Claim, Claimed, End, Ended, Hold
+from bide.errors import BadMessage, EngineError, LeaseLost
+from bide.logs import Log
+from bide.queue.absence import Absence
+from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.beats import Asked, Beat
+from bide.queue.cycles import Cycles
+from bide.queue.gather import AsyncGather
+from bide.queue.heartbeat import Heartbeat
+from bide.queue.outgoing import Envelope
+from bide.signals import AsyncSignal
+
+_log = Log("bide.intake")
+SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
+PATIENCE = 12  # sweeps
+TICK = 0.001  # seconds
+TEND = 1.0  # seconds: while there is always something to claim, upkeep is done this often
+
+
+class AsyncIntake:
+    def __init__(self, engine: AsyncEngine, envelope: Envelope, settles: AsyncGather[End, Ended], heartbeat: Heartbeat) -> None:
+        self._engine = engine
+        self._envelope = envelope
+        self._settles = settles
+        self._heartbeat = heartbeat
+        self._tended = 0.0
+        self._absence: Absence | None = None
+        self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
+
+    async def take(
+        self, topics: Sequence[str], limit: int, lease_ms: int, wait: float, *, asked: Asked | None = None
+    ) -> list[AsyncDelivery]:
+        """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
+        until = time.monotonic() + wait
+        while True:
+            claim = await self.claim(topics, limit, lease_ms, asked=asked)
+            found = await self.open(claim)
+            if found:
+                return found
+            if claim.messages or claim.more:
+                continue
+            left = until - time.monotonic()
+            if left <= 0:
+                return []
+            await self._engine.wait(topics, min(left, SWEEP, until_due(claim)))
+
+    async def claim(
+        self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None, *, asked: Asked | None = None
+    ) -> Claim:
+        """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
+        first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
+        rotated = [*topics[first:], *topics[:first]]
+        if time.monotonic() - self._tended > TEND:
+            await self._tend()
+        claim = await self._claim(rotated, limit, lease_ms, request, asked)
+        if not claim.messages and not claim.more and await self._tend():
+            claim = await self._claim(rotated, limit, lease_ms, request, asked)
+        return claim
+
+    async def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None, asked: Asked | None) -> Claim:
+        if asked is not None:
+            asked.until = self._heartbeat.seen + lease_ms
+        claim = await self._engine.claim(topics, limit, lease_ms, request=request)
+        self._heartbeat.hear(claim.now)
+        if self._absence is not None:
+            self._absence.hear(claim.now)
+        if asked is not None and not claim.messages:
+            asked.until = None
+        return claim
+
+    async def _tend(self) -> bool:
+        """A piece of upkeep; True when there may be something to claim now."""
+        self._tended = time.monotonic()
+        await self._renew()
+        bounds = (self._heartbeat.none_ended(), self._absence.ended_by() if self._absence is not None else None)
+        done = await self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
+        return bool(done.returned or done.more)
+
+    def notice_absence(self) -> Absence:
+        """From now on, for a caller that claims again and again, and gives a pulse meanwhile."""
+        self._absence = Absence()
+        return self._absence
+
+    async def _renew(self) -> None:
+        """After a pause or a step of the clock our own leases are renewed before others' are looked at."""
+        seen = self._heartbeat.seen
+        for part in self._heartbeat.doubtful():
+            self._heartbeat.renewed(part, await self._engine.extend(part.holds, part.lease_ms), seen)
+
+    async def open(self, claim: Claim) -> list[AsyncDelivery]:
+        """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""
+        found = []
+        for claimed in claim.messages:
+            try:
+                body = self._envelope.body(claimed.body)
+            except BadMessage as error:
+                _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
+                await self._bury(claimed, str(error))
+            else:
+                found.append(AsyncDelivery(claimed, body, claim.now, self._engine, self._settles))
+        return found
+
+    async def _bury(self, claimed: Claimed, reason: str) -> None:
+        """What can't be buried now must not keep those that came with it from being handled."""
+        try:
+            await self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason))
+        except EngineError as error:
+            _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
+
+    def asking(self) -> AbstractContextManager[Asked]:
+        """While deliveries are asked for, and until they are kept."""
+        return self._heartbeat.asking()
+
+    def keep(self, delivery: AsyncDelivery, lease_ms: int, until: int, held: set[Hold], freed: AsyncSignal) -> None:
+        """Renew the lease of a delivery, which does not end before `until`, as long as that is out."""
+        hold = delivery.hold
+
+        def lost(hold: Hold) -> None:
+            held.discard(hold)
+            freed.set()
+
+        def end() -> None:
+            self._heartbeat.remove(beat, hold)
+            lost(hold)
+
+        beat = Beat([hold], lease_ms, until, lost)
+        held.add(hold)
+        delivery.on_end(end, functools.partial(self._heartbeat.drop, beat, hold))
+        self._heartbeat.add(beat)
+
+    def see_to_leases(self) -> None:
+        """Where no thread could be started to renew them, try again."""
+        self._heartbeat.see_to_thread()
+
+
+async def listen(
+    opened: Callable[[], Awaitable[AsyncIntake]], topics: Sequence[str], limit: int, lease_ms: int
+) -> AsyncGenerator[AsyncDelivery, None]:
+    """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
+
+    Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
+    """
+    intake = await opened()
+    fresh: deque[AsyncDelivery] = deque()
+    intake.fresh.append(fresh)
+    held: set[Hold] = set()
+    freed = AsyncSignal()
+    cycles = Cycles()
+    full = 0
+    try:
+        while True:
+            freed.clear()
+            intake.see_to_leases()
+            if len(held) < limit:
+                with intake.asking() as asked:
+                    fresh.extend(await intake.take(topics, limit - len(held), lease_ms, SWEEP, asked=asked))
+                    for place in range(len(fresh)):
+                        intake.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
+                full = 0
+            else:
+                await freed.wait(SWEEP)
+                full += 1
+                if len(held) == limit:
+                    cycles.collect()
+            if full == PATIENCE:
+                _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
+            while fresh:
+                if fresh[0].hold in held:
+                    yield fresh.popleft()
+                else:
+                    fresh.popleft()
+    finally:
+        await give_back(fresh)
+        intake.fresh.remove(fresh)
+
+
+async def give_back(fresh: deque[AsyncDelivery]) -> None:
+    """Release what nobody has looked at."""
+    while fresh:
+        delivery = fresh.popleft()
+        with contextlib.suppress(LeaseLost):
+            await delivery.release()
+
+
+def until_due(claim: Claim) -> float:
+    """Seconds to sleep: a tick less than it seems, since the claim's now is rounded down and an alarm's time up."""
+    return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000 - TICK)

@@ -1,0 +1,144 @@
+# unasync: ../sync/travel.py
+"""Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
+
+from typing import TYPE_CHECKING
+
+from bide.clock import ManualClock
+from bide.core.when import duration_ms
+from bide.engines.aio import AsyncEngine
+from bide.errors import ConfigError
+from bide.logs import Log
+from bide.queue.aio.ahead import AsyncAhead, all_in
+from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.tasks.arguments import Unread
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.outcome import Outcome, outcome, unread
+from bide.queue.travel import Handled, raising
+from bide.queue.travel.calling import AsyncCalling
+from bide.queue.travel.following import FollowingClock
+from bide.queue.travel.movable import Movable
+from bide.types import Duration
+
+if TYPE_CHECKING:
+    from bide.queue.twins import AsyncQueue
+
+_log = Log("bide.testing")
+_DAY = 86_400_000
+MOST_AT_ONCE = 100_000
+_SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
+
+
+class AsyncTravel(Movable):
+    """`queue.testing`: time travel, and another place for the application's own queue."""
+
+    def __init__(self, queue: "AsyncQueue") -> None:
+        super().__init__(queue)
+        self._queue = queue
+        self._calling = AsyncCalling(queue)
+
+    async def advance(self, by: Duration, *, raise_errors: bool = True) -> list[Handled]:
+        """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
+
+        Messages that have a task are handled, one after the other, with its retries and their waits, which are not
+        spread here: 1 s, 2 s, 4 s. What falls due together is handled in the order in which it was sent, and what is due
+        already comes first, so `advance(0)` handles just that. Receivers that sleep are woken at each stop. Leases that
+        end on the way come back, and what expires expires.
+
+        What handlers raised, but for Bury, Retry and Snooze, is raised at the end: one error by itself, several as an
+        ExceptionGroup. With raise_errors=False it only stands in the list. A handler that takes longer than its task's
+        timeout, in real time or by the clock that it moves itself, fails as in a worker.
+        """
+        clock = self._queue._setup.clock
+        if not isinstance(clock, ManualClock):
+            raise ConfigError(
+                "Time travel needs a clock that can be moved: use the fixture, `with queue.testing.in_memory():`, "
+                "or AsyncQueue('memory://', clock=ManualClock())."
+            )
+        handled = await self._travel(clock, clock.now_ms + duration_ms(by))
+        if raise_errors:
+            raising.raise_errors(handled)
+        return handled
+
+    async def _travel(self, clock: ManualClock, until: int) -> list[Handled]:
+        if isinstance(clock, FollowingClock):
+            clock.check()
+        engine = await self._queue._engine()
+        ahead = AsyncAhead(engine, self._queue._setup.tasks)
+        await _tend_all(engine)
+        await ahead.begin()
+        handled = await self._handle_ready(engine, ahead)
+        await ahead.look()
+        while (stop := ahead.stop) is not None and stop <= until:
+            clock.set_ms(max(stop, clock.now_ms))
+            await _tend_all(engine)
+            now = clock.now_ms
+            if ahead.quiet(now):
+                handled += await ahead.passed(now)
+            else:
+                handled += await self._handle_ready(engine, ahead)
+                await ahead.look()
+        clock.set_ms(max(until, clock.now_ms))
+        await _tend_all(engine)
+        return handled
+
+    def close(self) -> None:
+        """Let go of what handlers were called with."""
+        self._calling.close()
+
+    async def _handle_ready(self, engine: AsyncEngine, ahead: AsyncAhead) -> list[Handled]:
+        """What is due now: told where no task is for it, handled where one is, until nothing is left."""
+        handled = await ahead.fell_due()
+        intake = await self._queue._taking()
+        found = True
+        while found:
+            found = False
+            for topic, task in await self._turns(engine):
+                claim = await intake.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                found = found or bool(claim.messages) or claim.more
+                handled += [await self._handle(engine, task, delivery) for delivery in await intake.open(claim)]
+                if len(handled) >= MOST_AT_ONCE:
+                    raise ConfigError(
+                        f"{len(handled):,} messages were handled without time passing, so this may never end. "
+                        f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
+                    )
+        return handled + await ahead.fell_due()
+
+    async def _turns(self, engine: AsyncEngine) -> list[tuple[str, Definition]]:
+        """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""
+        tasks, found = self._queue._setup.tasks, []
+        for topic, counts in (await engine.stats()).topics.items():
+            task = tasks.get(topic)
+            if task is not None and counts.ready and not counts.paused:
+                found += [(each.due, each.id, topic, task) for each in await all_in(engine, topic, "ready")]
+        return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
+
+    async def _handle(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
+        try:
+            arguments = task.arguments.of_message(delivery.body)
+        except Unread as error:
+            _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
+            return await _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
+        try:
+            await self._calling.check(task)
+        except ConfigError:
+            await delivery.release()
+            raise
+        raised = await self._calling.call(task, arguments, delivery)
+        became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
+        if became.verdict in ("retry", "dead"):
+            _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
+        return await _end(engine, delivery, became, raised)
+
+
+async def _tend_all(engine: AsyncEngine) -> None:
+    while (await engine.tend()).more:
+        pass
+
+
+async def _end(engine: AsyncEngine, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
+    if delivery.ended:
+        return Handled(delivery.topic, delivery.id, "ended", error)
+    [answer] = await engine.settle([delivery.end(*became)])
+    delivery.mark_ended()
+    said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
+    return Handled(delivery.topic, delivery.id, said, error)

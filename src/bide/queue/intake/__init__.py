@@ -1,1 +1,0 @@
-"""How messages come in: claim, tend, and sleep until the next."""

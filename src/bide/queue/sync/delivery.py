@@ -1,0 +1,205 @@
+# Generated from ../aio/delivery.py by tools/unasync.py; change that file instead.
+"""One handing-out of a message, and the ways to end it."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from bide.clock import moment
+from bide.core.backoff import DEFAULT
+from bide.core.when import duration_ms, lease_ms
+from bide.engines.base import Claimed, End, Ended, Hold, Verdict
+from bide.engines.sync import Engine
+from bide.errors import LeaseLost
+from bide.logs import Log
+from bide.queue.deliveries import STOPS, error_text
+from bide.queue.gather import Gather
+from bide.types import Duration
+
+_log = Log("bide.delivery")
+
+
+class Delivery:
+    """A message that was handed to you until its lease ends. End it once, by one of the verbs or by leaving its block.
+
+    Each verb raises LeaseLost when this delivery has ended already or the message was handed to somebody else.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_engine",
+        "_on_drop",
+        "_on_end",
+        "_settles",
+        "body",
+        "claimed",
+        "ended",
+        "ending",
+        "expired",
+        "now",
+    )
+
+    def __init__(self, claimed: Claimed, body: Any, now: int, engine: Engine, settles: Gather[End, Ended]) -> None:
+        self.body: Any = body
+        self.ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
+        self.ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost
+        self.expired: bool = False  # in a handler: its timeout has passed, or its lease was lost, and it should stop
+        self.claimed: Claimed = claimed
+        self.now: int = now
+        self._engine = engine
+        self._settles = settles
+        self._on_end: Callable[[], None] | None = None
+        self._on_drop: Callable[[], None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.claimed.id
+
+    @property
+    def topic(self) -> str:
+        return self.claimed.topic
+
+    @property
+    def key(self) -> str | None:
+        return self.claimed.key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.claimed.headers
+
+    @property
+    def due(self) -> int:
+        return self.claimed.due
+
+    @property
+    def due_at(self) -> datetime:
+        return moment(self.claimed.due)
+
+    @property
+    def attempt(self) -> int:
+        return self.claimed.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self.claimed.max_attempts
+
+    @property
+    def token(self) -> str:
+        """The fencing token: it rises, as text, with each delivery of the message."""
+        return self.claimed.token
+
+    @property
+    def hold(self) -> Hold:
+        """What an engine knows this delivery by."""
+        return Hold(self.claimed.topic, self.claimed.id, self.claimed.token)
+
+    @property
+    def lateness(self) -> float:
+        """Seconds past due when it was handed out, both by the engine's clock."""
+        return (self.now - self.claimed.due) / 1000
+
+    @property
+    def waited_ms(self) -> int:
+        """How long ago the message first fell due, when it was handed out: retries and releases do not move that."""
+        return self.now - self.claimed.since
+
+    def ack(self, *, connection: object | None = None) -> None:
+        """The work is done: the message ends.
+
+        connection: joins the caller's transaction, where the engine can, so that the work and the ack are committed
+        together. After a rollback the message comes back when its lease ends.
+        """
+        self._end("done", connection=connection)
+
+    def retry(self, delay: Duration | None = None, *, error: object = None) -> None:
+        """The work failed: again later, after a growing wait when no delay is given. After the last attempt: a dead letter."""
+        wait = DEFAULT(self.claimed.attempt) if delay is None else duration_ms(delay)
+        self._end("retry", wait, error_text(error))
+
+    def release(self, delay: Duration = 0) -> None:
+        """Give the message back; this delivery does not count as an attempt."""
+        self._end("release", duration_ms(delay))
+
+    def bury(self, reason: str) -> None:
+        """To the dead letters now."""
+        self._end("dead", 0, error_text(reason))
+
+    def extend(self, lease: Duration) -> None:
+        """Hold the message for so long from now."""
+        [held] = self._engine.extend([self.hold], lease_ms(lease))
+        if not held:
+            self.mark_ended()
+            raise self._lost("extend")
+
+    def _end(self, verdict: Verdict, delay: int = 0, error: str | None = None, connection: object | None = None) -> None:
+        self.ending = True
+        try:
+            end = self.end(verdict, delay, error)
+            if connection is None:
+                answer = self._settles.add(end)
+            else:
+                [answer] = self._engine.settle([end], connection=connection)
+        except BaseException:
+            self.ending = False
+            raise
+        self.mark_ended()
+        if answer == "lost":
+            raise self._lost(verdict)
+
+    def _lost(self, what: str) -> LeaseLost:
+        return LeaseLost(
+            f"{what} came too late for message {self.id}: this delivery had ended, or its lease had and the message was "
+            "taken back. Nothing was changed. If work takes longer than its lease, use a longer one, extend(), or listen()."
+        )
+
+    def end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> End:
+        """What to tell an engine to end this delivery."""
+        claimed = self.claimed
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+
+    def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
+        """Have somebody told, once, when this delivery ends or is dropped without being ended.
+
+        `dropped` is called by the garbage collector, in any thread and at any instant: it must take no lock.
+        """
+        self._on_end, self._on_drop = tell, dropped
+
+    def mark_ended(self) -> None:
+        """It has ended, or is not ours any more: whoever keeps its lease alive may stop."""
+        self.ended = True
+        on_end, self._on_end, self._on_drop = self._on_end, None, None
+        if on_end is not None:
+            on_end()
+
+    def __enter__(self) -> "Delivery":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        """Leaving the block acks. An Exception is logged and the message retried later: the loop around goes on.
+
+        A stop from outside (cancellation, Ctrl-C) gives the message back and goes up. A delivery that was ended in
+        the block is left as it is; one whose lease was lost in the meantime is logged.
+        """
+        handled = isinstance(error, Exception)
+        if handled:
+            _log.error("Message %s of %s failed in attempt %d", self.id, self.topic, self.attempt, exc_info=error)
+        if self.ended:
+            return handled
+        try:
+            if error is None:
+                self.ack()
+            elif isinstance(error, STOPS):
+                self.release()
+            else:
+                self.retry(error=error)
+        except LeaseLost as lost:
+            _log.warning("%s", lost)
+        return handled
+
+    def __del__(self) -> None:
+        if self._on_drop is not None and not self.ended:
+            self._on_drop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of {self.topic}, attempt {self.attempt}>"

@@ -1,1 +1,0 @@
-"""The verbs for whole topics, and for looking at what is stored."""

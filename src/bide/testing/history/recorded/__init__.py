@@ -1,1 +1,0 @@
-"""A queue that writes down its calls, in both colours."""

@@ -1,0 +1,1 @@
+"""The same for threads, made from `history/aio` by tools/unasync.py."""
