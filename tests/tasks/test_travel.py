@@ -418,7 +418,7 @@ def test_what_would_never_end_is_told(queue: Any, do: Do, monkeypatch: pytest.Mo
         raise Snooze(0)
 
     for colour in ("aio", "sync"):
-        monkeypatch.setattr(f"bide.queue.travel.{colour}.MOST_AT_ONCE", 50)
+        monkeypatch.setattr(f"bide.queue.{colour}.travel.MOST_AT_ONCE", 50)
     do(queue.task("again")(handle).send())
     with pytest.raises(ConfigError, match=r"50 messages were handled without time passing.* Does again snooze for no time"):
         do(queue.testing.advance("1h"))
