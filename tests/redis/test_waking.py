@@ -9,6 +9,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, NewMessage, Settings
 from bide.engines.registry import source
 from bide.errors import ConfigError
+from tests.redis.keyspace import bench_at
 from tests.servers.fixtures import NewRedis
 
 START = 4_000_000_000_000
@@ -146,3 +147,15 @@ async def test_expiry_is_not_listened_for_where_nobody_tells_of_it(redis_url: st
     crowd = Crowd(f"{redis_url}?wake=expiry")
     with pytest.raises(ConfigError, match="notify-keyspace-events"):
         await crowd.one()
+
+
+async def test_a_wait_that_is_cancelled_ends_at_whatever_moment_that_comes(redis_url: str) -> None:
+    """Such as the one in which a command was just sent. A worker that can't claim because of it sleeps for a whole sweep."""
+    async with bench_at(redis_url) as bench:
+        for rounds in [*range(40)] * 3:
+            waiting = asyncio.ensure_future(bench.engine.wait(["t"], SLEEP))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait({waiting}, timeout=PATIENCE)
+            assert waiting.cancelled()

@@ -5,6 +5,8 @@ The two colours differ in how they wait, and so each is written out.
 
 import asyncio
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bide.engines.redis.server import AsyncServer, Server
@@ -58,7 +60,8 @@ class AsyncEar:
         """The number that the server knows this connection by; a new one begins with a command of its own."""
         if self._connection is None:
             self._connection = self._server.new_connection()
-            await self._connection.connect()
+            with _heeding_cancellation():
+                await self._connection.connect()
             await self.ask("CLIENT", "ID")
             self._number = await self.answer()
             if first:
@@ -67,7 +70,8 @@ class AsyncEar:
         return self._number
 
     async def ask(self, *command: Any) -> None:
-        await self._connection.send_command(*command, check_health=False)
+        with _heeding_cancellation():
+            await self._connection.send_command(*command, check_health=False)
 
     async def hears(self, timeout: float) -> bool:
         if self._answer is None:
@@ -93,6 +97,18 @@ class AsyncEar:
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._server.abandon(connection)
+
+
+@contextmanager
+def _heeding_cancellation() -> Iterator[None]:
+    """Around what ends in asyncio.wait_for. Before Python 3.12 that forgets a cancellation that comes in the moment in which it
+    has its answer, and a worker that wants to claim would go on sleeping.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    yield
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _seen(answer: "asyncio.Task[Any]") -> None:
