@@ -34,8 +34,8 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: check servers ## check, then all tests but the slow ones; about a quarter of an hour
-	@echo "== pytest: about a quarter of an hour on two cores, and twice that where others work, too"
+test: check servers ## check, then all tests but the slow ones; about ten minutes
+	@echo "== pytest: about eight minutes on two cores, and twice that where others work, too"
 	@$(BIN)/pytest tests $(PARALLEL)
 
 .PHONY: test-all
@@ -75,7 +75,7 @@ endef
 PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
 
 .PHONY: check
-check: .venv/.dev ## format, lint, types, floors, budgets, generated files, unit tests; under a minute
+check: .venv/.dev ## format, lint, types, floors, budgets, generated files, the site, unit tests; about a minute
 	$(call step,ruff format,$(BIN)/ruff format --check)
 	$(call step,ruff check,$(BIN)/ruff check)
 	$(call step,mypy,$(BIN)/mypy --strict)
