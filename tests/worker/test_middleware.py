@@ -295,6 +295,7 @@ async def test_one_that_cancels_twice_does_not_free_the_place_either(
     """Else another message would wait for the thread in that place, and be buried for it."""
     let_go = threading.Event()
     handled: list[int] = []
+    attempts: list[asyncio.Task[Any]] = []
 
     async def cancel_again(task: "asyncio.Task[Any]") -> None:
         while not let_go.is_set():
@@ -302,12 +303,13 @@ async def test_one_that_cancels_twice_does_not_free_the_place_either(
             await asyncio.sleep(0.001)
 
     async def impatient(delivery: Any, handle: Any) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        attempts.append(own)
         if how == "nested":
             async with asyncio.timeout(0.04), asyncio.timeout(0.02):
                 await handle()
             return
-        own = asyncio.current_task()
-        assert own is not None
         cancelling = asyncio.create_task(cancel_again(own))
         try:
             await handle()
@@ -325,8 +327,7 @@ async def test_one_that_cancels_twice_does_not_free_the_place_either(
 
     await memory.send_many("s", [{"n": n} for n in range(6)])
     async with working(memory, middleware=[impatient], threads=1):
-        await until(lambda: handled)
-        await asyncio.sleep(0.1)  # both time limits of the second one would be over by now, had it a place
+        await until(lambda: handled and attempts[0].cancelling() >= 2)
         counts = await memory.stats("s")
         assert (counts.ready, counts.leased, counts.dead) == (5, 1, 0)
         let_go.set()
