@@ -16,17 +16,17 @@ from bide import RescheduleResult, Worker
 from . import shop
 from .tasks import PAY_WITHIN, REMIND_AFTER, cancel_unpaid, queue, remind, send_mail
 
-logging.basicConfig(level=logging.INFO)  # uvicorn sets up its own logs only: nobody would hear of a task that fails
+logging.basicConfig(level=logging.INFO)  # uvicorn configures its own loggers only; this shows failed tasks, too
 
-# The worker can live in this process, or in one of its own: then SHOP_WORKER=apart here, and in another terminal
-# `bide worker examples.fastapi_shop.tasks:queue`.
+# The worker runs in this process, unless SHOP_WORKER=apart. Then run it in another terminal:
+# bide worker examples.fastapi_shop.tasks:queue
 WORKER_HERE = os.environ.get("SHOP_WORKER", "here") == "here"
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(shop.prepare)
-    # Left in reverse: the worker lets its handlers end and gives back the rest, then the queue is closed.
+    # At the end, the worker stops first, then the queue is closed.
     async with queue, Worker(queue) if WORKER_HERE else nullcontext():
         yield
 
@@ -50,8 +50,8 @@ class Told(BaseModel):
 @app.post("/orders", status_code=201)
 async def create(new: NewOrder) -> Told:
     order = uuid.uuid4().hex
-    # The messages first, then the row. Should this process die in between, there is a cancellation for an order that never
-    # was, which does nothing. The other way round it would be an order that is never cancelled.
+    # Send the messages first, then write the order. If this process dies in between, the cancellation finds no order and
+    # does nothing. In the other sequence, there could be an order that is never cancelled.
     sent = await cancel_unpaid.after(PAY_WITHIN, key=order).send(order)
     await remind.after(REMIND_AFTER, key=order).send(order)
     await asyncio.to_thread(shop.add, order, new.email)
@@ -72,13 +72,13 @@ async def show(order: str) -> Told:
 
 @app.post("/orders/{order}/pay")
 async def pay(order: str) -> Told:
-    # The order decides, not the queue: what is paid stays paid even if this process dies before the next line, as the
-    # cancellation looks at the order. Paying again is harmless, and sees the rest through.
+    # The order's row decides, not the queue. If this process dies after this line, the order stays paid, because the
+    # cancellation checks the order. Paying again is safe, and does the remaining steps.
     found = _there(await asyncio.to_thread(shop.pay, order))
     if found.state == "cancelled":
         raise HTTPException(409, "Too late: the order was cancelled, as it was not paid in time. You are not charged.")
-    # CANCELLED: in good time. RUNNING: the cancellation has begun, and will find that the payment came first.
-    # GONE: there is none any more, as when an order is paid twice.
+    # CANCELLED: paid in time. RUNNING: the cancellation runs now, and will see that the order is paid.
+    # GONE: there is no cancellation any more, for example because the order is paid twice.
     cancellation = await cancel_unpaid.cancel(key=order)
     reminder = await remind.cancel(key=order)
     await send_mail.options(key=f"{order}:receipt").send(order, "receipt")
@@ -93,7 +93,7 @@ async def more_time(order: str) -> Told:
         raise HTTPException(409, "Too late: the order is being cancelled at this moment.")
     if moved is RescheduleResult.GONE:
         raise HTTPException(409, f"There is nothing to put off: the order is {found.state}.")
-    reminder = await remind.reschedule(key=order, delay=REMIND_AFTER)  # GONE: she has been reminded, and once will do
+    reminder = await remind.reschedule(key=order, delay=REMIND_AFTER)  # GONE: the reminder was sent already
     return (await show(order)).model_copy(update={"cancellation": moved.value, "reminder": reminder.value})
 
 

@@ -1,4 +1,4 @@
-"""The shop's own data: orders and the mail that went out, in a SQLite file that bide knows nothing of."""
+"""The shop's own data: orders and the mail that went out, in an SQLite file that bide does not use."""
 
 import os
 import sqlite3
@@ -43,17 +43,17 @@ def find(order: str) -> Order | None:
 
 
 def pay(order: str) -> Order | None:
-    """The order as it is afterwards: paid, or cancelled if that came first."""
+    """Pay an open order. Returns the order: paid, or cancelled if the cancellation came first."""
     return _leave_open(order, "paid")
 
 
 def cancel(order: str) -> Order | None:
-    """The order as it is afterwards: cancelled, or paid if that came first."""
+    """Cancel an open order. Returns the order: cancelled, or paid if the payment came first."""
     return _leave_open(order, "cancelled")
 
 
 def _leave_open(order: str, state: State) -> Order | None:
-    # One statement checks and changes, so of a payment and a cancellation at the same moment exactly one wins.
+    # One statement checks and changes the state. So if a payment and a cancellation come together, exactly one wins.
     with transaction() as db:
         db.execute("update orders set state = ? where id = ? and state = 'open'", (state, order))
         return _find(db, order)
@@ -65,7 +65,7 @@ def _find(db: sqlite3.Connection, order: str) -> Order | None:
 
 
 def post(order: str, about: str) -> None:
-    """What the mail server would do. The same mail twice is one mail, as with the idempotency key of a mail service."""
+    """Stands in for a mail server. The same mail sent twice is stored once, as with a mail service's idempotency key."""
     with transaction() as db:
         db.execute("insert or ignore into mails values (?, ?)", (order, about))
 

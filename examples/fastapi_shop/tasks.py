@@ -1,4 +1,4 @@
-"""What happens later: the queue, and the functions that its messages are for."""
+"""The queue and its tasks."""
 
 import asyncio
 import os
@@ -10,34 +10,34 @@ from . import shop
 
 PAY_WITHIN = os.environ.get("SHOP_PAY_WITHIN", "15m")
 REMIND_AFTER = os.environ.get("SHOP_REMIND_AFTER", "10m")
-MAIL_FAILS = float(os.environ.get("SHOP_MAIL_FAILS", "0.3"))  # the part of all attempts; real mail servers do it unasked
+MAIL_FAILS = float(os.environ.get("SHOP_MAIL_FAILS", "0.3"))  # the share of attempts that fail, to show retries
 
-# No URL here: it is $BIDE_URL, else the SQLite file bide.db in the current folder.
+# Without a URL, the queue is $BIDE_URL, or else the SQLite file bide.db in the current folder.
 queue = AsyncQueue()
 
-# Topics are written out, since messages that are under way keep theirs when a function is renamed or moved.
+# Each task names its topic, so that waiting messages still find it when the function is renamed or moved.
 
 
 @queue.task("order.cancel", max_attempts=10)
 async def cancel_unpaid(order: str) -> None:
-    """Due when the time to pay is over. Delivered at least once, so each step may be taken twice."""
+    """Runs when the time to pay is over. The message may be delivered twice, so each step is safe to repeat."""
     found = await asyncio.to_thread(shop.cancel, order)
-    # None: the request that sent this message died before it wrote the order. Paid: the payment came first.
-    # Cancelled, maybe by an earlier attempt that died before its mail: so the mail hangs on the state, not on the change.
+    # None: the process that sent this message died before it wrote the order. Paid: the payment came first.
+    # Cancelled: perhaps by an earlier attempt that died before its mail. So the mail depends on the state, not on the change.
     if found is not None and found.state == "cancelled":
         await send_mail.options(key=f"{order}:cancelled").send(order, "cancelled")
 
 
 @queue.task("order.remind")
 async def remind(order: str) -> None:
-    # The order is looked up now, not when the message was sent: ten minutes are a long time.
+    # Read the order now: it may have changed since the message was sent.
     found = await asyncio.to_thread(shop.find, order)
     if found is not None and found.state == "open":
         await send_mail.options(key=f"{order}:reminder").send(order, "reminder")
 
 
-# Mail has a task of its own: when the server is down, it is only the mail that is tried again. After the last attempt the
-# message is a dead letter: `bide dead mail` shows it, `bide requeue mail --all` gives it a new life.
+# Mail is its own task, so if the mail server is down, only the mail is retried. After its last attempt, the message becomes
+# a dead letter: `bide dead mail` shows it, and `bide requeue mail --all` schedules it again.
 @queue.task("mail", max_attempts=8, backoff=exponential("1s", cap="5m"), timeout="10s")
 async def send_mail(order: str, about: str) -> None:
     if random.random() < MAIL_FAILS:

@@ -16,7 +16,7 @@ orders = Blueprint("orders", __name__, url_prefix="/orders")
 
 
 def create_app() -> Flask:
-    queue.stats()  # opens the queue, which makes the file that both share; the shop's tables come after it
+    queue.stats()  # opens the queue, which creates the shared file; the shop's tables must come after bide's
     shop.prepare()
     app = Flask(__name__)
     app.register_blueprint(orders)
@@ -27,8 +27,8 @@ def create_app() -> Flask:
 @orders.post("")
 def create() -> ResponseReturnValue:
     email = str(_body().get("email") or abort(400, "An order needs an email."))
-    # One transaction: the order and its two messages are there together, or not at all. Neither a crash nor an error can
-    # leave an order that is never cancelled, or a cancellation without an order.
+    # The order and its two messages are committed in one transaction. So a crash or an error never leaves an order that is
+    # not cancelled, or a cancellation without an order.
     with shop.transaction() as db:
         order = shop.add(db, email)
         sent = cancel_unpaid.after(PAY_WITHIN, key=str(order), connection=db).send(order)
@@ -54,10 +54,10 @@ def pay(order: int) -> dict[str, Any]:
         found = _there(shop.find(db, order))
     if found.state == "cancelled":
         abort(409, "Too late: the order was cancelled, as it was not paid in time. You are not charged.")
-    # After the commit, and not inside: the queue would wait for the lock that our own transaction holds. It does no harm
-    # if this process dies in between, as the cancellation looks at the order first.
-    # CANCELLED: in good time. RUNNING: the cancellation has begun, and will find that the payment came first.
-    # GONE: there is none any more, as when an order is paid twice.
+    # Cancel after the commit: inside the transaction, the queue would wait for our own lock. If this process dies in
+    # between, the cancellation checks the order and does nothing.
+    # CANCELLED: paid in time. RUNNING: the cancellation runs now, and will see that the order is paid.
+    # GONE: there is no cancellation any more, for example because the order is paid twice.
     cancellation = cancel_unpaid.cancel(key=str(order))
     reminder = remind.cancel(key=str(order))
     return {"order": order, "state": "paid", "cancellation": cancellation.value, "reminder": reminder.value}
@@ -71,7 +71,7 @@ def more_time(order: int) -> dict[str, Any]:
         abort(409, "Too late: the order is being cancelled at this moment.")
     if moved is RescheduleResult.GONE:
         abort(409, f"There is nothing to put off: the order is {before['state']}.")
-    reminder = remind.reschedule(key=str(order), delay=REMIND_AFTER)  # GONE: she has been reminded, and once will do
+    reminder = remind.reschedule(key=str(order), delay=REMIND_AFTER)  # GONE: the reminder was sent already
     return {**show(order), "cancellation": moved.value, "reminder": reminder.value}
 
 

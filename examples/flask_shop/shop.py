@@ -1,4 +1,4 @@
-"""The shop's own data: orders and the mail that went out, in the SQLite file in which the queue keeps its messages too."""
+"""The shop's own data: orders and the mail that went out, in the same SQLite file as the queue's messages."""
 
 import os
 import sqlite3
@@ -22,13 +22,13 @@ class Order:
 @contextmanager
 def transaction() -> Iterator[sqlite3.Connection]:
     """Committed at the end, or rolled back by an exception. Keep it short: it holds the file's write lock."""
-    # IMMEDIATE takes that lock at the first write, and waits for it. A plain BEGIN could fail half-way.
+    # IMMEDIATE waits for that lock before the first write. A plain BEGIN could fail later, at a write.
     with closing(sqlite3.connect(PATH, timeout=30, isolation_level="IMMEDIATE")) as connection, connection:
         yield connection
 
 
 def prepare() -> None:
-    """Make the tables. The queue must have been here first: it takes an empty file only."""
+    """Create the shop's tables. Open the queue first: bide refuses a file that has only tables of others."""
     with transaction() as db:
         db.execute("create table if not exists orders (id integer primary key, email text not null, state text not null)")
         db.execute("create table if not exists mails (order_id integer, about text, primary key (order_id, about))")
@@ -46,22 +46,22 @@ def find(db: sqlite3.Connection, order: int) -> Order | None:
 
 
 def pay(db: sqlite3.Connection, order: int) -> bool:
-    """Whether it was open until now."""
+    """Pay an open order. Returns False if the order was not open."""
     return _leave_open(db, order, "paid")
 
 
 def cancel(db: sqlite3.Connection, order: int) -> bool:
-    """Whether it was open until now."""
+    """Cancel an open order. Returns False if the order was not open."""
     return _leave_open(db, order, "cancelled")
 
 
 def _leave_open(db: sqlite3.Connection, order: int, state: State) -> bool:
-    # One statement checks and changes, so of a payment and a cancellation at the same moment exactly one wins.
+    # One statement checks and changes the state. So if a payment and a cancellation come together, exactly one wins.
     return db.execute("update orders set state = ? where id = ? and state = 'open'", (state, order)).rowcount == 1
 
 
 def post(order: int, about: str) -> None:
-    """What the mail server would do. The same mail twice is one mail, as with the idempotency key of a mail service."""
+    """Stands in for a mail server. The same mail sent twice is stored once, as with a mail service's idempotency key."""
     with transaction() as db:
         db.execute("insert or ignore into mails values (?, ?)", (order, about))
 
