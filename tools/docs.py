@@ -22,24 +22,24 @@ PART = re.compile(r"(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTAL
 WORDS = {
     "accepted": "accepted means",
     "cancel": "cancel and reschedule",
-    "lookup": "get",
+    "lookup": "`get`",
     "keys": "keys and `if_exists`",
     "idempotent": "`operation` acts once",
     "fencing": "old tokens are refused",
     "extend": "leases can be extended",
     "attempts": "attempts are counted and limited",
-    "inspect": "messages, stats, requeue, purge",
+    "inspect": "`messages`, `stats`, `requeue`, `purge`",
     "pause": "pause and resume",
     "priority": "priority",
     "ordered": "exact order of due times",
     "transactional": "joins your transaction",
-    "wake": "a send wakes a sleeping receiver",
+    "wake": "a send wakes an idle receiver",
     "persistent": "outlives the process",
     "tick": "due times are rounded up to",
     "max_delay": "longest delay",
     "max_body": "largest body that the engine takes",
     "max_topics": "topics that one receiver or worker may serve",
-    "colours": "colours",
+    "colours": "available as",
 }
 """What each capability is called in the docs, in the order of the table."""
 
