@@ -5,6 +5,7 @@ import inspect
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,29 @@ def test_a_test_in_the_docs_passes(block: Block, pytester: pytest.Pytester) -> N
     else:
         result = pytester.runpytest_subprocess(*options)
         result.assert_outcomes(passed=len(re.findall(r"^(?:async )?def test_", block.code, re.MULTILINE)))
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"), [("README.md", "order 42 was not paid and is cancelled"), ("README.zh.md", "订单 42")]
+)
+def test_the_first_task_of_the_readme_runs_by_its_commands(page: str, printed: str, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    [module] = re.findall(r"^```python\n(# shop\.py\n.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "shop.py").write_text(module, encoding="utf-8")
+    [work] = re.findall(r"^bide (worker shop:queue)$", text, re.MULTILINE)
+    [send] = re.findall(r"^bide (send .*--delay 5s.*)$", text, re.MULTILINE)
+    bide = [sys.executable, "-u", "-m", "bide"]
+    worker = subprocess.Popen(
+        [*bide, *work.split()], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+    )
+    try:
+        subprocess.run([*bide, *shlex.split(send.replace("5s", "10ms"))], cwd=tmp_path, check=True, capture_output=True)
+        assert worker.stdout is not None
+        assert printed in worker.stdout.readline()
+    finally:
+        worker.terminate()
+        worker.communicate()
+    assert worker.returncode == 0
 
 
 def test_most_of_the_code_in_the_docs_is_run() -> None:
