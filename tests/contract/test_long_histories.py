@@ -14,8 +14,8 @@ from bide.engines.base import Settings
 from bide.engines.memory import source as memory_source
 from bide.engines.registry import Source
 from bide.engines.sqlite import source as sqlite_source
-from bide.testing.long_history import LongHistory, check_long_history
-from bide.testing.pair import Pair
+from tests.model.long_history import LongHistory, check_long_history
+from tests.model.runner import Runner
 
 SHRINK = "BIDE_SHRINK" in os.environ  # a history that fails is made shorter
 VERBS = {"put", "claim", "settle", "extend", "cancel", "reschedule", "tend", "look", "requeue", "purge", "pause"}
@@ -35,8 +35,8 @@ def all_verbs_were_asked(history: LongHistory) -> None:
     assert set(history.asked) >= VERBS
 
 
-def nothing_is_held(pair: Pair) -> None:
-    guarded: Any = pair.source
+def nothing_is_held(runner: Runner) -> None:
+    guarded: Any = runner.source
     store = guarded._plain._store
     for held in (store.messages, store.topics, store.units, store.operations, store.deadlines, store.expiries, store.deaths):
         assert not held
@@ -60,7 +60,7 @@ def test_a_long_history_in_a_file(seed: int, tmp_path: Path) -> None:
         files.append(tmp_path / f"{len(files)}.db")
         return sqlite_source(Settings(url=f"sqlite:///{files[-1]}", clock=ManualClock(), **settings))
 
-    def no_row_is_left(_: Pair) -> None:
+    def no_row_is_left(_: Runner) -> None:
         with closing(sqlite3.connect(files[-1])) as file:
             for table in ("message", "large", "topic", "operation"):
                 assert file.execute(f"select count(*) from {table}").fetchone() == (0,), table

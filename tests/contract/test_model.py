@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from bide.testing.machine import check_engine, from_url
+from tests.model.hypothesis_rules import check_engine, from_url
 
 COLOURS = ("async", "sync")
 
@@ -22,5 +22,6 @@ def test_memory_does_what_the_model_does(colour: str, seed: int) -> None:
 @pytest.mark.parametrize("colour", COLOURS)
 def test_memory_does_what_the_model_does_for_long(colour: str) -> None:
     seed = random.randrange(10**9)
-    print(f"seed {seed}: python -m bide.testing.machine memory:// --colour {colour} --first {seed} --examples 2000 --steps 100")
+    command = f"python -m tests.model.hypothesis_rules memory:// --colour {colour} --first {seed}"
+    print(f"seed {seed}: {command} --examples 2000 --steps 100")
     check_engine(from_url("memory://"), colour=colour, examples=2_000, steps=100, seed=seed)

@@ -10,7 +10,7 @@ from bide.engines.base import Settings
 from bide.engines.redis import CAPABILITIES, source
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
-from bide.testing.machine import check_engine
+from tests.model.hypothesis_rules import check_engine
 
 
 class TestRedis(EngineContract):

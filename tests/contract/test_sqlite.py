@@ -12,7 +12,7 @@ from bide.engines.base import Settings
 from bide.engines.registry import Source
 from bide.engines.sqlite import CAPABILITIES, source
 from bide.testing.contract import EngineContract
-from bide.testing.machine import check_engine
+from tests.model.hypothesis_rules import check_engine
 
 
 class TestSqlite(EngineContract):

@@ -24,10 +24,10 @@ from bide.engines.registry import Source
 from bide.queue.setup import Setup
 from bide.testing.history import Report, check
 from bide.testing.history.workload import run
-from bide.testing.long_history import LongHistory, check_long_history
-from bide.testing.machine import machine_for
-from bide.testing.pair import Pair
-from bide.testing.picture import Divergence
+from tests.model.expected import Divergence
+from tests.model.hypothesis_rules import machine_for
+from tests.model.long_history import LongHistory, check_long_history
+from tests.model.runner import Runner
 from tests.negative.faulty import FAULTS, DropsOne, Fault, FaultySource, LiesAboutCancel
 
 ROOT = Path(__file__).parents[2]
@@ -146,8 +146,8 @@ def test_a_long_history_is_content_without_a_fault() -> None:
 
 
 def test_a_long_history_finds_what_is_left_behind() -> None:
-    def left(pair: Pair) -> None:
-        assert not pair.seen.messages  # those that have ended are still known to the model
+    def left(runner: Runner) -> None:
+        assert not runner.expected.messages  # those that have ended are still known to the model
 
     with pytest.raises(AssertionError):
         run_long(Fault, left=left)

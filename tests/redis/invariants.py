@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import redis
 
-from bide.testing.picture import insist
+from tests.model.expected import insist
 from tests.redis.keyspace import held
 from tests.redis.layout import (
     ATTEMPTS,

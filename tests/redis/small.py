@@ -14,7 +14,7 @@ from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script, scripts
 from bide.engines.redis.sync import calls as sync
 from bide.engines.registry import Source
-from bide.testing.pair import MakeSource
+from tests.model.runner import MakeSource
 
 SMALL = {
     "FEW": 2,

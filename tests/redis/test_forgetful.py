@@ -13,7 +13,7 @@ from bide.engines.base import Settings
 from bide.engines.redis import CAPABILITIES, rights, source
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
-from bide.testing.machine import check_engine
+from tests.model.hypothesis_rules import check_engine
 from tests.servers.programs import needs_program
 from tests.servers.redis import RedisServer
 

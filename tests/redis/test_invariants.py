@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bide.testing.picture import Divergence
+from tests.model.expected import Divergence
 from tests.redis.crowd import SETTINGS, Scene, calls
 from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import bench_at, bring_back

@@ -14,9 +14,9 @@ from bide.engines.redis.aio.lines import AsyncLine
 from bide.engines.redis.script import Script, scripts
 from bide.engines.redis.sync import calls as sync
 from bide.engines.redis.sync.lines import Line
-from bide.testing.long_history import check_long_history
-from bide.testing.pair import Pair
-from bide.testing.picture import Divergence
+from tests.model.expected import Divergence
+from tests.model.long_history import check_long_history
+from tests.model.runner import Runner
 from tests.redis.invariants import invariants_hold
 from tests.redis.small import places
 from tests.servers.redis import RedisServer
@@ -67,7 +67,7 @@ def play(url: str, server: RedisServer, patch: pytest.MonkeyPatch, steps: int) -
     with server.client() as client:
         echoes = Echoes(client, patch)
 
-        def watch(_: Pair) -> None:
+        def watch(_: Runner) -> None:
             invariants_hold(client)
 
         check_long_history(places(url), seed=1, steps=steps, watch=watch)

@@ -9,10 +9,10 @@ from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script
 from bide.engines.redis.sync import calls as sync
 from bide.engines.registry import Source
-from bide.testing.long_history import LongHistory, check_long_history
-from bide.testing.pair import Pair
-from bide.testing.picture import Divergence
 from tests.contract.test_long_histories import SHRINK, all_verbs_were_asked, of_seeds
+from tests.model.expected import Divergence
+from tests.model.long_history import LongHistory, check_long_history
+from tests.model.runner import Runner
 from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import names
 from tests.redis.small import places
@@ -36,10 +36,10 @@ def play(url: str, server: RedisServer, seed: int, **how: Any) -> LongHistory:
             client.flushall()  # of a longer history that failed
         return make(dead_for=dead_for, dead_max=dead_max)
 
-    def left(_: Pair) -> None:
+    def left(_: Runner) -> None:
         assert left_in(server) == CONSTANT
 
-    def watch(_: Pair) -> None:
+    def watch(_: Runner) -> None:
         with server.client() as client:
             invariants_hold(client)
 

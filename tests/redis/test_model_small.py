@@ -15,10 +15,10 @@ from bide.engines.redis.aio import shard as shards_aio
 from bide.engines.redis.sync import engine as engine_sync
 from bide.engines.redis.sync import shard as shards_sync
 from bide.errors import BadTime
-from bide.testing.machine import EngineMachine, check_engine
-from bide.testing.machine import steps as machine_steps
-from bide.testing.pair import Pair
-from bide.testing.picture import Divergence
+from tests.model import hypothesis_rules
+from tests.model.expected import Divergence
+from tests.model.hypothesis_rules import EngineMachine, check_engine
+from tests.model.runner import Runner
 from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, names
 from tests.redis.small import places
@@ -36,7 +36,7 @@ def watched(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Itera
         def look_first(self: EngineMachine) -> None:
             try:
                 if sys.exc_info()[0] is None:
-                    invariants_hold(client, self.pair.source.namespace)
+                    invariants_hold(client, self.runner.source.namespace)
             finally:
                 teardown(self)
 
@@ -68,7 +68,7 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EngineMachine, "fitted", without_key)
     monkeypatch.setattr(EngineMachine, "requeue", all_at_once)
-    monkeypatch.setattr(machine_steps, "DEAD_MAX", 1_000)
+    monkeypatch.setattr(hypothesis_rules, "DEAD_MAX", 1_000)
     for colour in (engine_aio, engine_sync):
         monkeypatch.setattr(colour, "randrange", lambda _: 0)
         monkeypatch.setattr(colour, "lane", lambda: f"{next(count):016x}")
@@ -90,15 +90,15 @@ def test_an_engine_of_three_shards_of_small_buckets_does_what_the_model_does(red
 
 def claim_by_hand(url: str, colour: str) -> None:
     """Claims of two topics, of which one lies on one of the shards only; they begin at each shard by turns."""
-    pair = Pair(places(url + "?shards=3"), colour, dead_for=1_000, dead_max=1_000)
+    runner = Runner(places(url + "?shards=3"), colour, dead_for=1_000, dead_max=1_000)
     try:
-        pair.put([NewMessage("a", b"")] * 20 + [NewMessage("b", b"")] * 20)
-        pair.put([NewMessage("a", b"")] * 20)
-        pair.put([NewMessage("a", b"")] * 20)
+        runner.put([NewMessage("a", b"")] * 20 + [NewMessage("b", b"")] * 20)
+        runner.put([NewMessage("a", b"")] * 20)
+        runner.put([NewMessage("a", b"")] * 20)
         for limit in (2, 3) * 6:
-            pair.claim(["a", "b"], limit, 1_000)
+            runner.claim(["a", "b"], limit, 1_000)
     finally:
-        pair.end()
+        runner.end()
 
 
 @both_colours

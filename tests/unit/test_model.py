@@ -21,8 +21,8 @@ from bide.engines.base import (
     Tended,
     Verdict,
 )
-from bide.testing.model import Divergence, Model
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, Stats
+from tests.model.model import Divergence, Model
 
 T0 = 1_000_000
 LEASE = 10_000
@@ -335,7 +335,7 @@ def test_it_lets_only_the_oldest_dead_be_dropped(model: Model) -> None:
 def test_it_notices_a_listing_in_the_wrong_order(model: Model) -> None:
     put(model, "a", delay=2_000)
     put(model, "b", delay=1_000)
-    a, b = model.picture.stored("mail")
+    a, b = model.expected.stored("mail")
     model.scan("mail", None, T0, [b, a])
     with pytest.raises(Divergence, match="order"):
         model.scan("mail", None, T0, [a, b])
@@ -347,7 +347,7 @@ def test_it_lists_dead_letters_as_they_died(model: Model) -> None:
     claim(model, claimed("a"), claimed("b"))
     for now, id in enumerate(("b", "a"), T0 + 1):
         settle(model, id, "1", "dead", "dead", now=now)
-    a, b = model.picture.stored("mail")
+    a, b = model.expected.stored("mail")
     model.scan("mail", "dead", T0 + 2, [b, a])
     with pytest.raises(Divergence, match="order"):
         model.scan("mail", "dead", T0 + 2, [a, b])

@@ -1,9 +1,14 @@
-"""One long history: a step at a time, in moods, so that messages gather, move, are worked on, break and are taken out.
+"""Long histories of two clients beside the model: problems that appear only after thousands of steps.
+
+`python -m tests.model.long_history memory:// --seed 7 --shrink` plays one. Its steps come in moods, so that messages
+pile up, move, are worked on, fail and are taken out.
 
 Each step draws from a generator of its own, so a step that is left out changes no other one's draw, and a history that
 fails can be made shorter.
 """
 
+import argparse
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -13,11 +18,12 @@ from msgspec.structs import replace
 
 from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Verdict, Window
 from bide.errors import BadOption, BadTime
-from bide.testing.long_history.drawn import DAY, KEYS, SPANS, TOPICS, Draw
-from bide.testing.model import Model
-from bide.testing.pair import MakeSource, Pair
-from bide.testing.picture import Picture
 from bide.types import State
+from tests.model.draw import DAY, KEYS, SPANS, TOPICS, Draw
+from tests.model.expected import Expected
+from tests.model.hypothesis_rules import from_url
+from tests.model.model import Model
+from tests.model.runner import MakeSource, Runner
 
 JUMPS = (1, 1, 1, 5, 64, 1_000, 2_048, 30_000, 65_536, 700_000, 3_600_000, DAY, 8 * DAY, 30 * DAY, -1, -1_000, -300_000)
 CROWD = 250  # living messages: with more, the history turns to taking them out
@@ -26,9 +32,10 @@ AGES = 2_000 * DAY  # after which nothing is remembered of what has ended
 WATCH = 100  # steps, after which the place is looked at from outside
 TOLD = 12  # of the last calls, when one was wrong
 TOLD_MOST = 1_000  # characters of each
+MOST_REPLAYS = 150  # of shorter histories, to find the shortest one
 WAYS_TO_END: Sequence[Sequence[Verdict]] = (["done"], ["done"], ["done", "retry", "release", "dead"], ["retry"])
 
-Left = Callable[[Pair], None]
+Left = Callable[[Runner], None]
 """Looks at the place, when all messages have ended or on the way there, and raises if anything is wrong with it."""
 
 MOODS: Mapping[str, Mapping[str, int]] = {
@@ -50,12 +57,12 @@ class LongHistory:
     def __init__(self, make_source: MakeSource, seed: int, colours: Sequence[str]) -> None:
         draw = Random(f"{seed} begin")
         self.seed: int = seed
-        self.pair: Pair = Pair(
+        self.runner: Runner = Runner(
             make_source, *colours, dead_for=draw.choice([3_600_000, 3 * DAY, 30 * DAY]), dead_max=draw.choice([3, 20, 1_000])
         )
-        self.model: Model = self.pair.model
-        self.seen: Picture = self.pair.seen
-        self.can: Capabilities = self.pair.can
+        self.model: Model = self.runner.model
+        self.expected: Expected = self.runner.expected
+        self.can: Capabilities = self.runner.can
         self.clients: int = len(colours)
         self.handed: deque[Claimed] = deque(maxlen=300)
         self.requested: deque[tuple[Sequence[str], int, int, str]] = deque(maxlen=60)
@@ -70,54 +77,54 @@ class LongHistory:
             try:
                 self._step(step)
                 if watch and count % WATCH == 0:
-                    watch(self.pair)
+                    watch(self.runner)
             except Exception as error:
                 self._explain(error, f"step {step}")
                 raise
         try:
-            self.pair.look(TOPICS, KEYS, Window(self.pair.clock - DAY, self.pair.clock + DAY, 4), 7)
+            self.runner.look(TOPICS, KEYS, Window(self.runner.clock - DAY, self.runner.clock + DAY, 4), 7)
             self._take_out_slowly()
             if watch:
-                watch(self.pair)
-            self.pair.drain(TOPICS)
-            self.pair.clock = self.model.now + AGES
-            self.pair.look(TOPICS, KEYS, Window(self.pair.clock, self.pair.clock + 4, 4))
+                watch(self.runner)
+            self.runner.drain(TOPICS)
+            self.runner.clock = self.model.now + AGES
+            self.runner.look(TOPICS, KEYS, Window(self.runner.clock, self.runner.clock + 4, 4))
             if left:
-                left(self.pair)
+                left(self.runner)
         except Exception as error:
             self._explain(error, "when all was taken out")
             raise
 
     def _explain(self, error: Exception, when: str) -> None:
-        error.add_note(f"Seed {self.seed}, {when}, {len(self.seen.messages)} messages so far. The last calls:")
+        error.add_note(f"Seed {self.seed}, {when}, {len(self.expected.messages)} messages so far. The last calls:")
         error.add_note("\n".join(self.told))
 
     def _step(self, step: int) -> None:
-        draw = Draw(f"{self.seed} {step}", self.pair)
+        draw = Draw(f"{self.seed} {step}", self.runner)
         mood = Random(f"{self.seed} mood {step // MOOD}").choice(sorted(MOODS))
-        ways = Counter(MOODS["take out" if len(self.seen.alive) > CROWD else mood]) + Counter(ALWAYS)
+        ways = Counter(MOODS["take out" if len(self.expected.alive) > CROWD else mood]) + Counter(ALWAYS)
         [way] = draw.choices(list(ways), list(ways.values()))
-        self.pair.use(draw.randrange(self.clients))
-        self.told.append(f"{step} at {self.pair.clock}: {way}")
+        self.runner.use(draw.randrange(self.clients))
+        self.told.append(f"{step} at {self.runner.clock}: {way}")
         getattr(self, way)(draw)
 
     def _do(self, verb: str, *asked: Any) -> Any:
         self.asked[verb] += 1
         self.told.append(f"    {verb}{asked}"[:TOLD_MOST])
-        return getattr(self.pair, verb)(*asked)
+        return getattr(self.runner, verb)(*asked)
 
     def _take_out_slowly(self) -> None:
         """Everything that is due soon at its own time, so that no instant is passed over."""
         for topic in TOPICS if self.can.pause else ():
-            self.pair.pause(topic, False)
+            self.runner.pause(topic, False)
         for _ in range(60):
             ahead = [each for each in self.model.moments() if each > self.model.now]
             if not ahead:
                 return
-            self.pair.clock = ahead[0]
-            self.told.append(f"taking out at {self.pair.clock}")
+            self.runner.clock = ahead[0]
+            self.told.append(f"taking out at {self.runner.clock}")
             got = self._do("claim", TOPICS, 50, 1_000, None)
-            self.pair.settle([End(each.topic, each.id, each.token, "done") for each in got])
+            self.runner.settle([End(each.topic, each.id, each.token, "done") for each in got])
 
     # putting and moving
 
@@ -141,7 +148,7 @@ class LongHistory:
             wait = draw.choice([None, None, -1, 0])
             if wait is not None:
                 born = self.model.operations[new.operation or ""][0]
-                self.pair.clock = max(self.pair.clock, born + OPERATION_MS + wait)
+                self.runner.clock = max(self.runner.clock, born + OPERATION_MS + wait)
             self._do("put", [new])
 
     def cancel(self, draw: Draw) -> None:
@@ -157,10 +164,10 @@ class LongHistory:
             self._do("reschedule", moves)
 
     def requeue(self, draw: Draw) -> None:
-        dead = self.seen.dead()
+        dead = self.expected.dead()
         if self.can.inspect and (dead or draw.random() < 0.1):
-            topic = self.seen.messages[draw.choice(dead)].topic if dead else draw.choice(TOPICS)
-            known = [*self.seen.living()[-20:], "no such id", *dead]
+            topic = self.expected.messages[draw.choice(dead)].topic if dead else draw.choice(TOPICS)
+            known = [*self.expected.living()[-20:], "no such id", *dead]
             ids = draw.choices(known, k=draw.randint(1, 4)) if draw.random() < 0.5 else None
             self._do("requeue", topic, ids, draw.choice(SPANS), draw.choice([1, 2, 5, 1_000]))
 
@@ -196,9 +203,9 @@ class LongHistory:
     def work(self, draw: Draw) -> None:
         """Claim, when something is due if patient, and end most of it at once."""
         topics = draw.some_topics()
-        dues = [each.due for topic in topics for each in self.seen.of(topic, "scheduled")]
+        dues = [each.due for topic in topics for each in self.expected.of(topic, "scheduled")]
         if dues and draw.random() < 0.5:
-            self.pair.clock = max(self.pair.clock, min(dues))
+            self.runner.clock = max(self.runner.clock, min(dues))
         got = self.claim(draw)
         verdicts = draw.choice(WAYS_TO_END)
         kept = draw.choice([0, 0, 0, 1, 3])
@@ -225,21 +232,21 @@ class LongHistory:
             self._do("pause", draw.choice(TOPICS), draw.random() < 0.3)
 
     def jump(self, draw: Draw) -> None:
-        self.pair.clock = max(self.pair.clock, self.model.now) + draw.choice(JUMPS)
+        self.runner.clock = max(self.runner.clock, self.model.now) + draw.choice(JUMPS)
 
     def moment(self, draw: Draw) -> None:
         """To one of the next instants at which something happens by itself, or just beside it."""
         ahead = [each for each in self.model.moments() if each >= self.model.now]
         if ahead:
-            self.pair.clock = draw.choice(ahead[: draw.choice([1, 6])]) + draw.choice([-1, 0, 0, 1])
+            self.runner.clock = draw.choice(ahead[: draw.choice([1, 6])]) + draw.choice([-1, 0, 0, 1])
 
     def reopen(self, draw: Draw) -> None:
         if draw.random() < 0.3:
-            self.pair.reopen(overlap=draw.random() < 0.5)
+            self.runner.reopen(overlap=draw.random() < 0.5)
 
     def refuse(self, draw: Draw) -> None:
         """What is refused changes nothing."""
-        self.pair.tend()  # so that engine and model agree on the time, from which the instant counts
+        self.runner.tend()  # so that engine and model agree on the time, from which the instant counts
         too_far = self.can.max_delay + 1
         what = draw.choice(["put", "reschedule", "purge"])
         if what == "put":
@@ -252,9 +259,93 @@ class LongHistory:
             self._do("purge_refused", BadOption, draw.choice(TOPICS), "leased")
 
     def look(self, draw: Draw) -> None:
-        begin = self.pair.clock - draw.choice([0, 1, 1_000, 40 * DAY])
+        begin = self.runner.clock - draw.choice([0, 1, 1_000, 40 * DAY])
         width = draw.choice([1, 50, 100_000, 30 * DAY])
         self._do("look", [draw.choice(TOPICS)], KEYS, Window(begin, begin + 4 * width, 4), draw.choice([1, 3, 10, 1_000]))
 
     def glance(self, draw: Draw) -> None:
         self._do("glance", TOPICS, KEYS)
+
+
+def play(
+    make_source: MakeSource,
+    seed: int,
+    steps: Iterable[int],
+    *,
+    colours: Sequence[str],
+    left: Left | None = None,
+    watch: Left | None = None,
+) -> LongHistory:
+    history = LongHistory(make_source, seed, colours)
+    try:
+        history.run(steps, left, watch)
+    finally:
+        history.runner.end()
+    return history
+
+
+def check_long_history(
+    make_source: MakeSource,
+    *,
+    seed: int,
+    steps: int = 2_500,
+    colours: Sequence[str] = ("async", "sync"),
+    left: Left | None = None,
+    watch: Left | None = None,
+    shrink: bool = False,
+) -> LongHistory:
+    """Play the history of a seed, the same one each time; raises with the step that failed. Gives what was done.
+
+    `left` looks at the place at the end, and `watch` now and then on the way there.
+
+    With `shrink` a history that fails is made shorter first, which takes a while.
+    """
+
+    def fails(some: Sequence[int]) -> bool:
+        try:
+            play(make_source, seed, some, colours=colours, left=left, watch=watch)
+        except Exception:
+            return True
+        return False
+
+    try:
+        return play(make_source, seed, range(steps), colours=colours, left=left, watch=watch)
+    except Exception:
+        if not shrink:
+            raise
+    return play(make_source, seed, _shortest(list(range(steps)), fails), colours=colours, left=left, watch=watch)
+
+
+def _shortest(steps: list[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
+    """Leave out what is not needed, large pieces first."""
+    size, replays = len(steps) // 2, 0
+    while size and replays < MOST_REPLAYS:
+        place = len(steps)
+        while place > 0 and replays < MOST_REPLAYS:
+            rest = steps[: max(0, place - size)] + steps[place:]
+            replays += 1
+            if fails(rest):
+                steps = rest
+            place -= size
+        size //= 2
+    return steps
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.model.long_history", description="Check an engine against the model for long."
+    )
+    parser.add_argument("url")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to try (default: 1)")
+    parser.add_argument("--steps", type=int, default=2_500, help="of each history (default: 2,500)")
+    parser.add_argument("--shrink", action="store_true", help="look for a shorter history that fails as well")
+    asked = parser.parse_args(arguments)
+    for seed in range(asked.seed, asked.seed + asked.seeds):
+        history = check_long_history(from_url(asked.url), seed=seed, steps=asked.steps, shrink=asked.shrink)
+        print(f"seed {seed}: {asked.steps} steps held, {dict(history.asked)}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,7 +6,7 @@ from random import Random
 from msgspec.structs import replace
 
 from bide.engines.base import Claimed, End, NewMessage, Ref, Verdict
-from bide.testing.pair import Pair
+from tests.model.runner import Runner
 
 TOPICS = ("a", "b", "a.b-c_D", "rare")
 KEYS = ("k", "l", "ключ:1", "m", "n")
@@ -17,19 +17,19 @@ SPANS = (0, 0, 1, 2, 10, 63, 64, 1_000, 2_047, 2_048, 60_000, 65_536, 3_600_000,
 class Draw(Random):
     """A generator that knows the messages there are, so that what it draws meets them."""
 
-    def __init__(self, seed: str, pair: Pair) -> None:
+    def __init__(self, seed: str, runner: Runner) -> None:
         super().__init__(seed)
-        self._pair = pair
+        self._runner = runner
 
     def message(self) -> NewMessage:
-        operation = f"o{self.randrange(200)}" if self._pair.can.idempotent and self.random() < 0.15 else None
+        operation = f"o{self.randrange(200)}" if self._runner.can.idempotent and self.random() < 0.15 else None
         topic = self.choice(TOPICS)
         return NewMessage(
             topic,
             self.choice([b"", b"1", b"\x00\xff", b"{}" * 50, b"L" * 2_000]),
-            delay=min(self.choice(SPANS), self._pair.can.max_delay),
+            delay=min(self.choice(SPANS), self._runner.can.max_delay),
             at=self.instant() if self.random() < 0.4 else None,
-            key=self.choice(KEYS) if self._pair.can.keys and self.random() < 0.3 else None,
+            key=self.choice(KEYS) if self._runner.can.keys and self.random() < 0.3 else None,
             if_exists=self.choice(["keep", "replace", "later", "error"]),
             level=self.level(),
             expires_in=self.choice([0, 1, 20, 2_000, 100_000, 9 * DAY]) if self.random() < 0.15 else None,
@@ -39,30 +39,30 @@ class Draw(Random):
         )
 
     def level(self) -> int:
-        return self.choice([1, 1, 1, 1, 0, 2]) if self._pair.can.priority else 1
+        return self.choice([1, 1, 1, 1, 0, 2]) if self._runner.can.priority else 1
 
     def instant(self) -> int:
         """Close to when another message is due, as often as not: the same millisecond, or the one beside it."""
-        alive = list(self._pair.seen.alive.values())
+        alive = list(self._runner.expected.alive.values())
         if alive and self.random() < 0.6:
             return self.choice(alive[-40:]).due + self.choice([0, 0, 0, -1, 1])
-        return self._pair.clock + self.choice(SPANS) - self.choice([0, 0, 1])
+        return self._runner.clock + self.choice(SPANS) - self.choice([0, 0, 1])
 
     def some_topics(self) -> list[str]:
         return self.sample(TOPICS, self.choice([1, 2, 4, 4]))
 
     def refs(self, count: int) -> list[Ref]:
-        living, known = self._pair.seen.living(), list(self._pair.seen.messages)[-50:]
+        living, known = self._runner.expected.living(), list(self._runner.expected.messages)[-50:]
         found = [Ref(id) for id in self.choices(living, k=count)] if living else []
         if known and self.random() < 0.3:
             found.append(Ref(self.choice(known)))
-        if self._pair.can.keys and self.random() < 0.4:
+        if self._runner.can.keys and self.random() < 0.4:
             found.append(Ref(topic=self.choice(TOPICS), key=self.choice(KEYS)))
         return found or [Ref("no such id")]
 
     def end(self, handed: Sequence[Claimed]) -> End:
         """Of one that is held, mostly; now and then with something wrong about it."""
-        held = [each for each in handed if self._pair.model.held(each)]
+        held = [each for each in handed if self._runner.model.held(each)]
         each = self.choice(held if held and self.random() < 0.8 else handed)
         verdicts: list[Verdict] = ["done", "done", "retry", "retry", "release", "dead"]
         end = End(

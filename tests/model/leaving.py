@@ -1,13 +1,12 @@
 """Messages on their way out, which an engine may remove before it says so: expired ones, and dead letters that are too many."""
 
 from bide.engines.base import Ref
-from bide.testing.order import check_oldest
-from bide.testing.picture import Message, Picture, insist
+from tests.model.expected import Expected, Message, check_oldest, insist
 
 
 class Leaving:
-    def __init__(self, picture: Picture, *, dead_for: int, dead_max: int) -> None:
-        self.picture = picture
+    def __init__(self, expected: Expected, *, dead_for: int, dead_max: int) -> None:
+        self.expected = expected
         self.dead_for = dead_for
         self.dead_max = dead_max
         self.faded: dict[str, str] = {}  # expired, not yet counted by tend: topics by id
@@ -28,8 +27,8 @@ class Leaving:
 
     def fading(self, now: int) -> bool:
         """Whether there are expired ones then that tend has not removed: stats and scan may show them."""
-        now = max(now, self.picture.now)
-        return bool(self.faded) or any(each.pending and each.too_late(now) for each in self.picture.alive.values())
+        now = max(now, self.expected.now)
+        return bool(self.faded) or any(each.pending and each.too_late(now) for each in self.expected.alive.values())
 
     def expired(self, told: int) -> None:
         """Tend says how many it has removed; the other verbs have removed the rest."""
@@ -40,27 +39,27 @@ class Leaving:
 
     def overfull(self, now: int) -> list[Message]:
         """Dead ones that are too old or too many then: an engine may drop them before tend asks for it."""
-        now = max(now, self.picture.now)
+        now = max(now, self.expected.now)
         found: list[Message] = []
-        for topic in {each.topic for each in self.picture.alive.values()}:
-            dead = sorted(self.picture.of(topic, "dead"), key=lambda each: each.died)
+        for topic in {each.topic for each in self.expected.alive.values()}:
+            dead = sorted(self.expected.of(topic, "dead"), key=lambda each: each.died)
             old = sum(now - each.died >= self.dead_for for each in dead)
             found += dead[: max(old, len(dead) - self.dead_max)]
         return found
 
     def may_be_dropped(self, message: Message) -> bool:
         """Of several that died in the same millisecond any may go first."""
-        last = max((each.died for each in self.overfull(self.picture.now) if each.topic == message.topic), default=-1)
+        last = max((each.died for each in self.overfull(self.expected.now) if each.topic == message.topic), default=-1)
         return message.stage == "dead" and message.died <= last
 
     def dropped(self, told: int, left: set[str] | None) -> None:
         """Tend says how many dead ones it has dropped; `left`: the dead ones that a scan shows then."""
-        due = self.overfull(self.picture.now)
+        due = self.overfull(self.expected.now)
         if left is not None:
-            dead = [each for each in self.picture.alive.values() if each.stage == "dead"]
+            dead = [each for each in self.expected.alive.values() if each.stage == "dead"]
             gone = [each for each in dead if each.id not in left]
             check_oldest("tend", due, gone)
             due = gone
         for message in due:
-            self.picture.drop(message, message.died + self.dead_for)
+            self.expected.drop(message, message.died + self.dead_for)
         insist(told <= len(due), f"tend: {told} dead ones dropped, expected {len(due)} at most.")

@@ -12,9 +12,9 @@ from bide.engines.base import MAX_BATCH, Capabilities, Claimed, End, Hold, Move,
 from bide.engines.registry import Guarded, Source
 from bide.errors import BideError
 from bide.testing.contract import Recoloured
-from bide.testing.model import Model
-from bide.testing.picture import Divergence, Picture, insist
 from bide.types import State
+from tests.model.expected import Divergence, Expected, insist
+from tests.model.model import Model
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class MakeSource(Protocol):
     def __call__(self, *, dead_for: int, dead_max: int) -> Source: ...
 
 
-class Pair:
+class Runner:
     """Raises Divergence as soon as the engine's answer is not what the model allows."""
 
     def __init__(self, make_source: MakeSource, *colours: str, dead_for: int, dead_max: int) -> None:
@@ -37,7 +37,7 @@ class Pair:
         self.colours: Sequence[str] = colours
         self.can: Capabilities = self.source.capabilities
         self.model: Model = Model(self.can, dead_for=dead_for, dead_max=dead_max)
-        self.seen: Picture = self.model.picture
+        self.expected: Expected = self.model.expected
         self.clock: int = BEGIN
         self._loop = asyncio.new_event_loop()
         self._client = 0
@@ -96,7 +96,7 @@ class Pair:
         pages: list[Tended] = []
         while (not pages or pages[-1].more) and len(pages) < PATIENCE:
             pages.append(self._do(self._engine.tend(budget, ended_by=ended_by, now=self.clock)))
-        topics = {each.topic for each in self.seen.messages.values()}
+        topics = {each.topic for each in self.expected.messages.values()}
         left = [each.id for topic in topics for each in self._scan(topic, "dead")] if self.can.inspect else None
         self.model.tend(budget, self.clock, pages, left, ended_by)
 
@@ -149,7 +149,7 @@ class Pair:
         """At the end of time everything comes, and nothing is left."""
         for topic in topics if self.can.pause else ():
             self.pause(topic, False)
-        while set(self.seen.living()) - set(self.seen.dead()):
+        while set(self.expected.living()) - set(self.expected.dead()):
             self.clock = max(self.clock, *self.model.moments())
             self.tend()
             self.settle([End(each.topic, each.id, each.token, "done") for each in self.claim(topics, 100, 1)])
@@ -178,7 +178,7 @@ class Pair:
 
     def _get(self, topics: Sequence[str], keys: Sequence[str]) -> None:
         if self.can.lookup:
-            ids = [*self.seen.living(), *list(self.seen.messages)[-5:]]
+            ids = [*self.expected.living(), *list(self.expected.messages)[-5:]]
             refs = [
                 *(Ref(each) for each in ids),
                 *(Ref(topic=topic, key=key) for topic in topics for key in keys if self.can.keys),

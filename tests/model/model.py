@@ -26,10 +26,9 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.testing.leaving import Leaving
-from bide.testing.order import check_oldest, check_order, fits
-from bide.testing.picture import ANY_TEXT, Divergence, Message, Picture, agree, insist
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from tests.model.expected import ANY_TEXT, Divergence, Expected, Message, agree, check_oldest, check_order, fits, insist
+from tests.model.leaving import Leaving
 
 __all__ = ["Divergence", "Model"]
 
@@ -39,14 +38,14 @@ class Model:
 
     def __init__(self, can: Capabilities, *, dead_for: int, dead_max: int) -> None:
         self.can = can
-        self.picture: Picture = Picture()
+        self.expected: Expected = Expected()
         self.operations: dict[str, tuple[int, Sent]] = {}
         self.requests: dict[str, list[Claimed]] = {}
-        self.leaving: Leaving = Leaving(self.picture, dead_for=dead_for, dead_max=dead_max)
+        self.leaving: Leaving = Leaving(self.expected, dead_for=dead_for, dead_max=dead_max)
 
     @property
     def now(self) -> int:
-        return self.picture.now
+        return self.expected.now
 
     def put(self, messages: Sequence[NewMessage], now: int, answer: Sequence[Sent]) -> None:
         self._at(now)
@@ -78,9 +77,9 @@ class Model:
             if message:
                 message.key = None
             agree(f"put {new}", Sent(sent.id, new.topic, due, "created"), sent)
-            insist(bool(sent.id) and sent.id not in self.picture.messages, f"put {new}: {sent.id!r} is not a new id.")
-            message = Message(sent.id, new, new.key, order=len(self.picture.messages))
-            self.picture.add(message)
+            insist(bool(sent.id) and sent.id not in self.expected.messages, f"put {new}: {sent.id!r} is not a new id.")
+            message = Message(sent.id, new, new.key, order=len(self.expected.messages))
+            self.expected.add(message)
             message.step("send")
         message.plan(due)
         self._ripen(message)
@@ -102,11 +101,11 @@ class Model:
         if live:
             self._claim_again(topics, live, answer)
             return
-        open_topics = set(topics) - self.picture.paused
+        open_topics = set(topics) - self.expected.paused
         for topic in open_topics:
             self.leaving.meet(topic)
-        waiting = [each for topic in open_topics for each in self.picture.of(topic, "scheduled")]
-        ready = [each for topic in open_topics for each in self.picture.of(topic, "ready")]
+        waiting = [each for topic in open_topics for each in self.expected.of(topic, "scheduled")]
+        ready = [each for topic in open_topics for each in self.expected.of(topic, "ready")]
         agree("claim's now", self.now, answer.now)
         count = len(answer.messages)
         insist(count <= limit, f"claim: {count} messages are more than the limit of {limit}.")
@@ -132,7 +131,7 @@ class Model:
 
     def _hand_out(self, claimed: Claimed, left: dict[str, Message], lease: int) -> Message:
         """Check one delivery, and take it out of what may be handed out."""
-        message = self.picture.messages.get(claimed.id)
+        message = self.expected.messages.get(claimed.id)
         if message is None:
             raise Divergence(f"claim: {claimed} was never sent.")
         why = "paused or not asked for" if message.stage == "ready" else f"{message.stage}, due {message.due}"
@@ -156,7 +155,7 @@ class Model:
         insist(bool(topics) or answer.next_due is None, f"claim of no topics: next due is none, not {answer.next_due}.")
         agree("claim again, ids", sorted(live), sorted(each.id for each in answer.messages))
         for got in answer.messages:
-            now_its_key = self.picture.messages[got.id].key  # a successor may have taken it over
+            now_its_key = self.expected.messages[got.id].key  # a successor may have taken it over
             same = live[got.id]
             agree("claim again", same if got.key == same.key else replace(same, key=now_its_key), got)
 
@@ -237,7 +236,7 @@ class Model:
             insist(work <= budget, f"tend: {each} is more than the budget of {budget}.")
         insist(not answer[-1].more, f"tend: there is always more, last {answer[-1]}.")
         until = self.now if by is None else min(self.now, by)
-        ended = [each for each in self.picture.alive.values() if each.lease_over(until)]
+        ended = [each for each in self.expected.alive.values() if each.lease_over(until)]
         agree("tend, leases returned", len(ended), sum(each.returned for each in answer))
         buried = [each for each in ended if each.last and self.can.attempts]
         agree("tend, buried", len(buried), sum(each.buried for each in answer))
@@ -258,7 +257,7 @@ class Model:
         """`after`: what a scan of the topic shows afterwards."""
         self._at(now)
         self.leaving.meet(topic)
-        dead = sorted(self.picture.of(topic, "dead"), key=lambda each: each.died)
+        dead = sorted(self.expected.of(topic, "dead"), key=lambda each: each.died)
         asked = [each for each in dead if ids is None or each.id in ids]
         shown = {each.id: each for each in after}
         taken = [each for each in dead if each.id not in shown or shown[each.id].state != "dead"]
@@ -284,43 +283,43 @@ class Model:
         for each in answer:
             insist(each.count <= limit, f"purge: {each} is more than the limit of {limit}.")
         insist(not answer[-1].more, f"purge: there is always more, last {answer[-1]}.")
-        here = self.picture.of(topic, state)
+        here = self.expected.of(topic, state)
         agree(f"purge {topic} {state}, count", len(here), sum(each.count for each in answer))
         for message in here:
             message.step("purge")
         if state == "dead":
-            self.picture.dropped.pop(topic, None)
+            self.expected.dropped.pop(topic, None)
         else:
             self.leaving.meet(topic)
 
     def pause(self, topic: str, paused: bool) -> None:
-        (self.picture.paused.add if paused else self.picture.paused.discard)(topic)
+        (self.expected.paused.add if paused else self.expected.paused.discard)(topic)
 
     def get(self, refs: Sequence[Ref], now: int, answer: Sequence[Stored | None]) -> None:
         self._at(now)
         agree("get's number of answers", len(refs), len(answer))
         for ref, got in zip(refs, answer, strict=True):
-            self.picture.check_get(ref, self._find(ref), got)
+            self.expected.check_get(ref, self._find(ref), got)
 
     def scan(self, topic: str, state: State | None, now: int, answer: Iterable[Stored]) -> None:
         """All pages of a scan together."""
         self._at(now)
-        self.picture.check_scan(topic, state, answer)
+        self.expected.check_scan(topic, state, answer)
 
     def stats(self, topic: str | None, window: Window | None, now: int, answer: Stats) -> None:
         self._at(now)
-        self.picture.check_stats(topic, window, answer)
+        self.expected.check_stats(topic, window, answer)
 
     def held(self, named: Claimed | End | Hold) -> Message | None:
         """The message of a delivery that has not ended."""
-        message = self.picture.messages.get(named.id)
+        message = self.expected.messages.get(named.id)
         mine = message and (message.stage, message.topic, message.token) == ("leased", named.topic, named.token)
         return message if mine else None
 
     def moments(self) -> list[int]:
         """Instants at which something happens by itself, in order."""
         found = {first + OPERATION_MS for first, _ in self.operations.values()}
-        for each in self.picture.alive.values():
+        for each in self.expected.alive.values():
             if not each.ended:
                 times = (
                     each.due,
@@ -332,9 +331,9 @@ class Model:
         return sorted(found)
 
     def _at(self, now: int) -> None:
-        self.picture.now = max(self.now, now)
-        self.picture.forget_ended()
-        for message in self.picture.alive.values():
+        self.expected.now = max(self.now, now)
+        self.expected.forget_ended()
+        for message in self.expected.alive.values():
             self._ripen(message)
 
     def _ripen(self, message: Message) -> None:
@@ -355,10 +354,10 @@ class Model:
 
     def _holder(self, topic: str | None, key: str | None) -> Message | None:
         """The message that the key belongs to: dead ones remember theirs, but hold it no more."""
-        pending_or_leased = self.picture.of(topic or "", "scheduled", "ready", "leased") if key else []
+        pending_or_leased = self.expected.of(topic or "", "scheduled", "ready", "leased") if key else []
         return next((each for each in pending_or_leased if each.key == key), None)
 
     def _find(self, ref: Ref) -> Message | None:
-        found = self.picture.messages.get(ref.id) if ref.id else self._holder(ref.topic, ref.key)
+        found = self.expected.messages.get(ref.id) if ref.id else self._holder(ref.topic, ref.key)
         self.leaving.meet_one(ref)
         return found

@@ -1,7 +1,8 @@
-"""A message as the model knows it, and what any number of them should look like from outside: get, scan and stats."""
+"""What the model expects: its messages, what get, scan and stats should show of them, and in what order they may come."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
 
 import msgspec
 
@@ -91,8 +92,8 @@ class Message:
         return self.due <= other.due
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Where it comes in a scan: pending ones by due time, then leased ones by due time, dead ones as they died."""
+    def scan_order(self) -> tuple[int, int]:
+        """Pending messages by due time, then leased ones by due time, then dead ones as they died."""
         if self.stage == "dead":
             return 2, self.died
         return int(self.stage == "leased"), self.due
@@ -107,7 +108,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Picture:
+class Expected:
     """All messages and what else is known of their topics, at one moment."""
 
     now: int = 0
@@ -177,8 +178,8 @@ class Picture:
         for got in shown:
             self._hear(got)
             agree(f"scan {topic} {state}", self.messages[got.id].stored(), got)
-        places = [self.messages[got.id].place for got in shown]
-        agree(f"scan {topic} {state}, order", sorted(places), places)
+        order = [self.messages[got.id].scan_order for got in shown]
+        agree(f"scan {topic} {state}, order", sorted(order), order)
 
     def check_stats(self, topic: str | None, window: Window | None, answer: Stats) -> None:
         for one in [*self.dropped] if topic is None else [topic]:
@@ -190,6 +191,28 @@ class Picture:
         known = self.messages.get(got.id) if got else None
         if got and known and known.last_error == ANY_TEXT and got.last_error:
             known.last_error = got.last_error
+
+
+def check_order(taken: Sequence[Message], left: Iterable[Message]) -> None:
+    """Within a topic and a priority, what comes first is taken first and answered first."""
+    for first, second in [*combinations(taken, 2), *product(taken, left)]:
+        same_level = first.topic == second.topic and first.sent.level == second.sent.level
+        insist(
+            not same_level or first.before(second),
+            f"claim: {first.id}, due {first.due}, came before {second.id}, due {second.due}, in {first.topic}.",
+        )
+
+
+def fits(told: int | None, soonest: int | None, *, now: int, ordered: bool) -> bool:
+    """Where the order is loose, so is the time to come back: it may be sooner, and in vain, but not now."""
+    if ordered or told == soonest:
+        return told == soonest
+    return told is not None and now < told and (soonest is None or told < soonest)
+
+
+def check_oldest(what: str, expected: Sequence[Message], gone: Sequence[Message]) -> None:
+    """Which of those that died in the same millisecond go first is the engine's choice."""
+    agree(f"{what}, ages of those gone", *(sorted((m.topic, m.died) for m in each) for each in (expected, gone)))
 
 
 def _timeline(dues: Iterable[int], window: Window) -> list[int]:
