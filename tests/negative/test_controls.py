@@ -21,9 +21,9 @@ from bide import ManualClock, Queue
 from bide.engines.base import Settings
 from bide.engines.memory import source
 from bide.engines.registry import Source
+from bide.prove import Report, check
+from bide.prove.workload import run
 from bide.queue.setup import Setup
-from bide.testing.history import Report, check
-from bide.testing.history.workload import run
 from tests.model.expected import Divergence
 from tests.model.hypothesis_rules import machine_for
 from tests.model.long_history import LongHistory, check_long_history
@@ -175,7 +175,7 @@ def run_history(make_fault: Callable[[], Fault], folder: Path) -> Report:
         queue._begin(setup)
         return queue
 
-    return check(run(make_queue, folder, seed=1, patience=3), steady=True)
+    return check(run(make_queue, folder, seed=1, timeout=3), steady=True)
 
 
 @pytest.mark.parametrize(("fault", "invariant"), HISTORY.items())

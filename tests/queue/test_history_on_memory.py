@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from bide import Queue
-from bide.testing.history import check
-from bide.testing.history.workload import run
+from bide.prove import check
+from bide.prove.workload import run
 
 
 def test_a_run_with_dying_receivers_keeps_every_promise(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bide import Queue
+from bide.prove import History, Recorded, Report, check
 from bide.queue.setup import Setup
-from bide.testing.history import History, Recorded, Report, check
 from bide.types import CancelResult
 from tests.negative.faulty import Fault, FaultySource, LiesAboutCancel
 from tests.redis.keyspace import bring_back, picture

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import bide
 from bide import Queue, errors
-from bide.testing.history import History, Record, Recorded, Report, check, read
-from bide.testing.history.operation import Fault
-from bide.testing.history.workload.actors import TOPICS
+from bide.prove import History, Record, Recorded, Report, check, read
+from bide.prove.actors import TOPICS
+from bide.prove.operation import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "chaos.db"

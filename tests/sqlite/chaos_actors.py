@@ -19,9 +19,8 @@ from typing import Any
 
 from bide import AsyncQueue, Queue
 from bide.errors import EngineError, LeaseLost
-from bide.testing.history import AsyncRecorded, AsyncRecordedDelivery, History, Recorded, RecordedDelivery
-from bide.testing.history.workload.actors import IF_EXISTS, KEYS, TOPICS, Producer, Receiver
-from bide.testing.history.workload.stage import Stage
+from bide.prove import AsyncRecorded, AsyncRecordedDelivery, History, Recorded, RecordedDelivery
+from bide.prove.actors import IF_EXISTS, KEYS, TOPICS, Producer, Receiver, Stage
 from tests.sqlite.chaos_clock import follow
 
 LEASE = 1.0  # seconds

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bide import Queue, errors
-from bide.testing.history import History, Record, Recorded, Report, check, read
-from bide.testing.history.workload.actors import TOPICS
+from bide.prove import History, Record, Recorded, Report, check, read
+from bide.prove.actors import TOPICS
 from tests.sqlite import chaos as crowd
 from tests.sqlite.chaos_actors import file_of, url_of
 from tests.sqlite.chaos_clock import WallClock, followed

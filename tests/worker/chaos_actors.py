@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from bide import AsyncDelivery, AsyncQueue, Bury, Delivery, Retry, Snooze, Worker, current, steps
-from bide.testing.history import History, record_engine
-from bide.testing.history.workload.actors import TOPICS
+from bide.prove import History, record_engine
+from bide.prove.actors import TOPICS
 from tests.sqlite.chaos_actors import url_of
 from tests.sqlite.chaos_clock import follow, is_set
 from tests.worker.chaos_mishaps import Mishaps, fill_the_executor

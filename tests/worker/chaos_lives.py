@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bide
-from bide.testing.history.operation import Fault
-from bide.testing.history.workload.actors import TOPICS
+from bide.prove.actors import TOPICS
+from bide.prove.operation import Fault
 from tests.worker.chaos_actors import GRACE, LEASE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from bide.testing.history import History
+from bide.prove import History
 from tests.sqlite.chaos_clock import own_time
 from tests.worker.faults import deaf, no_threads
 

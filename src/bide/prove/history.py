@@ -1,0 +1,207 @@
+"""A history: the file in which a process records what it does to a queue. Sync and async code record in the same way.
+
+    with history.sending("order.cancel", {"order": 42}, delay="15m") as op:
+        op.ok(queue.send("order.cancel", op.body, delay="15m"))
+
+    with history.receiving(["order.cancel"], lease="30s") as op:
+        found = op.ok(queue.receive("order.cancel", lease="30s"))
+
+    with history.ending("ack", found[0]) as op:
+        found[0].ack()
+        op.ok()
+
+When an error leaves the block, the operation failed if the error promises that nothing was done. After any other error,
+and when its process dies, its outcome is unknown. A handler whose worker ends its deliveries records `delivered` when it
+begins, and leaves the end unknown: `history.ending("ack", delivery)` and nothing more.
+"""
+
+import itertools
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+import msgspec
+
+from bide.core.when import duration_ms, instant_ms
+from bide.engines.base import Claim, End, Ended, Hold
+from bide.prove.operation import (
+    Batch,
+    Changing,
+    Counting,
+    Each,
+    Ending,
+    Fault,
+    Handling,
+    Receiving,
+    Sending,
+    digest,
+    held,
+    ms,
+    tag_of,
+    write_claimed,
+    write_delivered,
+)
+from bide.prove.record import Log
+from bide.queue import AsyncDelivery, Delivery
+from bide.types import Duration, Info, Outgoing, SendOptions, Sent, Stats
+
+ENDS = {"done": "ack", "retry": "retry", "release": "release", "dead": "bury"}
+"""An engine's verdict on a delivery: the queue's verb for it."""
+
+
+class History:
+    """What one process did, in a file of its own."""
+
+    def __init__(self, path: Path | str, process: str | None = None) -> None:
+        self.log: Log = Log(path, process)
+        self._salt = secrets.token_hex(4)
+        self._tags = itertools.count()
+
+    # sending
+
+    def sending(
+        self, topic: str, body: object = None, *, again: Sending | None = None, **options: Unpack[SendOptions]
+    ) -> Sending:
+        """Send the operation's `body`: it holds a tag that no other message has. `again`: the send that this one repeats.
+
+        A send within a transaction (`connection=`) can't be recorded: nobody knows yet whether it will be committed.
+        """
+        chosen: dict[str, Any] = {**options}
+        if chosen.pop("connection", None) is not None:
+            raise ValueError("A send within a transaction can't be recorded: leave out connection=.")
+        operation = chosen.pop("operation", None)
+        tag, tagged = self._tagged(body) if again is None else (again.tag, again.body)
+        return Sending(self.log, topic, tag, Outgoing(tagged, **chosen), operation)
+
+    def sending_many(self, topic: str, messages: Iterable[object], *, operation: str | None = None) -> Batch:
+        """Send the operation's `messages` by one send_many. A message is a body, or an Outgoing with options of its own."""
+        batch = self.log.new_call()
+        sends = []
+        for number, each in enumerate(messages):
+            message = each if isinstance(each, Outgoing) else Outgoing(each)
+            tag, tagged = self._tagged(message.body)
+            own = None if operation is None else f"{operation}#{number}"
+            sends.append(Sending(self.log, topic, tag, msgspec.structs.replace(message, body=tagged), own, batch))
+        return Batch(sends)
+
+    def _tagged(self, body: object) -> tuple[str, object]:
+        tag = f"{self._salt}-{next(self._tags):x}"
+        return tag, {"tag": tag, "body": body}
+
+    # changing
+
+    def cancelling(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Changing:
+        return Changing(self.log, "cancel", id=None if message is None else str(message), topic=topic, key=key)
+
+    def rescheduling(
+        self,
+        message: str | Sent | None = None,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+    ) -> Changing:
+        id = None if message is None else str(message)
+        instant = None if at is None else instant_ms(at)
+        return Changing(self.log, "reschedule", id=id, topic=topic, key=key, delay=ms(delay), at=instant)
+
+    def requeuing(self, topic: str, ids: Sequence[str] | None = None, *, delay: Duration = 0) -> Counting:
+        return Counting(self.log, "requeue", topic=topic, ids=ids, delay=duration_ms(delay))
+
+    def purging(self, topic: str, state: str) -> Counting:
+        return Counting(self.log, "purge", topic=topic, state=state)
+
+    def pausing(self, topic: str) -> Ending:
+        return Ending(self.log, "pause", topic=topic)
+
+    def resuming(self, topic: str) -> Ending:
+        return Ending(self.log, "resume", topic=topic)
+
+    # receiving
+
+    def receiving(self, topics: Sequence[str], *, limit: int = 1, lease: Duration = "30s") -> Receiving:
+        return Receiving(self.log, "receive", topics=list(topics), limit=limit, lease=duration_ms(lease))
+
+    def listening(self, topics: Sequence[str], *, lease: Duration = "15s") -> Receiving:
+        """Around a listen or a worker. Record what it hands out as `delivered`; nobody sees what it prefetches."""
+        return Receiving(self.log, "listen", topics=list(topics), lease=duration_ms(lease))
+
+    def delivered(self, delivery: Delivery | AsyncDelivery, *, lease: Duration) -> None:
+        """Record a delivery of a receive that is not recorded."""
+        write_delivered(self.log, delivery, duration_ms(lease))
+
+    def ending(self, verb: str, delivery: Delivery | AsyncDelivery, *, delay: Duration | None = None) -> Ending:
+        """`verb`: ack, retry, release or bury."""
+        return Ending(self.log, verb, **held(delivery), delay=ms(delay))
+
+    def extending(self, delivery: Delivery | AsyncDelivery, lease: Duration) -> Ending:
+        return Ending(self.log, "extend", **held(delivery), lease=duration_ms(lease))
+
+    def handling(self, delivery: Delivery | AsyncDelivery) -> Handling:
+        """In a worker's handler, around all its work. Record the worker's queue with `record_engine`."""
+        return Handling(self.log, "handle", **held(delivery))
+
+    # the calls of an engine
+
+    def claiming(self, topics: Sequence[str], *, limit: int, lease: int) -> Receiving:
+        return Receiving(self.log, "receive", topics=list(topics), limit=limit, lease=lease)
+
+    def claimed_again(self, claim: Claim) -> None:
+        """The deliveries that a dead process holds. Asking for them hands out nothing and renews no lease."""
+        for each in claim.messages:
+            write_claimed(self.log, each, claim.now, 0, again=True)
+
+    def settling(self, ends: Sequence[End]) -> Each[Ended]:
+        return Each([Ending(self.log, ENDS[each.verdict], **held(each), delay=each.delay or None) for each in ends])
+
+    def extending_many(self, holds: Sequence[Hold], *, lease: int) -> Each[bool]:
+        return Each([Ending(self.log, "extend", **held(each), lease=lease) for each in holds])
+
+    # about the run
+
+    def fault(self, kind: str, what: str = "") -> Fault:
+        """A fault that is about to be injected. If no fault of its kind lands, the verdict is unknown.
+
+        The checker gives a meaning to one kind: a `rollback` begins when accepted changes may be forgotten, and lands
+        when the server is back in its older state.
+        """
+        return Fault(self.log, kind, what)
+
+    def left(self, messages: Iterable[Info], stats: Stats, *, drained: bool = True) -> None:
+        """Record all that the queue holds at the end, and its counts. `drained`: no due message should be left."""
+        call = self.log.new_call()
+        for info in messages:
+            self.log.write("left", "ok", call, **stored(info))
+        by_topic = {
+            name: {"scheduled": of.scheduled, "ready": of.ready, "leased": of.leased, "dead": of.dead}
+            | {"dropped": of.dead_dropped, "paused": int(of.paused)}
+            for name, of in stats.topics.items()
+        }
+        self.log.write("look", "ok", call, counts=by_topic, note="drained" if drained else None)
+
+    def close(self) -> None:
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def stored(info: Info) -> dict[str, object]:
+    """The fields of the record of a message that is left."""
+    return {
+        "id": info.id,
+        "topic": info.topic,
+        "key": info.key,
+        "tag": tag_of(info.body),
+        "body": digest(info.body),
+        "headers": digest(info.headers),
+        "due": info.due,
+        "attempt": info.attempt,
+        "state": info.state,
+    }

@@ -1,0 +1,120 @@
+"""No loss: what was accepted has come to an end that somebody saw, or may have come to one, or is still there."""
+
+from collections import Counter
+
+from bide.prove.facts import Facts, Look, Message
+from bide.prove.report import Findings, Terms
+
+MANY = 2**31
+SPARE = 5_000  # ms that the engine's clock may be ahead of what was last heard of it
+
+
+def judge(facts: Facts, terms: Terms, found: Findings) -> None:
+    look = facts.look
+    missing = [each for each in facts.messages.values() if _is_missing(each) and not _may_be_forgotten(facts, each)]
+    if look is None:
+        if missing:
+            found.doubts.append(f"{len(missing):,} messages came to no end, and nobody has looked at what is left.")
+        return
+    last = max((each.now for message in facts.messages.values() for each in message.deliveries), default=0)
+    missing = [each for each in missing if not _may_have_expired(each, last) and _sent_before(each, look)]
+    for message in Allowance(facts).leaves(missing):
+        found.broken("no loss", message.id, "was accepted, has had no end, and is not there any more")
+    left = (message for message in facts.messages.values() if message.left is not None and message.left.state == "dead")
+    found.counts["dead"] += sum(not any(message.done("bury", "retry")) for message in left)
+    _look(facts, look, found)
+
+
+def _is_missing(message: Message) -> bool:
+    known = bool(message.deliveries) or message.accepted
+    return known and message.left is None and not any(message.done("ack", "cancel")) and not _may_have_ended(message)
+
+
+def _may_be_forgotten(facts: Facts, message: Message) -> bool:
+    """With a server that went back to before it was sent."""
+    return bool(message.sends) and all(facts.forgotten(send) for send in message.sends)
+
+
+def _may_have_ended(message: Message) -> bool:
+    """By something of which nobody knows whether it happened."""
+    last = max((each.token for each in message.deliveries), default="")
+    return any(
+        act.result == "unknown" and (act.op == "cancel" or (act.op == "ack" and (act.token or "") >= last))
+        for act in message.acts
+    )
+
+
+def _may_have_expired(message: Message, last: int) -> bool:
+    ends = [(send.due or 0) + send.expires_in for send in message.sends if send.expires_in is not None]
+    return bool(ends) and min(ends) <= last + SPARE
+
+
+def _sent_before(message: Message, look: Look) -> bool:
+    return not message.sends or any(send.began < look.began for send in message.sends)
+
+
+class Allowance:
+    """What else may have taken messages out of the queue: how many, since nobody knows which."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._dead = Counter[str]()
+        self._pending = Counter[str]()
+        self._keyed = Counter[tuple[str, str]]()
+        for topic in facts.topics:
+            for act in facts.of_topic(topic, "purge"):
+                room = 0 if not act.possible else act.count if act.happened else MANY
+                (self._dead if act.state == "dead" else self._pending)[topic] += room
+        for topic, counts in ((facts.look and facts.look.counts) or {}).items():
+            self._dead[topic] += counts.get("dropped", 0)
+        for name, acts in facts.by_key.items():
+            self._keyed[name] = sum(act.op == "cancel" and act.possible for act in acts)
+
+    def leaves(self, missing: list[Message]) -> list[Message]:
+        """Those that nothing may have taken. Who has a choice comes last, so that nobody is taken for lost who need not be."""
+        return [message for message in sorted(missing, key=self._has_choice) if not self._takes(message)]
+
+    def _has_choice(self, message: Message) -> bool:
+        return self._may_be_dead(message) and any(send.key is not None for send in message.sends)
+
+    def _takes(self, message: Message) -> bool:
+        for send in message.sends:
+            if send.key is not None and self._keyed[send.topic, send.key] > 0:
+                self._keyed[send.topic, send.key] -= 1
+                return True
+        for room, may in ((self._dead, self._may_be_dead(message)), (self._pending, True)):
+            if may and room[message.topic] > 0:
+                room[message.topic] -= 1
+                return True
+        return False
+
+    def _may_be_dead(self, message: Message) -> bool:
+        spent = any(each.attempt >= each.max_attempts for each in message.deliveries)
+        return bool(self._facts.unseen) or spent or any(act.op == "bury" and act.possible for act in message.acts)
+
+
+def _look(facts: Facts, look: Look, found: Findings) -> None:
+    """What is left is paused, planned or dead, and the counts say the same."""
+    counts = look.counts
+    seen: dict[str, Counter[str]] = {topic: Counter() for topic in counts or ()}
+    for message in facts.messages.values():
+        left = message.left
+        if left is None:
+            continue
+        state = "pending" if left.state in ("scheduled", "ready") else left.state
+        seen.setdefault(left.topic, Counter())[state] += 1
+        if look.drained and left.state in ("ready", "leased") and not _paused(facts, look, left.topic):
+            found.broken("no loss", message.id, f"is {left.state} after all was drained, in a topic that is not paused")
+    for topic, there in seen.items() if counts is not None else ():
+        told = (counts or {}).get(topic, {})
+        said = {"pending": told.get("scheduled", 0) + told.get("ready", 0)}
+        said |= {state: told.get(state, 0) for state in ("leased", "dead")}
+        for state, count in said.items():
+            if count != there[state]:
+                found.broken("counts agree", None, f"{topic} was said to hold {count} {state}, and {there[state]} were there")
+
+
+def _paused(facts: Facts, look: Look, topic: str) -> bool:
+    if look.counts is not None:
+        return bool(look.counts.get(topic, {}).get("paused"))
+    return any(act.possible for act in facts.of_topic(topic, "pause"))

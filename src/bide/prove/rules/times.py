@@ -1,0 +1,141 @@
+"""When and where messages may be handed out: never early, not from a paused topic, and only to receivers of their topic.
+
+Early is judged by the engine's own times, by what was asked for, and by this machine's clock if no clock was set.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from bide.prove.facts import NEVER, Act, Delivered, Facts, Message, Send
+from bide.prove.report import Findings, Terms
+
+MS = 1_000_000
+
+
+class Setter(NamedTuple):
+    """Something that gave a message a due time."""
+
+    began: int
+    ended: int
+    least: int  # the due time was no sooner than this, by the engine's clock
+    real: int  # nor than this, by the machine's
+    made: bool = False  # it made the message: all others came later
+    token: str | None = None  # of the delivery that it ended
+
+
+def slack(span: int) -> int:
+    """How far two clocks that nobody has set may come apart in so many nanoseconds; and what rounding adds."""
+    return 2 * MS + max(0, span) // 1_000
+
+
+def judge(facts: Facts, terms: Terms, found: Findings) -> None:
+    for message in facts.messages.values():
+        if not message.deliveries:
+            continue
+        setters = list(_setters(facts, message, terms))
+        for delivered in message.deliveries:
+            if delivered.now < delivered.due:
+                what = f"{delivered.due - delivered.now} ms before its time, {delivered.due}"
+                found.broken("never early", message.id, f"came out {what}, with the token {delivered.token}")
+            if delivered.foreign:
+                found.broken("isolation", message.id, f"of {delivered.topic} came to a receiver of other topics")
+            if facts.topics and (acts := facts.topics.get(delivered.topic)) and _in_a_pause(delivered, acts):
+                found.broken("pause", message.id, f"came out of {delivered.topic} while it was paused: {delivered.token}")
+            _judge(message, delivered, setters, terms, found)
+
+
+def _judge(message: Message, delivered: Delivered, setters: list[Setter], terms: Terms, found: Findings) -> None:
+    may = [each for each in setters if _may_hold(each, delivered, setters)]
+    if not may:
+        return
+    least = min(each.least for each in may)
+    if delivered.due < least:
+        found.broken("never early", message.id, f"came out as due at {delivered.due}; it was to be due at {least} or later")
+    real = min(each.real for each in may)
+    if terms.steady and delivered.ended < real - slack(real - min(each.began for each in may)):
+        early = (real - delivered.ended) / MS
+        found.broken("never early", message.id, f"came out {early:.1f} ms early by this machine's clock: {delivered.token}")
+
+
+def _in_a_pause(delivered: Delivered, acts: Sequence[Act]) -> bool:
+    """Whether the topic had been paused when the receive began, and nobody can have resumed it before it was over."""
+    pauses = [act for act in acts if act.op == "pause" and act.happened and act.ended < delivered.began]
+    if not pauses:
+        return False
+    last = max(act.began for act in pauses)
+    return not any(act.op == "resume" and act.possible and act.ended >= last and act.began <= delivered.ended for act in acts)
+
+
+def _may_hold(setter: Setter, delivered: Delivered, setters: list[Setter]) -> bool:
+    """Whether the due time at this delivery may be the one that the setter gave."""
+    if setter.began > delivered.ended or (setter.token is not None and setter.token >= delivered.token):
+        return False
+    if len(setters) == 1:
+        return True
+    return not any(
+        (setter.ended < later.began or (setter.made and not later.made))
+        and (later.ended < delivered.began or (later.token is not None and later.token < delivered.token))
+        for later in setters
+        if later.ended != NEVER
+    )
+
+
+def _setters(facts: Facts, message: Message, terms: Terms) -> Iterable[Setter]:
+    for send in message.sends:
+        real = 0 if send.delay is None else send.began + send.delay * MS
+        yield Setter(send.began, send.ended, send.due or 0, real, send.key is None or send.outcome == "created")
+    for act in message.acts:
+        sets = act.op in ("retry", "reschedule") or (act.op == "release" and act.delay)
+        if sets and act.possible:
+            yield _set_by(act, message, terms, sure=True)
+    for act in facts.requeues(message):
+        yield _set_by(act, message, terms, sure=False)
+    for key in {send.key for send in message.sends if send.key}:
+        for act in facts.by_key.get((message.topic, key), ()):
+            if act.op == "reschedule" and act.possible:
+                yield _set_by(act, message, terms, sure=False)
+
+
+def _set_by(act: Act, message: Message, terms: Terms, *, sure: bool) -> Setter:
+    """`sure`: if it happened, it happened to this message."""
+    least = act.at if act.at is not None else _engine_time(message, act, terms) + (act.delay or 0)
+    real = 0 if act.at is not None else act.began + (act.delay or 0) * MS
+    token = act.token if terms.can.fencing else None
+    return Setter(act.began, act.ended if sure else NEVER, least, real, token=token)
+
+
+def _engine_time(message: Message, act: Act, terms: Terms) -> int:
+    """What the engine's clock had reached when this was done, at least."""
+    best = 0
+    for send in message.sends:
+        if send.ended < act.began and _tells_time(send):
+            at = (send.due or 0) - (send.delay or 0) - terms.can.tick
+            best = max(best, at + _gone_by(send.ended, act.began, terms))
+    for each in message.deliveries:
+        if each.token == act.token:
+            best = max(best, each.now)
+        if each.ended < act.began:
+            best = max(best, each.now + _gone_by(each.ended, act.began, terms))
+    return best
+
+
+def _tells_time(send: Send) -> bool:
+    """Whether its answer says what the engine's time was when it was accepted."""
+    if send.operation is not None or send.tries > 1:
+        return False
+    return send.delay is not None and send.due is not None and send.outcome in ("created", "replaced")
+
+
+def _gone_by(since: int, until: int, terms: Terms) -> int:
+    return (until - since - slack(until - since)) // MS if terms.steady else 0
+
+
+def sharpen(facts: Facts, tick: int) -> None:
+    """Where clocks go alike, the engine's time says when within its receive a message was handed out."""
+    for message in facts.messages.values():
+        for send in message.sends[:1]:
+            if _tells_time(send):
+                put = (send.due or 0) - (send.delay or 0)
+                for each in message.deliveries:
+                    span = (each.now - put - tick) * MS
+                    each.began = max(each.began, min(each.ended, send.began + span - slack(span)))

@@ -1,1 +1,0 @@
-"""The same for threads, made from `history/aio` by tools/unasync.py."""

@@ -1,0 +1,93 @@
+"""A server that goes back to an older state may undo what it accepted since then, and nothing else."""
+
+from tests.unit.prove.book import Book, sent_and_done
+
+
+def rolled_back(book: Book, *, landed: bool = True) -> bool:
+    """Whether the verdict is good; a message came out, so there is one."""
+    sent_and_done(book)
+    report = book.check()
+    assert landed or report.valid is not True
+    return not report.violations
+
+
+def test_a_cancel_that_a_rollback_may_have_undone_binds_nobody(book: Book) -> None:
+    book.send()
+    back = book.begin("fault", kind="rollback")
+    book.act("cancel", outcome="cancelled")
+    book.end(back, kind="rollback")
+    book.receive("m")
+    book.act("ack", token="1")
+    assert rolled_back(book)
+    assert book.check().counts["undone"] == 1
+
+
+def test_a_cancel_that_was_accepted_after_the_rollback_is_final(book: Book) -> None:
+    book.send()
+    book.end(book.begin("fault", kind="rollback"), kind="rollback")
+    book.act("cancel", outcome="cancelled")
+    book.receive("m")
+    assert not rolled_back(book)
+    assert book.broken() == {"final"}
+
+
+def test_a_cancel_that_was_accepted_before_anything_could_be_forgotten_is_final(book: Book) -> None:
+    book.send()
+    book.act("cancel", outcome="cancelled")
+    book.end(book.begin("fault", kind="rollback"), kind="rollback")
+    book.receive("m")
+    assert not rolled_back(book)
+
+
+def test_a_rollback_that_never_landed_undoes_nothing(book: Book) -> None:
+    book.send()
+    book.begin("fault", kind="rollback")
+    book.act("cancel", outcome="cancelled")
+    book.receive("m")
+    assert not rolled_back(book, landed=False)
+
+
+def test_another_kind_of_fault_undoes_nothing(book: Book) -> None:
+    book.send()
+    back = book.begin("fault", kind="restart")
+    book.act("cancel", outcome="cancelled")
+    book.end(back, kind="restart")
+    book.receive("m")
+    assert not rolled_back(book)
+
+
+def test_a_handler_may_be_at_work_on_what_was_delivered_before_the_cancel(book: Book) -> None:
+    book.send()
+    back = book.begin("fault", kind="rollback")
+    book.receive("m")
+    book.end(back, kind="rollback")  # the delivery is forgotten, and the message is pending
+    book.act("cancel", outcome="cancelled")
+    book.end(book.begin("handle", id="m", topic="t", token="1"))
+    book.act("ack", result="fail", token="1", outcome="LeaseLost")
+    assert book.check().valid is True
+
+
+def test_an_ack_that_was_forgotten_may_be_followed_by_a_delivery_of_the_same_attempt(book: Book) -> None:
+    book.send()
+    back = book.begin("fault", kind="rollback")
+    book.receive("m")
+    book.act("ack", token="1")
+    book.end(back, kind="rollback")
+    book.receive("m", token="2")
+    book.act("ack", token="2")
+    assert rolled_back(book)
+
+
+def test_what_was_sent_while_it_could_be_forgotten_may_be_gone(book: Book) -> None:
+    back = book.begin("fault", kind="rollback")
+    book.send()
+    book.end(back, kind="rollback")
+    book.look()
+    assert rolled_back(book)
+
+
+def test_what_was_sent_before_a_rollback_is_lost_if_it_is_gone(book: Book) -> None:
+    book.send()
+    book.end(book.begin("fault", kind="rollback"), kind="rollback")
+    book.look()
+    assert not rolled_back(book)
