@@ -7,7 +7,7 @@ from collections import Counter
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities
 from bide.testing.contract import EngineContract
-from bide.testing.contract.picking import fits, marked
+from bide.testing.contract.bench import fits, marked
 
 ABSENT = {"cancel", "lookup", "keys", "idempotent", "extend", "inspect", "pause", "priority", "transactional"}
 

@@ -1,17 +1,19 @@
-"""The bench that a test works at: an engine, a time that only the test moves, and short words for the verbs."""
+"""What the tests are written with: a bench with an engine and a time that only the test moves, and marks of what they need."""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Claim, Claimed, End, Ended, Hold, Move, NewMessage, Ref, Stored, Tended, Verdict
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
+Test = TypeVar("Test", bound=Callable[..., object])
+
 START = 4_000_000_000_000  # in 2096, ahead of every clock: engine time never goes back
 LEASE = 10_000
 SLEEP = 60.0  # seconds, longer than any test runs: a sleeper that wakes was woken
-PATIENCE = 15.0  # seconds for a wake-up to arrive on a busy machine
+WAKE_TIMEOUT = 15.0  # seconds for a wake-up to arrive on a busy machine
 MOMENT = 0.05  # seconds in which nothing should happen
 ROUNDS = 1_000  # an engine that asks for more without end is at fault
 
@@ -19,11 +21,11 @@ ROUNDS = 1_000  # an engine that asks for more without end is at fault
 class Bench:
     """One engine in one namespace. All times are milliseconds, and a message is due at once unless told otherwise."""
 
-    def __init__(self, engine: AsyncEngine, place: Callable[..., AsyncEngine], now: int = START) -> None:
+    def __init__(self, engine: AsyncEngine, make_engine: Callable[..., AsyncEngine], now: int = START) -> None:
         self.engine = engine
         self.can: Capabilities = engine.capabilities
         self.now: int = now
-        self._place = place
+        self._make_engine = make_engine
         self._beside: list[Bench] = []
         self._asleep: list[asyncio.Task[None]] = []
 
@@ -32,9 +34,9 @@ class Bench:
         self.now += ms
 
     async def beside(self, **settings: Any) -> "Bench":
-        """Another engine, open in the same place; in the same namespace unless the settings name another."""
-        engine = self._place(**settings)
-        bench = Bench(engine, self._place, self.now)
+        """Another open engine of the same messages, unless the settings name another namespace."""
+        engine = self._make_engine(**settings)
+        bench = Bench(engine, self._make_engine, self.now)
         self._beside.append(bench)
         await engine.open()
         return bench
@@ -146,7 +148,7 @@ class Bench:
 
     async def woken(self, *sleepers: "asyncio.Task[None]") -> list["asyncio.Task[None]"]:
         """Who of them wakes up: the first, and all others that were woken with it."""
-        await asyncio.wait(sleepers, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(sleepers, timeout=WAKE_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(sleepers, timeout=MOMENT)
         return [each for each in sleepers if each.done()]
 
@@ -157,3 +159,34 @@ def ending(claimed: Claimed, verdict: Verdict, **options: Any) -> End:
 
 def bodies(messages: Sequence[Claimed | Stored]) -> list[bytes]:
     return [each.body for each in messages]
+
+
+def needs(*capabilities: str) -> Callable[[Test], Test]:
+    """A test for engines that have all of these capabilities."""
+    return _marked("needs", capabilities)
+
+
+def lacks(*capabilities: str) -> Callable[[Test], Test]:
+    """A test for engines that have none of these capabilities."""
+    return _marked("lacks", capabilities)
+
+
+def marked(test: object, word: str) -> tuple[str, ...]:
+    """What `needs` or `lacks` says of a test; nothing is said of most."""
+    named: tuple[str, ...] = getattr(test, "__dict__", {}).get(word, ())
+    return named
+
+
+def fits(test: object, capabilities: Capabilities) -> bool:
+    """Whether an engine with these capabilities must pass the test."""
+    return all(getattr(capabilities, each) for each in marked(test, "needs")) and not any(
+        getattr(capabilities, each) for each in marked(test, "lacks")
+    )
+
+
+def _marked(word: str, capabilities: tuple[str, ...]) -> Callable[[Test], Test]:
+    def mark(test: Test) -> Test:
+        test.__dict__[word] = capabilities
+        return test
+
+    return mark

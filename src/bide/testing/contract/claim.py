@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from bide.engines.base import Claim, Claimed, NewMessage, Verdict
-from bide.testing.contract.bench import LEASE, Bench, bodies
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import LEASE, Bench, bodies, needs
 
 COMES_BACK: tuple[tuple[Verdict, int], ...] = (("retry", 2_000), ("release", 5_000), ("release", 0), ("retry", 0))
 

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import get_args
 
 from bide.engines.base import NewMessage, Stored, Window
-from bide.testing.contract.bench import Bench
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import Bench, needs
 from bide.types import State, Stats
 
 MANY, BESIDE = 1_700, 1_500  # messages of the topic, and of the one beside it

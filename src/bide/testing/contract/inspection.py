@@ -7,8 +7,7 @@ import pytest
 
 from bide.engines.base import NewMessage, Ref, Stored, Window
 from bide.errors import BadOption
-from bide.testing.contract.bench import LEASE, Bench
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import LEASE, Bench, needs
 from bide.types import State, Stats
 
 STATES: tuple[State, ...] = get_args(State)

@@ -7,8 +7,7 @@ import pytest
 
 from bide.engines.base import Hold, Move, NewMessage, Ref
 from bide.errors import Unsupported
-from bide.testing.contract.bench import LEASE, Bench, bodies, ending
-from bide.testing.contract.picking import lacks
+from bide.testing.contract.bench import LEASE, Bench, bodies, ending, lacks
 
 
 async def refuses_to_put(bench: Bench, **options: Any) -> None:

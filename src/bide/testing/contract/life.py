@@ -7,8 +7,7 @@ import pytest
 
 from bide.engines.base import MAX_BATCH, Hold, Move, NewMessage, Ref
 from bide.errors import BadOption, Unavailable, Unsupported
-from bide.testing.contract.bench import LEASE, PATIENCE, Bench, bodies, ending
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import LEASE, WAKE_TIMEOUT, Bench, bodies, ending, needs
 from bide.types import CancelResult
 
 
@@ -136,7 +135,7 @@ class Life:
             lambda: engine.claim(["mail"], 1, LEASE, now=bench.now),
             lambda: engine.settle([ending(held, "done")], now=bench.now),
             lambda: engine.tend(now=bench.now),
-            lambda: engine.wait(["mail"], PATIENCE),
+            lambda: engine.wait(["mail"], WAKE_TIMEOUT),
         ]
         perhaps: list[tuple[bool, Callable[[], Awaitable[object]]]] = [
             (bench.can.extend, lambda: engine.extend([Hold("news", held.id, held.token)], LEASE, now=bench.now)),

@@ -6,8 +6,7 @@ import pytest
 
 from bide.engines.base import Move, NewMessage, Ref
 from bide.errors import BadTime
-from bide.testing.contract.bench import LEASE, Bench, bodies
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import LEASE, Bench, bodies, needs
 from bide.types import CancelResult, RescheduleResult
 
 

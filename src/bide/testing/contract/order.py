@@ -1,8 +1,7 @@
 """The order in which due messages are handed out, and that everybody gets a turn."""
 
 from bide.engines.base import NewMessage
-from bide.testing.contract.bench import Bench, bodies
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import Bench, bodies, needs
 
 
 class Order:

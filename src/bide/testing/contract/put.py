@@ -4,8 +4,7 @@ import pytest
 
 from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref
 from bide.errors import BadTime, BideError
-from bide.testing.contract.bench import Bench, bodies, ending
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import Bench, bodies, ending, needs
 
 
 class Putting:

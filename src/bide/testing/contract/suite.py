@@ -9,23 +9,19 @@ import pytest_asyncio
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities
 from bide.engines.registry import Guarded, Source
-from bide.testing.contract.bench import Bench
+from bide.testing.contract.bench import Bench, fits
 from bide.testing.contract.claim import Claiming
 from bide.testing.contract.exactness import Exactness
 from bide.testing.contract.inspection import Inspecting
-from bide.testing.contract.keys import Keys
+from bide.testing.contract.keys import Keys, Successors
 from bide.testing.contract.lacking import Lacking
-from bide.testing.contract.lease import Leases
 from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
 from bide.testing.contract.order import Order
-from bide.testing.contract.pausing import Pausing
-from bide.testing.contract.picking import fits
 from bide.testing.contract.put import Putting
 from bide.testing.contract.recoloured import Recoloured
-from bide.testing.contract.settle import Settling
-from bide.testing.contract.successor import Successors
-from bide.testing.contract.sweeping import Sweeping
+from bide.testing.contract.settle import Leases, Settling
+from bide.testing.contract.topics import Pausing, Sweeping
 from bide.testing.contract.upkeep import Upkeep
 from bide.testing.contract.waiting import Waiting
 
@@ -66,12 +62,12 @@ class EngineContract(
 
     @pytest.fixture
     def make_source(self) -> Callable[..., Source]:
-        """Makes sources of one fresh place, with the settings it is given."""
+        """Makes sources with the settings it is given. All lead to the same messages, none at first."""
         raise NotImplementedError("Override the fixture make_source: the docstring of bide.testing.contract shows how.")
 
     @pytest.fixture
-    def place(self, make_source: Callable[..., Source], colour: str) -> Callable[..., AsyncEngine]:
-        """Makes engines of that place, in this test's colour."""
+    def make_engine(self, make_source: Callable[..., Source], colour: str) -> Callable[..., AsyncEngine]:
+        """Makes engines of these sources: async ones, or sync ones that run in threads."""
 
         def make(**settings: Any) -> AsyncEngine:
             source = Guarded(make_source(**settings))
@@ -81,15 +77,15 @@ class EngineContract(
         return make
 
     @pytest_asyncio.fixture
-    async def engine(self, place: Callable[..., AsyncEngine]) -> AsyncIterator[AsyncEngine]:
+    async def engine(self, make_engine: Callable[..., AsyncEngine]) -> AsyncIterator[AsyncEngine]:
         """The engine under test, open."""
-        engine = place()
+        engine = make_engine()
         await engine.open()
         yield engine
         await engine.close()
 
     @pytest_asyncio.fixture
-    async def bench(self, engine: AsyncEngine, place: Callable[..., AsyncEngine]) -> AsyncIterator[Bench]:
-        bench = Bench(engine, place)
+    async def bench(self, engine: AsyncEngine, make_engine: Callable[..., AsyncEngine]) -> AsyncIterator[Bench]:
+        bench = Bench(engine, make_engine)
         yield bench
         await bench.close()

@@ -1,8 +1,7 @@
 """Upkeep: leases that ended, messages that expired, and dead letters that are too old or too many."""
 
 from bide.engines.base import NewMessage
-from bide.testing.contract.bench import LEASE, ROUNDS, Bench, bodies
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import LEASE, ROUNDS, Bench, bodies, needs
 
 
 class Upkeep:

@@ -3,15 +3,14 @@
 import asyncio
 
 from bide.engines.base import NewMessage
-from bide.testing.contract.bench import LEASE, MOMENT, PATIENCE, Bench
-from bide.testing.contract.picking import needs
+from bide.testing.contract.bench import LEASE, MOMENT, WAKE_TIMEOUT, Bench, needs
 
 
 class Waiting:
     async def test_wait_ends_at_its_timeout(self, bench: Bench) -> None:
         sleeper = await bench.sleeper("mail")
-        await asyncio.wait_for(bench.engine.wait(["mail"], MOMENT), PATIENCE)
-        await asyncio.wait_for(bench.engine.wait(["mail", "news"], 0), PATIENCE)
+        await asyncio.wait_for(bench.engine.wait(["mail"], MOMENT), WAKE_TIMEOUT)
+        await asyncio.wait_for(bench.engine.wait(["mail", "news"], 0), WAKE_TIMEOUT)
         # Then whoever has more time sleeps on
         assert not sleeper.done()
 
@@ -52,7 +51,7 @@ class Waiting:
     async def test_a_message_that_came_before_the_sleeper_is_not_slept_on(self, bench: Bench) -> None:
         await bench.claim("mail")
         await bench.put("mail")
-        late = asyncio.create_task(bench.engine.wait(["news", "mail"], 2 * PATIENCE))
+        late = asyncio.create_task(bench.engine.wait(["news", "mail"], 2 * WAKE_TIMEOUT))
         assert await bench.woken(late) == [late]
 
     @needs("wake")
@@ -62,7 +61,7 @@ class Waiting:
         assert await bench.woken(one, two)
         # When the one who woke takes less than there is
         assert len(await bench.claim("mail", limit=1)) == 1
-        await asyncio.wait({one, two}, timeout=PATIENCE)
+        await asyncio.wait({one, two}, timeout=WAKE_TIMEOUT)
         assert (one.done(), two.done()) == (True, True)
 
     @needs("wake")
@@ -75,6 +74,6 @@ class Waiting:
         # Then the next two wake the next two, however soon they come
         await bench.put("mail")
         await bench.put("mail")
-        await asyncio.wait(sleepers, timeout=PATIENCE)
+        await asyncio.wait(sleepers, timeout=WAKE_TIMEOUT)
         assert all(each.done() for each in sleepers)
         assert not stranger.done()
