@@ -8,17 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 from rich.console import Console
 
 from bide.cli import demo
-from bide.cli.demo.board import Board, Order
-from bide.cli.demo.plan import plan
-from bide.cli.demo.record import Handing, Record
+from bide.cli.demo.board import Board, Order, percentile
+from bide.cli.demo.plan import WORKER_1, plan
 from bide.cli.demo.screen import ROWS, Screen
-from bide.cli.demo.tally import judge, percentile
+from bide.cli.demo.verdict import Verdict, as_dict, judge
+from tests.unit.prove.book import Book
 
 BIDE = [sys.executable, "-m", "bide"]
 
@@ -95,95 +96,127 @@ def test_the_help_has_examples() -> None:
 
 # the judge
 
-
-def good() -> Record:
-    """A small run that keeps every promise: one cancelled, one retried, one held by a worker that stops."""
-    record = Record()
-    record.promised = {"cancelled": 100, "retried": 200, "held": 300}
-    record.cancelled = {"cancelled": 0}
-    record.handings = [
-        Handing("retried", "b", 1, 200, 201),
-        Handing("held", "a", 1, 300, 300),
-        Handing("retried", "b", 2, 400, 402),
-        Handing("held", "b", 2, 300, 1_800),
-    ]
-    record.failed = ["retried"]
-    record.held, record.stopped = [("held", "a")], 2
-    record.acked = [("retried", "b"), ("held", "b")]
-    record.stale_refused = 1
-    record.left = 0
-    return record
+Day: TypeAlias = dict[str, Callable[[Book], object]]
 
 
-def test_the_judge_passes_a_good_run() -> None:
-    tally = judge(good())
-    assert tally.kept
-    assert (tally.sent, tally.delivered, tally.recovered, tally.back_after) == (3, 2, 1, 1.5)
-    assert tally.lateness == [0, 1]
+def good_day() -> Day:
+    """A small run that keeps every promise: one cancelled, one retried, one held by a worker that is killed."""
+    return {
+        "send": lambda book: [book.send(id) for id in ("cancelled", "retried", "held")],
+        "cancel": lambda book: book.act("cancel", "cancelled"),
+        "hand out": lambda book: book.receive("retried", token="1"),
+        "fail": lambda book: book.act("retry", "retried", token="1"),
+        "take": lambda book: book.receive("held", token="1", process=WORKER_1),
+        "kill": lambda book: book.act("fault", None, kind="kill a worker"),
+        "hand out again": lambda book: book.receive("retried", token="2", attempt=2),
+        "ack": lambda book: book.act("ack", "retried", token="2"),
+        "bring back": lambda book: book.receive("held", token="2", attempt=2, due=book.now, now=book.now + 1_500),
+        "late ack": lambda book: book.act("ack", "held", "fail", token="1", outcome="LeaseLost"),
+        "ack held": lambda book: book.act("ack", "held", token="2"),
+        "look": lambda book: book.look(counts={}),
+    }
 
 
-def _lose(record: Record) -> None:
-    record.promised["never seen again"] = 500
+def written(day: Day, folder: Path) -> None:
+    book = Book(folder / "day.jsonl")
+    for step in day.values():
+        step(book)
+    book.file.close()
 
 
-def _deliver_early(record: Record) -> None:
-    record.handings[0] = Handing("retried", "b", 1, 200, 199)
+def judged(day: Day, folder: Path) -> Verdict:
+    written(day, folder)
+    return judge(folder)
 
 
-def _move_the_due_time_forward(record: Record) -> None:
-    record.handings[0] = Handing("retried", "b", 1, 150, 160)
+def test_the_judge_passes_a_good_run(tmp_path: Path) -> None:
+    verdict = judged(good_day(), tmp_path)
+    assert verdict.kept, str(verdict.report)
+    told = as_dict(verdict)
+    assert (told["sent"], told["cancelled"], told["delivered"], told["retried"]) == (3, 1, 2, 1)
+    assert (told["held_by_stopped_worker"], told["recovered"], told["late_acks_refused"]) == (1, 1, 1)
+    assert verdict.back == {"held": 1_500}
 
 
-def _retry_early(record: Record) -> None:
-    record.handings[2] = Handing("retried", "b", 2, 400, 399)
+def then(day: Day, step: Callable[[Book], object]) -> None:
+    """One step more, before the look at what is left."""
+    look = day.pop("look")
+    day |= {"planted": step, "look": look}
 
 
-def _deliver_what_nobody_sent(record: Record) -> None:
-    record.handings.append(Handing("unknown", "b", 1, 100, 100))
+def _lose(day: Day) -> None:
+    then(day, lambda book: book.send("never seen again"))
 
 
-def _deliver_the_cancelled(record: Record) -> None:
-    record.handings.append(Handing("cancelled", "b", 1, 100, 100))
+def _deliver_early(day: Day) -> None:
+    day["hand out"] = lambda book: book.receive("retried", token="1", due=book.now + 9)
 
 
-def _end_twice(record: Record) -> None:
-    record.acked.append(("cancelled", "b"))
+def _move_the_due_time_forward(day: Day) -> None:
+    day["hand out"] = lambda book: book.receive("retried", token="1", due=1_000)
 
 
-def _ack_twice(record: Record) -> None:
-    record.acked.append(("held", "b"))
+def _retry_early(day: Day) -> None:
+    day["hand out again"] = lambda book: book.receive("retried", token="2", attempt=2, due=book.now + 9)
 
 
-def _leave_something(record: Record) -> None:
-    record.left = 1
+def _deliver_what_nobody_sent(day: Day) -> None:
+    then(day, lambda book: book.receive("unknown", token="3"))
 
 
-def _never_look_what_is_left(record: Record) -> None:
-    record.left = None
+def _deliver_the_cancelled(day: Day) -> None:
+    then(day, lambda book: book.receive("cancelled", token="3"))
 
 
-def _accept_the_stale_ack(record: Record) -> None:
-    record.stale_accepted = 1
+def _end_twice(day: Day) -> None:
+    then(day, lambda book: book.act("ack", "cancelled", token="3"))
 
 
-def _repeat_without_reason(record: Record) -> None:
-    record.handings.append(Handing("retried", "b", 3, 200, 205))
+def _ack_twice(day: Day) -> None:
+    then(day, lambda book: book.act("ack", "held", token="2"))
 
 
-def _give_it_back_to_the_stopped_worker(record: Record) -> None:
-    record.handings[3] = Handing("held", "a", 2, 300, 1_800)
+def _leave_something(day: Day) -> None:
+    day["look"] = lambda book: book.look({"id": "held", "tag": "held", "body": "body of held"}, counts={"t": {"scheduled": 1}})
 
 
-def _give_up(record: Record) -> None:
-    record.acked.remove(("retried", "b"))
+def _never_look_what_is_left(day: Day) -> None:
+    del day["look"]
 
 
-def _nobody_stops(record: Record) -> None:
-    record.held, record.stopped = [], None
+def _accept_the_stale_ack(day: Day) -> None:
+    day["late ack"] = lambda book: book.act("ack", "held", token="1")
 
 
-def _nothing_happens(record: Record) -> None:
-    record.__init__()  # type: ignore[misc]
+def _repeat_without_reason(day: Day) -> None:
+    then(day, lambda book: book.receive("retried", token="3", attempt=3))
+
+
+def _give_it_back_to_the_stopped_worker(day: Day) -> None:
+    day["bring back"] = lambda book: book.receive(
+        "held", token="2", attempt=2, due=book.now, now=book.now + 1_500, process=WORKER_1
+    )
+
+
+def _give_up(day: Day) -> None:
+    del day["ack"]
+
+
+def _nobody_stops(day: Day) -> None:
+    del day["take"], day["late ack"]
+    day["bring back"] = lambda book: book.receive("held", token="2")
+
+
+def _nobody_is_late(day: Day) -> None:
+    del day["late ack"]
+
+
+def _the_kill_fails(day: Day) -> None:
+    day["kill"] = lambda book: book.act("fault", None, "unknown", kind="kill a worker")
+
+
+def _nothing_happens(day: Day) -> None:
+    day.clear()
 
 
 @pytest.mark.parametrize(
@@ -204,33 +237,57 @@ def _nothing_happens(record: Record) -> None:
         _give_it_back_to_the_stopped_worker,
         _give_up,
         _nobody_stops,
+        _nobody_is_late,
+        _the_kill_fails,
         _nothing_happens,
     ],
 )
-def test_the_judge_finds_what_is_planted(plant: Callable[[Record], None]) -> None:
-    record = good()
-    plant(record)
-    assert not judge(record).kept
+def test_the_judge_finds_what_is_planted(plant: Callable[[Day], None], tmp_path: Path) -> None:
+    day = good_day()
+    plant(day)
+    assert not judged(day, tmp_path).kept
 
 
-def test_the_counts_name_the_lost_and_the_early() -> None:
-    record = good()
-    _lose(record)
-    _deliver_early(record)
-    tally = judge(record)
-    assert (tally.lost, tally.early) == (1, 1)
+@pytest.mark.parametrize(
+    ("plant", "promise"),
+    [
+        (_lose, "every accepted message ended exactly once"),
+        (_leave_something, "nothing is left in the engine"),
+        (_deliver_early, "none was handed out early"),
+        (_deliver_the_cancelled, "what was cancelled was never delivered"),
+        (_give_up, "what failed was tried again until it was done"),
+        (_give_it_back_to_the_stopped_worker, "what a stopped worker held came back"),
+        (_accept_the_stale_ack, "its late ack was refused"),
+        (_repeat_without_reason, "every repeated delivery has a reason"),
+    ],
+)
+def test_a_broken_promise_is_called_by_its_name(plant: Callable[[Day], None], promise: str, tmp_path: Path) -> None:
+    day = good_day()
+    plant(day)
+    assert judged(day, tmp_path).promises[promise] is False
+
+
+def test_the_counts_name_the_lost_and_the_early(tmp_path: Path) -> None:
+    day = good_day()
+    _lose(day)
+    _deliver_early(day)
+    told = as_dict(judged(day, tmp_path))
+    assert (told["lost"], told["early"]) == (1, 1)
 
 
 def test_a_broken_promise_ends_with_1_and_says_which(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def bad_day(seed: int, board: Board) -> None:
-        board.record = good()
-        _lose(board.record)
+    async def bad_day(seed: int, board: Board, folder: Path) -> None:
+        day = good_day()
+        _lose(day)
+        written(day, folder)
 
     monkeypatch.setattr(demo, "_open_shop", bad_day)
     assert demo.run(1) == 1
-    assert "BROKEN: every accepted message ended exactly once" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "BROKEN: every accepted message ended exactly once" in told
+    assert "never seen again: was accepted, has had no end, and is not there any more" in told
     assert demo.run(1, as_json=True) == 1
     assert json.loads(capsys.readouterr().out)["lost"] == 1
 

@@ -1,4 +1,4 @@
-"""Judges what processes wrote down about their use of a queue."""
+"""Judges the histories of the processes that used a queue."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -31,8 +31,8 @@ def check(
     can do. steady: no clock was set during the run. batches: a part of a send_many is all or nothing, also when its
     outcome is unknown. stories: for so many of each invariant's violations all records are shown.
 
-    Only what must be wrong is a violation: when two operations overlapped, or the outcome of one is unknown, every
-    order and both outcomes are thought possible. All histories have to come from one machine.
+    Only what must be wrong is a violation: when two operations overlapped, or an outcome is unknown, every order and both
+    outcomes are considered possible. All histories have to come from one machine.
     """
     paths = list(paths)
     facts = load(paths, left)
@@ -47,7 +47,8 @@ def check(
         valid=verdict,
         violations=_with_stories(paths, facts, found, stories),
         doubts=doubts,
-        counts=found.counts | _counts(facts),
+        looked=facts.look is not None,
+        counts=dict.fromkeys(("dead", "refused", "undone"), 0) | found.counts | _counts(facts),
         duplicates=dict(found.causes.most_common()),
         faults={kind: (len(acts), sum(act.happened for act in acts)) for kind, acts in facts.faults.items()},
         lateness=_lateness(facts),

@@ -1,4 +1,4 @@
-"""What the checker says: the verdict, what was broken with the stories of a few messages, and the counts."""
+"""The checker's report: the verdict, the violations with the records of a few messages, and the counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ INVARIANTS: Mapping[str, str] = {
     "no loss": "what was accepted was acked, cancelled, buried, purged or has expired, or is still there",
     "nothing unexpected": "what came out was sent, and is the same",
     "never early": "nothing was handed out before its time, nor was due sooner than it was asked for",
-    "one live lease": "nobody is handed a message that somebody else holds",
+    "one live lease": "a message with a live lease is handed to no other worker",
     "fencing": "tokens rise, and an old one changes nothing",
     "final": "acked, cancelled and buried are ends, one for each message, and answers say what is",
     "idempotent": "one operation acts once, and one key has one message",
@@ -64,6 +64,7 @@ class Report(msgspec.Struct, kw_only=True):
     valid: Verdict
     violations: Mapping[str, Sequence[Violation]]  # by invariant; the first few with all their records
     doubts: Sequence[str]  # why the verdict is unknown
+    looked: bool  # whether what was left in the end is recorded
     counts: Mapping[str, int]
     duplicates: Mapping[str, int]  # by cause
     faults: Mapping[str, tuple[int, int]]  # by kind: announced, landed

@@ -1,44 +1,44 @@
-"""`bide demo`: an order shop for twelve seconds, told as it happens and judged in the end."""
+"""`bide demo`: twelve seconds of an order shop, shown as they happen and judged from what was recorded."""
 
 import asyncio
 import json
 import logging
 import tempfile
+from pathlib import Path
 
 from bide import AsyncQueue
-from bide.cli.demo.board import Board
-from bide.cli.demo.lines import print_line
+from bide.cli.demo.board import Board, print_event
 from bide.cli.demo.plan import plan
-from bide.cli.demo.scenario import Shop
 from bide.cli.demo.screen import Screen, fits
-from bide.cli.demo.summary import as_dict, show
-from bide.cli.demo.tally import Tally, judge
+from bide.cli.demo.shop import Shop
+from bide.cli.demo.verdict import Verdict, as_dict, judge, show
 
 
 def run(seed: int, *, as_json: bool = False) -> int:
-    """Play it; the exit code."""
-    logging.getLogger("bide.delivery").addHandler(logging.NullHandler())  # the mail that fails is a part of it
+    """Returns the exit code."""
+    logging.getLogger("bide.delivery").addHandler(logging.NullHandler())  # a mail that fails belongs to the story
     if as_json:
-        tally = _play(seed, Board())
-        print(json.dumps(as_dict(tally), indent=2))
+        verdict = _play(seed, Board())
+        print(json.dumps(as_dict(verdict), indent=2))
     elif fits():
         board = Board()
         with Screen(board):
-            tally = _play(seed, board)
-        show(tally)
+            verdict = _play(seed, board)
+        show(verdict)
     else:
-        tally = _play(seed, Board(print_line))
-        show(tally, plain=True)
-    return 0 if tally.kept else 1
+        verdict = _play(seed, Board(print_event))
+        show(verdict, plain=True)
+    return 0 if verdict.kept else 1
 
 
-def _play(seed: int, board: Board) -> Tally:
-    asyncio.run(_open_shop(seed, board))
-    return judge(board.record, seed, board.elapsed)
-
-
-async def _open_shop(seed: int, board: Board) -> None:
+def _play(seed: int, board: Board) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="bide-demo-") as folder:
-        url = f"sqlite:///{folder}/shop.db"
-        async with AsyncQueue(url) as queue:
-            await Shop(queue, url, plan(seed), board).day()
+        asyncio.run(_open_shop(seed, board, Path(folder)))
+        return judge(Path(folder), seed, board.elapsed)
+
+
+async def _open_shop(seed: int, board: Board, folder: Path) -> None:
+    queue = AsyncQueue(f"sqlite:///{folder}/shop.db")
+    shop = Shop(queue, folder, plan(seed), board)
+    async with queue:
+        await shop.day()

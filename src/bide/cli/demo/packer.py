@@ -1,6 +1,6 @@
-"""Worker 1, a process of its own: takes some parcels, says which, and packs for ever; it is killed before it is done.
+"""Worker 1, a process of its own: it takes some parcels, prints them, and is killed while it packs.
 
-Run as `python -m bide.cli.demo.packer URL`.
+Run as `python -m bide.cli.demo.packer URL HISTORY`.
 """
 
 import json
@@ -8,28 +8,18 @@ import sys
 import time
 
 from bide import Queue
+from bide.cli.demo.plan import WORKER_1
+from bide.prove import History, Recorded
 
-LEASE = "1.5s"
-HANDS = 4  # parcels that it takes at once
+LIMIT = 4  # parcels at once
 
 
-def main() -> None:
-    with Queue(sys.argv[1]) as queue:
-        held = queue.receive("order.pack", limit=HANDS, wait="15s", lease=LEASE)
-        taken = [
-            {
-                "id": each.id,
-                "token": each.token,
-                "attempt": each.attempt,
-                "due": each.due,
-                "at": each.due + round(each.lateness * 1000),
-                "order": each.body["order"],
-            }
-            for each in held
-        ]
-        print(json.dumps(taken), flush=True)
+def main(url: str, history: str) -> None:
+    with Queue(url) as queue:
+        held = Recorded(queue, History(history, WORKER_1)).receive("order.pack", limit=LIMIT, wait="15s", lease="1.5s")
+        print(json.dumps([[each.plain.body["body"]["order"], each.plain.id, each.plain.token] for each in held]), flush=True)
         time.sleep(60)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

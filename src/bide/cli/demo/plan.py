@@ -10,6 +10,7 @@ ITEMS = (
     "tea pot", "lamp", "two chairs", "a globe", "umbrella", "wall clock", "blanket",
     "ink and pen", "kettle", "sundial", "bookend", "candles", "hourglass", "door bell",
 )  # fmt: skip
+WORKER_1 = "worker 1"  # the one that is killed, as its history calls it
 FIRST = 41
 EVERY = 0.45  # seconds from one order to the next
 CARTS = 400

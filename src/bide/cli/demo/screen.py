@@ -12,9 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bide.cli.demo.board import Board, Event, Order, Tone
+from bide.cli.demo.board import Board, Event, Order, Tone, percentile
 from bide.cli.demo.plan import EARLY, LATER
-from bide.cli.demo.tally import percentile
 
 STYLES: dict[Tone, str] = {"plain": "", "good": "green", "bad": "red", "odd": "yellow", "faint": "bright_black"}
 ROWS = len(EARLY) + len(LATER)
@@ -79,17 +78,9 @@ class Screen:
         return Group(*(_line(event) for event in self._board.events[-ROWS:]))
 
     def _counts(self) -> Text:
-        record = self._board.record
-        late = sorted(each.lateness for each in list(record.handings) if each.attempt == 1)
-        counts = {
-            "sent": len(record.promised),
-            "waiting": len(record.promised) - len(record.cancelled) - len(record.acked),
-            "delivered": len(record.acked),
-            "cancelled": len(record.cancelled),
-        }
-        text = Text(" ")
-        for name, value in counts.items():
-            text.append(f"{name} ", "bright_black").append(f"{value:<5}", "bold")
+        text, board, late = Text(" "), self._board, sorted(self._board.lateness)
+        for name in ("sent", "waiting", "delivered", "cancelled"):
+            text.append(f"{name} ", "bright_black").append(f"{getattr(board, name):<5}", "bold")
         text.append("late p50/p99 ", "bright_black")
         return text.append(f"{percentile(late, 0.5) or 0}/{percentile(late, 0.99) or 0} ms", "bold")
 

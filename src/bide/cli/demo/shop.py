@@ -1,33 +1,38 @@
-"""What happens: customers come, order, pay or forget to, and the shop closes when all is done."""
+"""What happens in the shop: customers order, pay or forget to pay, and the shop closes when every message has ended."""
 
 import asyncio
 import contextlib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Unpack
 
 from bide import AsyncQueue, Outgoing, Sent
 from bide.cli.demo.board import Board, Order
 from bide.cli.demo.plan import PACKING, PLEA, Customer, Plan
 from bide.cli.demo.workers import Workers
+from bide.prove import AsyncRecorded, History, record_engine
+from bide.types import CancelResult, SendOptions
 
-PATIENCE = 5.0  # seconds after the last customer: what has not ended by then is lost
+CLOSING = 5.0  # seconds after the last customer: until then every message has to end
 GLANCE = 0.05
-RETURN = 8.0  # seconds after packing began: until then the stopped worker's parcels must be in other hands
+RETURN = 8.0  # seconds after packing began: until then another worker has to have worker 1's parcels
 
 
 class Shop:
-    def __init__(self, queue: AsyncQueue, url: str, plan: Plan, board: Board) -> None:
-        self._queue = queue
+    """Make it before the queue is opened: its engine records deliveries and their ends, and the shop sends and changes."""
+
+    def __init__(self, queue: AsyncQueue, folder: Path, plan: Plan, board: Board) -> None:
+        history = History(folder / "shop.jsonl", "shop")
+        record_engine(queue, history)
+        self._queue = AsyncRecorded(queue, history)
         self._plan = plan
         self._board = board
-        self._record = board.record
-        self._workers = Workers(queue, url, board, plan.refused)
+        self._workers = Workers(queue, folder, board, history, plan.refused)
         self._packing = datetime.now(UTC) + timedelta(seconds=PACKING)
 
     async def day(self) -> None:
-        workers = self._workers
         async with asyncio.TaskGroup() as group:
-            posts = (workers.clerk, workers.cart_keeper, workers.mailer, workers.worker_1, workers.worker_2)
-            staff = [group.create_task(post()) for post in posts]
+            staff = [group.create_task(each) for each in self._workers.staff()]
             async with asyncio.TaskGroup() as customers:
                 customers.create_task(self._carts())
                 for customer in self._plan.customers:
@@ -36,50 +41,50 @@ class Shop:
             await self._last_messages()
             for each in staff:
                 each.cancel()
+        await self._queue.look()
+        self._queue.history.close()
 
-    async def _send(
-        self, topic: str, order: int, *, delay: float | None = None, at: datetime | None = None, key: str | None = None
-    ) -> Sent:
-        sent = await self._queue.send(topic, {"order": order}, delay=delay, at=at, key=key)
-        self._record.sent(sent)
+    async def _send(self, topic: str, order: int, **options: Unpack[SendOptions]) -> Sent:
+        sent = await self._queue.send(topic, {"order": order}, **options)
+        self._board.sent += 1
         return sent
 
+    async def _cancel(self, topic: str, key: str) -> CancelResult:
+        result = await self._queue.cancel(topic=topic, key=key)
+        self._board.cancelled += bool(result)
+        return result
+
     async def _carts(self) -> None:
-        """Every visitor's cart is to be forgotten in its own time."""
+        """Every visitor's cart is forgotten at its own time."""
         carts = [Outgoing({"cart": number}, delay=delay) for number, delay in enumerate(self._plan.carts)]
-        for sent in await self._queue.send_many("cart.forget", carts):
-            self._record.sent(sent)
+        self._board.sent += len(await self._queue.send_many("cart.forget", carts))
         self._board.say(f"{len(carts)} carts, each forgotten in its time", "faint")
 
     async def _serve(self, customer: Customer) -> None:
         await asyncio.sleep(customer.arrives)
         order, window, key = customer.order, customer.window, f"order:{customer.order}"
         deadline = await self._send("order.cancel", order, delay=window, key=key)
-        reminder = await self._send("order.remind", order, delay=window / 2, key=key)
+        await self._send("order.remind", order, delay=window / 2, key=key)
         self._board.orders[order] = Order(order, customer.item, deadline.due, window)
         self._board.say(f"{order} ordered, to be paid in {window} s")
         if customer.behaviour == "forgets":
             return
         await asyncio.sleep(customer.acts)
         if customer.behaviour == "asks for time":
-            await self._more_time(order, deadline)
+            await self._more_time(order, key)
             await asyncio.sleep(PLEA / 2)
-        await self._pay(order, deadline, reminder)
+        await self._pay(order, key)
 
-    async def _more_time(self, order: int, deadline: Sent) -> None:
-        key = f"order:{order}"
+    async def _more_time(self, order: int, key: str) -> None:
         result = await self._queue.reschedule(topic="order.cancel", key=key, delay=PLEA)
-        found = await self._queue.get(topic="order.cancel", key=key) if result else None
+        found = await self._queue.plain.get(topic="order.cancel", key=key)
         if found is not None:
-            self._record.moved[deadline.id] = found.due
             self._board.orders[order].due = found.due
         self._board.say(f"{order} asks for time: reschedule {result.name}", "odd")
 
-    async def _pay(self, order: int, deadline: Sent, reminder: Sent) -> None:
-        key = f"order:{order}"
-        result = await self._queue.cancel(topic="order.cancel", key=key)
-        self._record.cancel(deadline, result)
-        self._record.cancel(reminder, await self._queue.cancel(topic="order.remind", key=key))
+    async def _pay(self, order: int, key: str) -> None:
+        result = await self._cancel("order.cancel", key)
+        await self._cancel("order.remind", key)
         if not result:
             self._board.say(f"{order} paid too late: cancel says {result.name}", "odd")
             return
@@ -94,13 +99,8 @@ class Shop:
                 await self._workers.late_ack()
 
     async def _last_messages(self) -> None:
-        """Wait until every message has ended, or for so long; then look at what the engine still holds."""
-        for _ in range(round(PATIENCE / GLANCE)):
-            if not self._record.open and not await self._left():
+        """Wait until every message has ended, but not for ever."""
+        for _ in range(round(CLOSING / GLANCE)):
+            if not self._board.waiting:
                 break
             await asyncio.sleep(GLANCE)
-        self._record.left = await self._left()
-
-    async def _left(self) -> int:
-        stats = await self._queue.stats()
-        return stats.pending + stats.leased + stats.dead
