@@ -1,4 +1,4 @@
-"""What a history says, put together: operations with their beginning and end, by the message that they were about.
+"""The facts of a history: operations with their begin and end, grouped by the message that they were about.
 
 `began` and `ended` bound when an operation took effect, in nanoseconds of the machine's monotonic clock. What is
 unknown has no end: it may have happened at any time since, or never.
@@ -13,8 +13,8 @@ from bide.prove.record import Result
 
 NEVER = 2**63
 ROLLBACK = "rollback"
-"""The fault of a server that goes back to an older state: it begins when what is accepted may be forgotten, and has landed
-when the older state is there."""
+"""The fault of a server that goes back to an older state. It begins when accepted changes may be forgotten, and lands when
+the server is back in its older state."""
 
 
 class Span(Protocol):
@@ -25,7 +25,7 @@ class Span(Protocol):
 
 
 def before(first: Span, second: Span) -> bool:
-    """Whether one was over when the other began: for sure, on one machine."""
+    """Whether the first was certainly over when the second began."""
     return first.ended < second.began
 
 
@@ -77,7 +77,7 @@ class Delivered(msgspec.Struct, gc=False, kw_only=True):
     call: int  # of the receive; with the process it names it
     process: str
     foreign: bool  # of a topic that was not asked for
-    again: bool  # told once more, to whoever looks after a dead process
+    again: bool  # asked for again, by the successor of a dead process
 
 
 class Act(msgspec.Struct, gc=False, kw_only=True):
@@ -116,7 +116,7 @@ class Handled(msgspec.Struct, gc=False, kw_only=True):
 
 
 class Receive(msgspec.Struct, gc=False, kw_only=True):
-    """A receive whose answer nobody saw, or a listen: what it was handed out may be in no record."""
+    """A receive whose answer was lost, or a listen: some of its deliveries may be in no record."""
 
     began: int
     ended: int
@@ -214,7 +214,7 @@ class Facts:
         return self.rolled_back(done.began, done.ended)
 
     def requeues(self, message: Message) -> Iterator[Act]:
-        """What may have given it a new life, had it been dead."""
+        """The requeues that may have revived it after it was dead."""
         for act in (*message.acts, *self.topics.get(message.topic, ())):
             if act.op == "requeue" and act.possible:
                 yield act

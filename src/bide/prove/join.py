@@ -1,4 +1,4 @@
-"""Finds out which message each operation was about: by the answer, by the tag that came out, by the key."""
+"""Finds out which message each operation was about: by the answer, by the tag of a delivery, by the key."""
 
 from collections.abc import Sequence
 
@@ -47,14 +47,14 @@ def join_messages(facts: Facts) -> None:
 
 
 def _once(deliveries: Sequence[Delivered]) -> list[Delivered]:
-    """Without what was told again: that is a delivery of its own only if the process it was made to has not written it down."""
+    """Drop a delivery that was asked for again, unless the process that got it first has no record of it."""
     tokens = {each.token for each in deliveries if not each.again}
     unwritten = {each.token: each for each in deliveries if each.again and each.token not in tokens}
     return [*(each for each in deliveries if not each.again), *unwritten.values()]
 
 
 def _recover(facts: Facts, message: Message, tag: str | None, seen: int) -> None:
-    """What came out was sent before."""
+    """The tag of a message that was delivered or left says which send made it."""
     send = facts.sends.get(tag or "")
     if send is None or not send.stored:
         return

@@ -1,4 +1,4 @@
-"""Reads histories: pairs the beginnings of operations with their ends, and sorts them by what they were about."""
+"""Reads histories: pairs the begin of each operation with its end, and groups them by what they were about."""
 
 import sys
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ OF_TOPICS = ("pause", "resume", "requeue", "purge")
 
 
 def load(paths: Iterable[Path | str], left: Iterable[Info] | None = None) -> Facts:
-    """`left` takes the place of what the histories say was left."""
+    """`left` replaces what the histories say was left."""
     facts = Facts()
     machines = set[str]()
     for path in paths:
@@ -66,7 +66,7 @@ def _load_one(path: Path | str, facts: Facts) -> set[str]:
 
 
 def _add_look(facts: Facts, look: Look, left: dict[str, Left]) -> None:
-    """The last look counts; earlier ones were on the way."""
+    """Only the last look counts."""
     if facts.look is None or facts.look.began < look.began:
         facts.look = look
         facts.left = left
@@ -155,7 +155,7 @@ def _fold(facts: Facts, first: Send, again: Send) -> None:
 
 
 def _weight(send: Send) -> int:
-    """Which of two tries tells more of what became of the send."""
+    """Which of two tries says more about the outcome of the send."""
     if send.result == "ok" and send.stored:
         return 3
     return {"unknown": 2, "ok": 1}.get(send.result, 0)

@@ -1,4 +1,4 @@
-"""What a history is made of: records in a file, one a line, each with the operating system before its writer goes on."""
+"""The records of a history: JSON, one a line, each handed to the operating system before its writer goes on."""
 
 import itertools
 import os
@@ -48,7 +48,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     state: str | None = None
     count: int | None = None
     counts: dict[str, dict[str, int]] | None = None  # by topic, then by state
-    again: bool = False  # a delivery that was told once more, to whoever looks after a dead process
+    again: bool = False  # a delivery that the successor of a dead process asked for again
     outcome: str | None = None  # in the engine's own word
     kind: str | None = None  # of a fault
     note: str | None = None  # for people
@@ -114,9 +114,9 @@ def _cut_torn_line(path: Path) -> None:
         while end:
             begin = max(0, end - 65_536)
             file.seek(begin)
-            place = file.read(end - begin).rfind(b"\n")
-            if place >= 0:
-                end = begin + place + 1
+            newline = file.read(end - begin).rfind(b"\n")
+            if newline >= 0:
+                end = begin + newline + 1
                 break
             end = begin
         if end != whole:

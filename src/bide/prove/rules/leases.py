@@ -64,7 +64,7 @@ def _repeats(facts: Facts, message: Message, acts: Acts, terms: Terms, found: Fi
 
 
 def _cause(facts: Facts, message: Message, mine: Sequence[Act], first: Delivered, second: Delivered) -> str | None:
-    """What was done that has brought a message back."""
+    """Why the message came back, if an operation explains it."""
     for act in mine:
         if act.op in ("retry", "release") and act.possible and act.began < second.ended:
             return act.op
@@ -94,7 +94,7 @@ def _may_be_dead(facts: Facts, message: Message, mine: Sequence[Act], first: Del
 
 
 def _unseen(facts: Facts, topic: str, since: int, delivered: Delivered) -> int:
-    """How many deliveries of one message there may have been in between that nobody has written down."""
+    """How many deliveries of one message may be in no record."""
     found = 0
     for receive in facts.unseen:
         if topic in receive.topics and receive.began < delivered.ended and receive.ended > since:
@@ -103,7 +103,7 @@ def _unseen(facts: Facts, topic: str, since: int, delivered: Delivered) -> int:
 
 
 def _attempts(facts: Facts, message: Message, acts: Acts, found: Findings) -> int:
-    """Judges the numbers; answers how many deliveries must have gone unseen."""
+    """Judges the attempt numbers. Returns how many deliveries must be in no record."""
     gaps = 0
     last: Delivered | None = None
     for each in message.deliveries:

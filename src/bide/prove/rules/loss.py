@@ -1,4 +1,4 @@
-"""No loss: what was accepted has come to an end that somebody saw, or may have come to one, or is still there."""
+"""No loss: every accepted message has ended, or may have ended, or is still there."""
 
 from collections import Counter
 
@@ -54,7 +54,7 @@ def _sent_before(message: Message, look: Look) -> bool:
 
 
 class Allowance:
-    """What else may have taken messages out of the queue: how many, since nobody knows which."""
+    """Other ways out of the queue, of which only the number of messages is known, not which ones."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -71,7 +71,7 @@ class Allowance:
             self._keyed[name] = sum(act.op == "cancel" and act.possible for act in acts)
 
     def leaves(self, missing: list[Message]) -> list[Message]:
-        """Those that nothing may have taken. Who has a choice comes last, so that nobody is taken for lost who need not be."""
+        """The messages that nothing can have taken. Those with several possible causes come last."""
         return [message for message in sorted(missing, key=self._has_choice) if not self._takes(message)]
 
     def _has_choice(self, message: Message) -> bool:

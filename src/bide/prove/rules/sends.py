@@ -85,14 +85,14 @@ def _one_a_key(facts: Facts, topic: str, key: str, sends: Sequence[Send], found:
     if len({send.id for send in made}) < 2:
         return
     soonest = list(accumulate((send.ended for send in reversed(made)), min))[::-1]
-    place = 0
+    index = 0
     for first in sorted(made, key=lambda send: send.ended):
-        while place < len(made) and made[place].began <= first.ended:
-            place += 1
-        if place == len(made):
+        while index < len(made) and made[index].began <= first.ended:
+            index += 1
+        if index == len(made):
             return
         message = facts.messages[first.id or ""]
-        if not any(facts.requeues(message)) and soonest[place] < _had_key_until(facts, message, key):
+        if not any(facts.requeues(message)) and soonest[index] < _had_key_until(facts, message, key):
             found.broken("idempotent", first.id, f"held the key {key} of {topic} when another message was made under it")
 
 

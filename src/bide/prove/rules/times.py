@@ -131,7 +131,7 @@ def _gone_by(since: int, until: int, terms: Terms) -> int:
 
 
 def sharpen(facts: Facts, tick: int) -> None:
-    """Where clocks go alike, the engine's time says when within its receive a message was handed out."""
+    """If no clock was set, the engine's times say when within its receive a message was handed out."""
     for message in facts.messages.values():
         for send in message.sends[:1]:
             if _tells_time(send):
