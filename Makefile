@@ -75,7 +75,7 @@ endef
 PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
 
 .PHONY: check
-check: .venv/.dev ## format, lint, types, floors, budgets, generated files, the site, unit tests; about a minute
+check: .venv/.dev ## format, lint, types, import rules, size limits, generated files, the site, unit tests; about a minute
 	$(call step,ruff format,$(BIN)/ruff format --check)
 	$(call step,ruff check,$(BIN)/ruff check)
 	$(call step,mypy,$(BIN)/mypy --strict)
