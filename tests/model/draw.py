@@ -1,4 +1,4 @@
-"""What the steps of a long history are made of: messages, instants, references and ends, drawn with an eye on what there is."""
+"""Random messages, instants, references and ends for the steps of a long history, chosen to meet the messages there are."""
 
 from collections.abc import Sequence
 from random import Random
@@ -15,7 +15,7 @@ SPANS = (0, 0, 1, 2, 10, 63, 64, 1_000, 2_047, 2_048, 60_000, 65_536, 3_600_000,
 
 
 class Draw(Random):
-    """A generator that knows the messages there are, so that what it draws meets them."""
+    """A random generator that knows the messages there are."""
 
     def __init__(self, seed: str, runner: Runner) -> None:
         super().__init__(seed)
@@ -42,7 +42,7 @@ class Draw(Random):
         return self.choice([1, 1, 1, 1, 0, 2]) if self._runner.can.priority else 1
 
     def instant(self) -> int:
-        """Close to when another message is due, as often as not: the same millisecond, or the one beside it."""
+        """Often within a millisecond of the due time of another message."""
         alive = list(self._runner.expected.alive.values())
         if alive and self.random() < 0.6:
             return self.choice(alive[-40:]).due + self.choice([0, 0, 0, -1, 1])
@@ -61,7 +61,7 @@ class Draw(Random):
         return found or [Ref("no such id")]
 
     def end(self, handed: Sequence[Claimed]) -> End:
-        """Of one that is held, mostly; now and then with something wrong about it."""
+        """The end of a delivery, mostly of one that is still held; now and then with a wrong token, topic or id."""
         held = [each for each in handed if self._runner.model.held(each)]
         each = self.choice(held if held and self.random() < 0.8 else handed)
         verdicts: list[Verdict] = ["done", "done", "retry", "retry", "release", "dead"]

@@ -14,7 +14,7 @@ ANY_TEXT = "(any text)"  # for a reason that an engine words itself
 
 
 class Divergence(AssertionError):
-    """An engine's answer is not one that the promises allow."""
+    """An engine's answer breaks a promise."""
 
 
 def insist(holds: bool, sentence: str) -> None:
@@ -28,10 +28,10 @@ def agree(what: str, expected: object, got: object) -> None:
 
 @dataclass(slots=True)
 class Message:
-    """One message, from send to end and beyond: what has ended stays, so that a second life is noticed."""
+    """One message. It stays known after its end, so that the model notices if it comes back."""
 
     id: str
-    sent: NewMessage  # what was put last under this id: its body, headers, level and limits
+    sent: NewMessage  # the last put of this id: body, headers, level and limits
     key: str | None
     due: int = 0
     since: int = 0  # the due time that was asked for, which no retry, release or ended lease moves
@@ -57,7 +57,7 @@ class Message:
         return self.stage in ENDS
 
     def sends(self, new: NewMessage) -> bool:
-        """Whether it is this message's own handler that sends the other one."""
+        """Whether the new message is sent by the handler of this one."""
         return not self.pending and self.id == new.within
 
     @property
@@ -67,7 +67,7 @@ class Message:
 
     @property
     def last(self) -> bool:
-        """Whether the attempt that goes on is the last one."""
+        """Whether the current attempt is the last one."""
         return self.attempt >= self.sent.max_attempts
 
     def step(self, by: Step) -> None:
@@ -121,7 +121,7 @@ class Expected:
         self.messages[message.id] = self.alive[message.id] = message
 
     def forget_ended(self) -> None:
-        """They are still known, but no more looked through: a long history has many."""
+        """They stay known, but are not searched any more: a long history has many."""
         for id in [id for id, each in self.alive.items() if each.ended]:
             del self.alive[id]
 
@@ -162,7 +162,7 @@ class Expected:
         self.dropped.setdefault(message.topic, []).append(too_old)
 
     def _forget_dropped(self, topic: str, told: Stats | None) -> None:
-        """Those that were dropped first need not be counted any more when they would be too old by now."""
+        """An engine may stop counting dropped messages that would be too old by now, the oldest first."""
         ends = self.dropped.get(topic, [])
         count = len(ends) - (told.dead_dropped if told else 0)
         if count > 0 and max(ends[:count]) <= self.now:
@@ -187,14 +187,14 @@ class Expected:
         agree(f"stats of {topic or 'all topics'}", _plain(self.stats(topic, window)), _plain(answer))
 
     def _hear(self, got: Stored | None) -> None:
-        """The engine words the reason of some deaths itself: what it says first stands from then on."""
+        """Some reasons of death are worded by the engine: its first answer is expected from then on."""
         known = self.messages.get(got.id) if got else None
         if got and known and known.last_error == ANY_TEXT and got.last_error:
             known.last_error = got.last_error
 
 
 def check_order(taken: Sequence[Message], left: Iterable[Message]) -> None:
-    """Within a topic and a priority, what comes first is taken first and answered first."""
+    """Within a topic and a priority, messages are claimed and answered in order."""
     for first, second in [*combinations(taken, 2), *product(taken, left)]:
         same_level = first.topic == second.topic and first.sent.level == second.sent.level
         insist(
@@ -204,14 +204,14 @@ def check_order(taken: Sequence[Message], left: Iterable[Message]) -> None:
 
 
 def fits(told: int | None, soonest: int | None, *, now: int, ordered: bool) -> bool:
-    """Where the order is loose, so is the time to come back: it may be sooner, and in vain, but not now."""
+    """If an engine is not ordered, the time to claim again may be too early, but not in the past."""
     if ordered or told == soonest:
         return told == soonest
     return told is not None and now < told and (soonest is None or told < soonest)
 
 
 def check_oldest(what: str, expected: Sequence[Message], gone: Sequence[Message]) -> None:
-    """Which of those that died in the same millisecond go first is the engine's choice."""
+    """The engine may choose among messages that died in the same millisecond."""
     agree(f"{what}, ages of those gone", *(sorted((m.topic, m.died) for m in each) for each in (expected, gone)))
 
 

@@ -57,7 +57,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @initialize(watching=st.booleans())
     def begin(self, watching: bool) -> None:
-        """Half of the histories are looked at after each step; in the others no look can put right what was wrong."""
+        """Half of the histories are looked at after each step. In the others, no look can repair an error unseen."""
         self.watching = watching
 
     @rule(act=st.deferred(lambda: st.sampled_from(strategies.WAYS).flatmap(lambda way: way)))
@@ -95,7 +95,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @way(2, pick=strategies.picks, wait=st.sampled_from([None, None, -1, 0]))
     def put_again(self, pick: int, wait: int | None) -> None:
-        """Perhaps after waiting until the operation is as good as forgotten."""
+        """Perhaps after waiting until the operation is about to be forgotten."""
         if self.operated:
             new = _from_end(self.operated, pick)
             if wait is not None:
@@ -165,7 +165,7 @@ class EngineMachine(RuleBasedStateMachine):
         error=strategies.errors,
     )
     def work(self, patient: bool, topics: list[str], verdicts: list[Verdict], delay: int, error: str | None) -> None:
-        """Claim, when something is due if patient, and end at once; one that comes without a verdict stays held."""
+        """Claim, if patient when something is due, and end at once; deliveries without a verdict stay held."""
         dues = [each.due for topic in topics for each in self.expected.of(topic, "scheduled")]
         if patient and dues:
             self.runner.clock = max(self.runner.clock, min(dues))
@@ -194,7 +194,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @way(4, pick=st.integers(0, 5), off=st.sampled_from([-1, 0, 0, 1]))
     def turn_clock_to_a_moment(self, pick: int, off: int) -> None:
-        """To one of the next instants at which something happens by itself, or just beside it."""
+        """To one of the next instants at which something happens by time alone, or a millisecond off."""
         moments = [each for each in self.model.moments() if each >= self.model.now]
         if moments:
             self.runner.clock = moments[pick % len(moments)] + off
@@ -205,7 +205,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @way(1, what=st.sampled_from(["put", "reschedule", "purge"]), new=strategies.messages, pointers=strategies.pointers)
     def refuse(self, what: str, new: NewMessage, pointers: list[Pointer]) -> None:
-        """What is refused changes nothing."""
+        """A refused call changes nothing."""
         self.runner.tend()  # so that engine and model agree on the time, from which the instant counts
         too_far = self.model.now + self.can.max_delay + 1
         if what == "put":
@@ -222,7 +222,7 @@ class EngineMachine(RuleBasedStateMachine):
         begin = self.runner.clock + start * width
         self.runner.look(TOPICS, KEYS, Window(begin, begin + 4 * width, 4), page)
 
-    # from what was drawn to what there is
+    # from random values to existing messages
 
     def fitted(self, new: NewMessage) -> NewMessage:
         """The message as this engine can take it, its instant counted from the clock."""
@@ -242,7 +242,7 @@ class EngineMachine(RuleBasedStateMachine):
         return Ref(_from_end(ids, pointer.pick) if ids and pointer.kind != "none" else "no such id")
 
     def where(self, topic: str, ids: Iterable[str]) -> str:
-        """The topic of one of these messages, if there is any."""
+        """The topic of one of these messages, or the given one."""
         return next((self.expected.messages[id].topic for id in ids), topic)
 
     def end(self, ending: Ending) -> End:
@@ -266,7 +266,7 @@ def machine_for(make_source: MakeSource, colour: str) -> type[EngineMachine]:
 
 
 def check_engine(make_source: MakeSource, *, colour: str, examples: int, steps: int, seed: int = 0) -> None:
-    """Try so many histories, the same ones for the same seed; raises with the shortest that fails."""
+    """Try this many histories, the same for the same seed. Raises with the shortest that fails."""
     how = settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -281,7 +281,7 @@ def check_engine(make_source: MakeSource, *, colour: str, examples: int, steps: 
 
 
 def from_url(url: str) -> MakeSource:
-    """Sources at one URL, each with a namespace that nobody else has. Where an engine takes a clock, it stands still."""
+    """Sources at one URL, each with a new namespace. If the engine takes a clock, it stands still."""
 
     def make(*, dead_for: int, dead_max: int) -> Source:
         asked = {"url": url, "namespace": f"check-{secrets.token_hex(8)}", "dead_for": dead_for, "dead_max": dead_max}

@@ -1,4 +1,4 @@
-"""Messages on their way out, which an engine may remove before it says so: expired ones, and dead letters that are too many."""
+"""Messages that an engine may remove before tend reports it: expired ones, and dead letters that are too old or too many."""
 
 from bide.engines.base import Ref
 from tests.model.expected import Expected, Message, check_oldest, insist
@@ -16,29 +16,29 @@ class Leaving:
         self.faded[message.id] = message.topic
 
     def meet(self, topic: str) -> None:
-        """A verb has looked at the topic."""
+        """A verb has read the topic, and may have removed its expired messages."""
         self.met.update(id for id, where in self.faded.items() if where == topic)
 
     def meet_one(self, ref: Ref) -> None:
-        """A verb has looked at what is named."""
+        """A verb has read this message, and may have removed it if it has expired."""
         if ref.id and ref.id in self.faded:
             self.met.add(ref.id)
         self.meet(ref.topic or "")
 
     def fading(self, now: int) -> bool:
-        """Whether there are expired ones then that tend has not removed: stats and scan may show them."""
+        """Whether there are expired messages that tend has not removed: stats and scan may still show them."""
         now = max(now, self.expected.now)
         return bool(self.faded) or any(each.pending and each.too_late(now) for each in self.expected.alive.values())
 
     def expired(self, told: int) -> None:
-        """Tend says how many it has removed; the other verbs have removed the rest."""
+        """`told`: how many tend says that it has removed; other verbs have removed the rest."""
         most = len(self.faded)
         insist(most - len(self.met) <= told <= most, f"tend: {told} expired, not {most} less {len(self.met)} at most.")
         self.faded.clear()
         self.met.clear()
 
     def overfull(self, now: int) -> list[Message]:
-        """Dead ones that are too old or too many then: an engine may drop them before tend asks for it."""
+        """Dead letters that are too old or too many: an engine may drop them before tend is called."""
         now = max(now, self.expected.now)
         found: list[Message] = []
         for topic in {each.topic for each in self.expected.alive.values()}:
@@ -48,12 +48,12 @@ class Leaving:
         return found
 
     def may_be_dropped(self, message: Message) -> bool:
-        """Of several that died in the same millisecond any may go first."""
+        """The engine may choose among messages that died in the same millisecond."""
         last = max((each.died for each in self.overfull(self.expected.now) if each.topic == message.topic), default=-1)
         return message.stage == "dead" and message.died <= last
 
     def dropped(self, told: int, left: set[str] | None) -> None:
-        """Tend says how many dead ones it has dropped; `left`: the dead ones that a scan shows then."""
+        """`told`: how many dead letters tend says that it has dropped. `left`: those that a scan shows afterwards."""
         due = self.overfull(self.expected.now)
         if left is not None:
             dead = [each for each in self.expected.alive.values() if each.stage == "dead"]

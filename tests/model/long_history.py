@@ -28,15 +28,15 @@ from tests.model.runner import MakeSource, Runner
 JUMPS = (1, 1, 1, 5, 64, 1_000, 2_048, 30_000, 65_536, 700_000, 3_600_000, DAY, 8 * DAY, 30 * DAY, -1, -1_000, -300_000)
 CROWD = 250  # living messages: with more, the history turns to taking them out
 MOOD = 120  # steps
-AGES = 2_000 * DAY  # after which nothing is remembered of what has ended
-WATCH = 100  # steps, after which the place is looked at from outside
+AGES = 2_000 * DAY  # after which an engine remembers nothing of ended messages
+WATCH = 100  # steps between two looks at the store from outside
 TOLD = 12  # of the last calls, when one was wrong
 TOLD_MOST = 1_000  # characters of each
 MOST_REPLAYS = 150  # of shorter histories, to find the shortest one
 WAYS_TO_END: Sequence[Sequence[Verdict]] = (["done"], ["done"], ["done", "retry", "release", "dead"], ["retry"])
 
 Left = Callable[[Runner], None]
-"""Looks at the place, when all messages have ended or on the way there, and raises if anything is wrong with it."""
+"""Looks at the store, at the end or on the way there, and raises if it finds anything wrong."""
 
 MOODS: Mapping[str, Mapping[str, int]] = {
     "fill": {"put": 8, "burst": 3, "put_again": 2, "reschedule": 3, "cancel": 1, "claim": 1, "work": 1, "jump": 1, "moment": 1},
@@ -52,7 +52,7 @@ ALWAYS = dict.fromkeys(
 
 
 class LongHistory:
-    """One history, that grows step by step; raises Divergence where the engine does what the promises do not allow."""
+    """One history. Raises Divergence at the step at which the engine breaks a promise."""
 
     def __init__(self, make_source: MakeSource, seed: int, colours: Sequence[str]) -> None:
         draw = Random(f"{seed} begin")
@@ -72,7 +72,7 @@ class LongHistory:
         self.requests: int = 0
 
     def run(self, steps: Iterable[int], left: Left | None = None, watch: Left | None = None) -> None:
-        """Go these steps, then take out all messages and look at what is left; `watch` looks now and then before."""
+        """Take these steps, then take out all messages and look at what is left. `watch` looks now and then on the way."""
         for count, step in enumerate(steps, 1):
             try:
                 self._step(step)
@@ -114,7 +114,7 @@ class LongHistory:
         return getattr(self.runner, verb)(*asked)
 
     def _take_out_slowly(self) -> None:
-        """Everything that is due soon at its own time, so that no instant is passed over."""
+        """Claim messages at their due times, so that no instant is skipped."""
         for topic in TOPICS if self.can.pause else ():
             self.runner.pause(topic, False)
         for _ in range(60):
@@ -134,7 +134,7 @@ class LongHistory:
         self.operated += [new for new in batch if new.operation]
 
     def burst(self, draw: Draw) -> None:
-        """Many of one topic within a millisecond, a minute or a month; more than any small room holds."""
+        """Many messages of one topic within a millisecond, a minute or a month: more than one bucket of an engine holds."""
         topic, level = draw.choice(TOPICS), draw.level()
         at = draw.instant()
         spread = draw.choice([0, 0, 1, 3, 100, 60_000, 30 * DAY])
@@ -201,7 +201,7 @@ class LongHistory:
             self._do("extend", [Hold(each.topic, each.id, each.token) for each in ends], draw.choice([1, 50, 1_000, DAY]))
 
     def work(self, draw: Draw) -> None:
-        """Claim, when something is due if patient, and end most of it at once."""
+        """Claim, often when something is due, and end most of it at once."""
         topics = draw.some_topics()
         dues = [each.due for topic in topics for each in self.expected.of(topic, "scheduled")]
         if dues and draw.random() < 0.5:
@@ -235,7 +235,7 @@ class LongHistory:
         self.runner.clock = max(self.runner.clock, self.model.now) + draw.choice(JUMPS)
 
     def moment(self, draw: Draw) -> None:
-        """To one of the next instants at which something happens by itself, or just beside it."""
+        """To one of the next instants at which something happens by time alone, or a millisecond off."""
         ahead = [each for each in self.model.moments() if each >= self.model.now]
         if ahead:
             self.runner.clock = draw.choice(ahead[: draw.choice([1, 6])]) + draw.choice([-1, 0, 0, 1])
@@ -245,7 +245,7 @@ class LongHistory:
             self.runner.reopen(overlap=draw.random() < 0.5)
 
     def refuse(self, draw: Draw) -> None:
-        """What is refused changes nothing."""
+        """A refused call changes nothing."""
         self.runner.tend()  # so that engine and model agree on the time, from which the instant counts
         too_far = self.can.max_delay + 1
         what = draw.choice(["put", "reschedule", "purge"])
@@ -294,9 +294,9 @@ def check_long_history(
     watch: Left | None = None,
     shrink: bool = False,
 ) -> LongHistory:
-    """Play the history of a seed, the same one each time; raises with the step that failed. Gives what was done.
+    """Play the history of a seed, the same one each time. Raises with the step that failed.
 
-    `left` looks at the place at the end, and `watch` now and then on the way there.
+    `left` looks at the store at the end, and `watch` now and then on the way there.
 
     With `shrink` a history that fails is made shorter first, which takes a while.
     """

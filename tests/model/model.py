@@ -1,4 +1,4 @@
-"""What every engine must do, as simply as it can be said: a dict of messages and no cleverness.
+"""The model: what every engine must do, in the simplest code, over a dict of messages.
 
 Each verb takes what was asked and what the engine answered. Where the promises leave an engine a choice (ids, tokens,
 which of many come first), the model checks that the choice is allowed and takes it over; all else must be equal.
@@ -34,7 +34,7 @@ __all__ = ["Divergence", "Model"]
 
 
 class Model:
-    """A judge that remembers. Raises Divergence when an answer is not what the promises allow."""
+    """Is told every call and its answer. Raises Divergence when an answer breaks a promise."""
 
     def __init__(self, can: Capabilities, *, dead_for: int, dead_max: int) -> None:
         self.can = can
@@ -94,7 +94,7 @@ class Model:
         answer: Claim,
         others: Iterable[int | None] = (),
     ) -> None:
-        """`others`: when other clients were told to come back. Who is not alone need not come for the same message."""
+        """`others`: when other clients were told to claim again. One client is enough for a message."""
         self._at(now)
         before = self.requests.get(request, []) if request else []
         live = {each.id: each for each in before if self.held(each)}
@@ -130,7 +130,7 @@ class Model:
             self.requests[request] = list(answer.messages)
 
     def _hand_out(self, claimed: Claimed, left: dict[str, Message], lease: int) -> Message:
-        """Check one delivery, and take it out of what may be handed out."""
+        """Check one delivery, and remove it from the messages that may be handed out."""
         message = self.expected.messages.get(claimed.id)
         if message is None:
             raise Divergence(f"claim: {claimed} was never sent.")
@@ -224,12 +224,12 @@ class Model:
             agree(f"reschedule {move}", expected, got)
 
     def _unmoved(self, message: Message | None, told: str) -> str:
-        """What is said of one that is not pending. A dead letter that is too old, or one too many, may be gone already."""
+        """The answer for one that is not pending. A dead letter that is too old, or one too many, may be gone already."""
         dropped = told == "GONE" and message is not None and self.leaving.may_be_dropped(message)
         return "GONE" if message is None or dropped else message.unmoved
 
     def tend(self, budget: int, now: int, answer: Sequence[Tended], left: Iterable[str] | None, by: int | None = None) -> None:
-        """All of a tend, call by call, until it said that nothing is left to do; `left`: dead ones that a scan shows then."""
+        """All calls of a tend, until one said that nothing is left to do. `left`: dead letters that a scan shows afterwards."""
         self._at(now)
         for each in answer:
             work = each.returned + each.expired + each.dropped
@@ -317,7 +317,7 @@ class Model:
         return message if mine else None
 
     def moments(self) -> list[int]:
-        """Instants at which something happens by itself, in order."""
+        """Instants at which something happens by time alone, in order."""
         found = {first + OPERATION_MS for first, _ in self.operations.values()}
         for each in self.expected.alive.values():
             if not each.ended:
@@ -353,7 +353,7 @@ class Model:
         message.last_error, message.died = error, self.now
 
     def _holder(self, topic: str | None, key: str | None) -> Message | None:
-        """The message that the key belongs to: dead ones remember theirs, but hold it no more."""
+        """The message that has the key. A dead message remembers its key, but does not have it any more."""
         pending_or_leased = self.expected.of(topic or "", "scheduled", "ready", "leased") if key else []
         return next((each for each in pending_or_leased if each.key == key), None)
 

@@ -1,6 +1,6 @@
-"""An engine and the model side by side: each verb is asked of the engine, and its answer shown to the model.
+"""Runs an engine and the model side by side: calls each verb of the engine, and shows its answer to the model.
 
-With several colours there are as many clients of the one place, and `use` says which of them is asked from then on.
+With several colours there are as many clients of the same messages; `use` says which one makes the next calls.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from tests.model.model import Model
 T = TypeVar("T")
 
 BEGIN = 4_000_000_000_000  # an instant that no clock has reached: engine time never goes back
-PATIENCE = 1_000  # calls; an engine that asks for more is at fault
+ROUNDS = 1_000  # an engine that asks for more calls than this has a bug
 STATES: tuple[State, ...] = ("scheduled", "ready", "leased", "dead")
 
 
 class MakeSource(Protocol):
-    """Makes a place that is new and empty, and keeps so many dead letters a topic, for so many milliseconds."""
+    """Makes a source without messages, which keeps `dead_max` dead letters of a topic, for `dead_for` milliseconds."""
 
     def __call__(self, *, dead_for: int, dead_max: int) -> Source: ...
 
@@ -94,7 +94,7 @@ class Runner:
     def tend(self, budget: int = 1_000, ended_by: int | None = None) -> None:
         """Until nothing is left to do."""
         pages: list[Tended] = []
-        while (not pages or pages[-1].more) and len(pages) < PATIENCE:
+        while (not pages or pages[-1].more) and len(pages) < ROUNDS:
             pages.append(self._do(self._engine.tend(budget, ended_by=ended_by, now=self.clock)))
         topics = {each.topic for each in self.expected.messages.values()}
         left = [each.id for topic in topics for each in self._scan(topic, "dead")] if self.can.inspect else None
@@ -109,7 +109,7 @@ class Runner:
         """Until nothing is left."""
         self._settle_dead()
         pages: list[Swept] = []
-        while (not pages or pages[-1].more) and len(pages) < PATIENCE:
+        while (not pages or pages[-1].more) and len(pages) < ROUNDS:
             pages.append(self._do(self._engine.purge(topic, state, limit=limit, now=self.clock)))
         self.model.purge(topic, state, limit, self.clock, pages)
 
@@ -127,7 +127,7 @@ class Runner:
         self._refused(error, self._engine.purge(topic, state, now=self.clock))
 
     def glance(self, topics: Sequence[str], keys: Sequence[str]) -> None:
-        """Look without tending before: only at what is certain then."""
+        """Look without a tend before, and only at what is certain then."""
         if not self.model.leaving.overfull(self.clock):
             self._get(topics, keys)
             if self.can.inspect and not self.model.leaving.fading(self.clock):
@@ -146,7 +146,7 @@ class Runner:
                 self.model.scan(topic, state, self.clock, self._scan(topic, state, page))
 
     def drain(self, topics: Sequence[str]) -> None:
-        """At the end of time everything comes, and nothing is left."""
+        """Move the time until every message has been claimed and has ended."""
         for topic in topics if self.can.pause else ():
             self.pause(topic, False)
         while set(self.expected.living()) - set(self.expected.dead()):
@@ -172,7 +172,7 @@ class Runner:
         raise Divergence(f"{answer} came where {error.__name__} was due.")
 
     def _settle_dead(self) -> None:
-        """An engine may drop dead letters before tend asks for it: until tend, nobody knows how many there are."""
+        """An engine may drop dead letters before tend is called. After tend, their number is certain."""
         if self.model.leaving.overfull(self.clock):
             self.tend()
 
@@ -189,7 +189,7 @@ class Runner:
         """All pages."""
         found: list[Stored] = []
         after: str | None = None
-        for _ in range(PATIENCE):
+        for _ in range(ROUNDS):
             answer = self._do(self._engine.scan(topic, state, page, after, now=self.clock))
             insist(len(answer.messages) <= page, f"scan: a page of {len(answer.messages)}, asked were {page}.")
             found += answer.messages

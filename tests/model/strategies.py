@@ -1,4 +1,4 @@
-"""What the steps of the histories are drawn from: messages, pointers to them, ends and times."""
+"""Hypothesis strategies for the steps: messages, pointers to them, ends and times."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +15,7 @@ KEYS = ("k", "ключ:1")
 
 
 class Pointer(NamedTuple):
-    """Points at a message: at one that lives, or at any, counted from the newest; or by key; or at none at all."""
+    """Points to a message: a living one or any, counted from the newest; or by key; or to none."""
 
     kind: str
     pick: int
@@ -24,7 +24,7 @@ class Pointer(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How to end a delivery: one that is held, or any, counted from the newest; `made_up` is what of it to get wrong."""
+    """How to end a delivery: a held one or any, counted from the newest. `made_up`: which part of it is wrong."""
 
     held: bool
     pick: int
@@ -82,7 +82,7 @@ WAYS: list[Drawn[Act]] = []
 
 
 def way(weight: int, **how: Drawn[Any]) -> Callable[[Verb], Verb]:
-    """One way to go on, taken so many times as often as one of weight 1."""
+    """One kind of step. It is taken `weight` times as often as one of weight 1."""
 
     def add(verb: Verb) -> Verb:
         WAYS.extend([st.builds(Act, st.just(verb.__name__), st.fixed_dictionaries(how))] * weight)

@@ -1,4 +1,4 @@
-"""For tests: of your own code (a queue whose clock you turn), and of engines (the contract suite).
+"""For tests of your application, with a queue whose clock you move, and for tests of engines, with the contract suite.
 
 The pytest fixtures `bide_queue` and `bide_async_queue` are there as soon as bide is installed.
 """

@@ -1,4 +1,4 @@
-"""The pytest plugin: queues in memory, by a clock that begins at the real now and stands still until the test moves it.
+"""The pytest plugin: queues in memory. Their clock begins at the real time and stands still until the test moves it.
 
 def test_an_unpaid_order_is_cancelled(bide_queue):
     bide_queue.send("order.cancel", {"order": 42}, delay="15m")
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def bide_queue() -> "Iterator[Queue]":
-    """A Queue of its own for each test. Its twin for async code is `bide_queue.aio`."""
+    """A new Queue for each test. For async code, `bide_queue.aio` is the same queue."""
     from bide import Queue  # noqa: PLC0415  (pytest loads this file in every run, with or without bide in it)
     from bide.queue.travel.following import FollowingClock  # noqa: PLC0415
 
@@ -29,7 +29,7 @@ def bide_queue() -> "Iterator[Queue]":
 
 @pytest.fixture
 def bide_async_queue() -> "Iterator[AsyncQueue]":
-    """An AsyncQueue of its own for each test, whatever plugin runs its loop. Its twin is `bide_async_queue.sync`."""
+    """A new AsyncQueue for each test, whatever plugin runs its event loop. `bide_async_queue.sync` is the same queue."""
     from bide import AsyncQueue  # noqa: PLC0415
     from bide.queue.travel.following import FollowingClock  # noqa: PLC0415
 

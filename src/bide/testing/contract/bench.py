@@ -1,4 +1,4 @@
-"""What the tests are written with: a bench with an engine and a time that only the test moves, and marks of what they need."""
+"""What the tests use: a bench, which is an engine with a time that only the test moves; and marks of what a test needs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ Test = TypeVar("Test", bound=Callable[..., object])
 
 START = 4_000_000_000_000  # in 2096, ahead of every clock: engine time never goes back
 LEASE = 10_000
-SLEEP = 60.0  # seconds, longer than any test runs: a sleeper that wakes was woken
+SLEEP = 60.0  # seconds, longer than any test runs: a wait that returns was woken
 WAKE_TIMEOUT = 15.0  # seconds for a wake-up to arrive on a busy machine
 MOMENT = 0.05  # seconds in which nothing should happen
-ROUNDS = 1_000  # an engine that asks for more without end is at fault
+ROUNDS = 1_000  # an engine that asks for more calls than this has a bug
 
 
 class Bench:
@@ -30,11 +30,11 @@ class Bench:
         self._asleep: list[asyncio.Task[None]] = []
 
     def move(self, ms: int) -> None:
-        """Let so much time go by."""
+        """Let this many milliseconds pass."""
         self.now += ms
 
     async def beside(self, **settings: Any) -> "Bench":
-        """Another open engine of the same messages, unless the settings name another namespace."""
+        """Another open engine with the same messages, unless the settings name another namespace."""
         engine = self._make_engine(**settings)
         bench = Bench(engine, self._make_engine, self.now)
         self._beside.append(bench)
@@ -60,7 +60,7 @@ class Bench:
         return list((await self.look(*topics, limit=limit, lease=lease)).messages)
 
     async def look(self, *topics: str, limit: int = 1, lease: int = LEASE) -> Claim:
-        """A claim with all that it tells, gone on with for as long as the engine stops at its own bounds."""
+        """A claim with its whole answer. Claims again while the engine says that there is more."""
         messages: list[Claimed] = []
         for _ in range(ROUNDS):
             claim = await self.engine.claim(topics, limit - len(messages), lease, now=self.now)
@@ -70,7 +70,7 @@ class Bench:
         raise AssertionError("claim asks for more without end")
 
     async def running(self, topic: str, body: bytes = b"x", *, lease: int = LEASE, **options: Any) -> Claimed:
-        """A message that was put and handed out; nothing else of the topic is due."""
+        """Put a message and claim it. No other message of the topic may be due."""
         sent = await self.put(topic, body, **options)
         [claimed] = await self.claim(topic, limit=2, lease=lease)
         assert claimed.id == sent.id
@@ -81,7 +81,7 @@ class Bench:
         return ended
 
     async def bury(self, topic: str, body: bytes = b"x", **options: Any) -> Claimed:
-        """A dead message; nothing of the topic is due."""
+        """Put a message and bury it. No other message of the topic may be due."""
         claimed = await self.running(topic, body, **options)
         assert await self.end(claimed, "dead", error="no use") == "dead"
         return claimed
@@ -105,13 +105,13 @@ class Bench:
         return stored
 
     async def find(self, **ref: str) -> Stored:
-        """What must be stored."""
+        """The same for a message that must be stored."""
         stored = await self.get(**ref)
         assert stored is not None
         return stored
 
     async def tend(self) -> Tended:
-        """All the upkeep there is, added up."""
+        """All upkeep that is due, added up."""
         returned = buried = expired = dropped = 0
         for _ in range(ROUNDS):
             did = await self.engine.tend(now=self.now)
@@ -136,7 +136,7 @@ class Bench:
         return [each for page in await self.pages(topic, state) for each in page]
 
     async def sleeper(self, *topics: str) -> "asyncio.Task[None]":
-        """Somebody who waits for these topics, and to whom what came before is no news any more."""
+        """A task that waits for these topics. Earlier messages don't wake it any more."""
         for _ in range(ROUNDS):
             sleeper = asyncio.create_task(self.engine.wait(topics, SLEEP))
             self._asleep.append(sleeper)
@@ -147,7 +147,7 @@ class Bench:
         raise AssertionError("wait does not wait")
 
     async def woken(self, *sleepers: "asyncio.Task[None]") -> list["asyncio.Task[None]"]:
-        """Who of them wakes up: the first, and all others that were woken with it."""
+        """Those that wake up: the first, and the others that were woken with it."""
         await asyncio.wait(sleepers, timeout=WAKE_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(sleepers, timeout=MOMENT)
         return [each for each in sleepers if each.done()]
@@ -172,7 +172,7 @@ def lacks(*capabilities: str) -> Callable[[Test], Test]:
 
 
 def marked(test: object, word: str) -> tuple[str, ...]:
-    """What `needs` or `lacks` says of a test; nothing is said of most."""
+    """The capabilities that a test is marked with by `needs` or `lacks`."""
     named: tuple[str, ...] = getattr(test, "__dict__", {}).get(word, ())
     return named
 

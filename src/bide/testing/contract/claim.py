@@ -1,4 +1,4 @@
-"""Claiming: who gets what, once, and when to come back."""
+"""Claims: each due message goes to one receiver, who is told when to claim again."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -24,15 +24,15 @@ class Claiming:
             assert bodies(await bench.claim("mail", limit=5)) == [b"%d" % due]
 
     async def test_a_due_message_is_handed_out_to_one_holder_at_a_time(self, bench: Bench) -> None:
-        # Given many who claim at once, through two engines
+        # Given many receivers that claim at once, through two engines
         sent = await bench.put_all(*(NewMessage("mail", b"x") for _ in range(40)))
         other = await bench.beside()
         claims = await asyncio.gather(*(each.claim("mail", limit=7) for each in (bench, other) * 4))
         rest = await bench.claim("mail", limit=100)
-        # Then each message went to one of them
+        # Then each message went to one receiver
         claimed = [message.id for claim in (*claims, rest) for message in claim]
         assert sorted(claimed) == sorted(each.id for each in sent)
-        # And to nobody else while the lease lasts
+        # And to no other while the lease lasts
         bench.move(LEASE - 1_000)
         await bench.tend()
         assert await bench.claim("mail", limit=100) == []
@@ -71,7 +71,7 @@ class Claiming:
         sent = await bench.put("mail", delay=1_000, key="k" if bench.can.keys else None, max_attempts=9)
 
         async def claimed() -> Claimed:
-            """Asked for twice, as after a lost answer."""
+            """Claimed twice, as after a lost answer."""
             request = f"at {bench.now}"
             first, again = [
                 await bench.engine.claim(topics, 5, LEASE, request=request, now=bench.now) for topics in (["mail"], [])
@@ -80,7 +80,7 @@ class Claiming:
             assert list(again.messages) == [message]
             return message
 
-        # Given a message that comes again and again: retried, put off, given back, lost by its holder
+        # Given a message that is delivered again and again: after retry, release, and the end of a lease
         bench.move(3_000)
         message = await claimed()
         assert (message.due, message.since) == (sent.due, sent.due)
@@ -93,7 +93,7 @@ class Claiming:
         assert (await bench.tend()).returned == 1
         message = await claimed()
         assert message.since == sent.due < message.due
-        # Then only who gives it a new time begins anew
+        # Then only a call that gives it a new time resets it
         if bench.can.cancel:
             await bench.end(message, "retry", delay=2_000)
             assert await bench.reschedule(sent.id, delay=1_000)
@@ -135,10 +135,10 @@ class Claiming:
         await bench.put_all(*(NewMessage("mail", b"%d" % n) for n in range(4)))
         first = await bench.engine.claim(["mail"], 2, LEASE, request="a", now=bench.now)
         assert len(first.messages) == 2
-        # When the answer got lost, it can be had again
+        # When the answer was lost, the same request gets it again
         again = await bench.engine.claim(["mail"], 2, LEASE, request="a", now=bench.now)
         assert list(again.messages) == list(first.messages)
-        # And another request gets others
+        # And another request gets other messages
         other = await bench.engine.claim(["mail"], 2, LEASE, request="b", now=bench.now)
         assert sorted(bodies([*first.messages, *other.messages])) == [b"0", b"1", b"2", b"3"]
         assert [await bench.end(each, "done") for each in again.messages] == ["done", "done"]
@@ -151,18 +151,18 @@ class Claiming:
             claim = await held(request)
             return (list(claim.messages), claim.now, claim.next_due) == ([], bench.now, None)
 
-        # Given a request that holds more than one message, and messages that nobody holds
+        # Given a request that holds more than one message, and messages that are not claimed
         await bench.put_all(*(NewMessage("mail", b"%d" % n, max_attempts=9) for n in range(6)))
         claim = await bench.engine.claim(["mail"], 4, LEASE, request="a", now=bench.now)
         ended, extended, lost, released = claim.messages
         assert await gives_nothing(None)
         assert await gives_nothing("b")
-        # Then another engine gets all of them, tokens and all, whatever the limit
+        # Then another engine gets all that it holds, with their tokens, whatever the limit
         other = await bench.beside()
         again = await other.engine.claim([], 1, LEASE, request="a", now=bench.now)
         assert sorted(again.messages, key=_id) == sorted(claim.messages, key=_id)
         assert again.next_due is None
-        # And only those that it holds still
+        # And only those that it still holds
         assert await bench.end(ended, "done") == "done"
         assert await bench.end(released, "release") == "scheduled"
         assert sorted((await held("a")).messages, key=_id) == sorted([extended, lost], key=_id)
@@ -175,7 +175,7 @@ class Claiming:
         bench.move(LEASE + 1_000)
         await bench.tend()
         assert await gives_nothing("a")
-        # And nothing was taken
+        # And nothing was claimed
         assert len(await bench.claim("mail", limit=9)) == 5
 
     async def test_a_claim_tells_when_to_come_back(self, bench: Bench) -> None:
@@ -186,7 +186,7 @@ class Claiming:
             await bench.put(topic, delay=delay)
         assert (await bench.look("mail")).next_due == start + 3_000
         assert (await bench.look("mail", "news", "bills")).next_due == start + 1_000
-        # Then what is due, handed out or not, is no time to come back at
+        # Then the due time of a due message is not a time to claim again
         bench.move(3_000)
         claim = await bench.look("mail", "bills", limit=5)
         assert (len(claim.messages), claim.now, claim.next_due) == (1, bench.now, start + 4_000)
@@ -201,7 +201,7 @@ class Claiming:
         for topic in ("mail", "news"):
             [claimed] = await bench.claim(topic, limit=5)
             assert claimed.body == b"6000"
-            # Then the claim has done away with the other
+            # Then the claim has removed the expired one
             if bench.can.inspect:
                 assert [each.id for each in await bench.stored(topic)] == [claimed.id]
             assert await bench.end(claimed, "done") == "done"
@@ -228,6 +228,6 @@ class Claiming:
         assert (bodies(both.messages), both.next_due) == ([b"news"], bench.now + 5_000)
         bench.move(2_000)
         assert await bench.claim("mail", limit=5) == []
-        # And so does this one when it is told to
+        # And this one goes on once it is resumed
         await bench.engine.pause("mail", False)
         assert bodies(await bench.claim("mail", limit=5)) == [b"mail", b"later mail"]

@@ -1,4 +1,4 @@
-"""Exactness: what is told of a topic is true to the message, also when it is larger than an engine looks at in one go."""
+"""Exactness: counts, times and listings of a topic are exact, also when it has more messages than an engine reads at once."""
 
 import random
 from collections.abc import AsyncIterator, Iterable
@@ -8,10 +8,10 @@ from bide.engines.base import NewMessage, Stored, Window
 from bide.testing.contract.bench import Bench, needs
 from bide.types import State, Stats
 
-MANY, BESIDE = 1_700, 1_500  # messages of the topic, and of the one beside it
+MANY, BESIDE = 1_700, 1_500  # messages of the topic, and of another topic
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 SPANS = (0, 1, 500, 40_000, 70_000, HOUR, HOUR + 30_000, DAY, 25 * DAY)
-STEPS = (0, 700, 44_300, HOUR, 20 * DAY)  # the third meets the instant at which many are due
+STEPS = (0, 700, 44_300, HOUR, 20 * DAY)  # the third ends when many messages fall due
 PAGE = 130
 STATES: tuple[State, ...] = get_args(State)
 WHOLE: tuple[State | None, ...] = (None,)
@@ -19,16 +19,16 @@ EACH: tuple[State | None, ...] = STATES
 
 
 class Crowd:
-    """A large topic, and what is true of it."""
+    """A large topic, and what should be told of it."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.dues: dict[str, int] = {}  # of the pending
+        self.dues: dict[str, int] = {}  # of pending messages
         self.others: dict[State, int] = {"leased": 0, "dead": 0}
         self._chance = random.Random(1)
 
     async def gather(self) -> None:
-        """Dense and sparse stretches of time, many of one instant, some gone, some moved; and a large topic beside it."""
+        """Many due times, close together and far apart, many at one instant; some messages are cancelled, some moved."""
         bench, chance = self.bench, self._chance
         delays = [chance.choice(SPANS) + chance.randrange(chance.choice((1, 3, 2_000, HOUR))) for _ in range(MANY)]
         delays += [45_000] * (MANY // 3)
@@ -48,7 +48,7 @@ class Crowd:
             self.dues[id] = bench.now + delay
 
     async def as_time_goes_by(self) -> AsyncIterator[None]:
-        """Somebody takes a few now and then, ends some, and buries some."""
+        """Time passes; now and then some messages are claimed, ended and buried."""
         for step in STEPS:
             self.bench.move(step)
             yield
@@ -61,7 +61,7 @@ class Crowd:
             yield
 
     def due(self, *, ready: bool) -> list[int]:
-        """In order."""
+        """The due times, in order."""
         return sorted(due for due in self.dues.values() if (due <= self.bench.now) == ready)
 
     def windows(self) -> list[Window]:
@@ -81,7 +81,7 @@ async def crowded(bench: Bench) -> Crowd:
 
 
 def parts(dues: Iterable[int], window: Window) -> list[int]:
-    """How many fall due in each part."""
+    """How many messages fall due in each part."""
     counts = [0] * window.parts
     for due in dues:
         if window.start <= due < window.end:

@@ -1,4 +1,4 @@
-"""Looking: what is stored about a message, about a topic, and about all of them."""
+"""Inspection: what get, scan and stats say of a message, of a topic, and of all topics."""
 
 from itertools import groupby
 from typing import get_args
@@ -14,7 +14,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 
 async def fill(bench: Bench, topic: str) -> list[str]:
-    """Some messages of every state, in no order: 4 scheduled, 3 ready, 2 leased, 2 dead. Gives their ids."""
+    """Puts messages of every state, in no order: 4 scheduled, 3 ready, 2 leased, 2 dead. Returns their ids."""
     dead = [await bench.bury(topic) for _ in range(2)]
     leased = [await bench.running(topic, lease=60_000) for _ in range(2)]
     pending = await bench.put_all(*(NewMessage(topic, b"x", delay=delay * 1_000) for delay in (9, 1, 7, 3, 8, 2, 6)))
@@ -38,7 +38,7 @@ class Inspecting:
         assert (stored.key, stored.level) == (named.get("key"), named.get("level", 1))
         if bench.can.keys:
             assert await bench.get(topic="mail", key="k") == stored
-        # Then it follows the message's life
+        # Then it shows each state of the message
         bench.move(2_000)
         assert (await bench.find(id=sent.id)).state == "ready"
         [claimed] = await bench.claim("mail", limit=5)
@@ -83,7 +83,7 @@ class Inspecting:
 
     @needs("inspect")
     async def test_dead_letters_come_in_the_order_in_which_they_died(self, bench: Bench) -> None:
-        # Given messages that die later the earlier they were due
+        # Given messages that were buried in the reverse order of their due times
         held = []
         for topic in ("mail", "news", "mail", "mail", "mail"):
             held.append(await bench.running(topic, lease=60_000))
@@ -93,7 +93,7 @@ class Inspecting:
             assert await bench.end(each, "dead", error="no use") == "dead"
             died += [each.id] if each.topic == "mail" else []
             bench.move(1_000)
-        # Then they come as they died, whatever the pages
+        # Then they are listed in the order in which they died, whatever the page size
         for limit in (1, 3, 100):
             for state in (None, STATES[3]):
                 assert [each.id for page in await bench.pages("mail", state, limit=limit) for each in page] == died
@@ -130,11 +130,11 @@ class Inspecting:
             assert counts(stats) == tuple(sum(each.state == state for each in shown) for state in STATES)
         together = await bench.engine.stats(now=bench.now)
         assert counts(together) == tuple(sum(each.state == state for each in every) for state in STATES)
-        # Then all together hold each
+        # Then the stats of all topics contain each topic
         for topic in ("mail", "news"):
             assert counts(together.topics[topic]) == counts(await bench.engine.stats(topic, now=bench.now))
         assert set(together.topics) == {"mail", "news"}
-        # And the times agree too
+        # And the times agree
         ready = [each.due for each in every if each.state == "ready"]
         assert together.oldest_overdue == (bench.now - min(ready)) / 1_000
         assert together.next_due == min(each.due for each in every if each.state == "scheduled")
@@ -156,7 +156,7 @@ class Inspecting:
         await bench.put("mail", expires_in=1_000)
         bench.move(1_000)
         await bench.tend()
-        # Then there is nothing to see
+        # Then nothing is shown
         assert await bench.stored("mail") == []
         topic, together, unknown = [await bench.engine.stats(which, now=bench.now) for which in ("mail", None, "unknown")]
         assert dict(together.topics) == {}
@@ -174,7 +174,7 @@ class Inspecting:
             await bench.put("mail", delay=delay)
         await bench.put("news", delay=2_500)
         bench.move(600)
-        # Then a part holds what falls due from its start up to its end
+        # Then a part counts what falls due from its start up to, not including, its end
         window = Window(start, start + 4_000, 4)
         assert list((await bench.engine.stats("mail", window=window, now=bench.now)).timeline) == [3, 1, 1, 2]
         assert list((await bench.engine.stats(window=window, now=bench.now)).timeline) == [3, 1, 2, 2]

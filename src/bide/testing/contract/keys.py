@@ -11,7 +11,7 @@ class Keys:
         first = await bench.put("mail", b"first", delay=5_000, key="k")
         kept = await bench.put("mail", b"second", delay=1_000, key="k")
         assert (kept.id, kept.due, kept.outcome) == (first.id, first.due, "kept")
-        # Then the first is all there is, also when it is due
+        # Then there is only the first, also when it is due
         bench.move(5_000)
         assert (await bench.put("mail", b"third", key="k", if_exists="keep")).id == first.id
         assert bodies(await bench.claim("mail", limit=5)) == [b"first"]
@@ -28,7 +28,7 @@ class Keys:
 
     @needs("keys")
     async def test_replace_gives_a_pending_message_a_new_body_and_time(self, bench: Bench) -> None:
-        # Given a message that is replaced by a later one, and that one by a sooner one
+        # Given a message that is replaced by one with a later time, which is replaced by one with an earlier time
         first = await bench.put("mail", b"first", delay=5_000, key="k", headers={"a": "1"})
         second = await bench.put("mail", b"second", delay=20_000, key="k", if_exists="replace", headers={"b": "2"})
         assert (second.id, second.due, second.outcome) == (first.id, bench.now + 20_000, "replaced")
@@ -44,7 +44,7 @@ class Keys:
             await bench.put("news", b"normal", key="k", delay=5_000)
             high = await bench.put("news", b"high", key="k", delay=5_000, level=0, if_exists="replace")
             assert (await bench.find(id=high.id)).level == 0
-        # Then the last is all there is
+        # Then there is only the last
         bench.move(2_000)
         [claimed] = await bench.claim("mail", limit=5)
         assert (claimed.id, claimed.body, claimed.headers, claimed.key) == (first.id, b"third", {"c": "3"}, "k")
@@ -55,10 +55,10 @@ class Keys:
     @needs("keys")
     async def test_later_gives_a_pending_message_the_new_body_and_the_later_time(self, bench: Bench) -> None:
         first = await bench.put("mail", b"first", delay=10_000, key="k", expires_in=1_000)
-        # When the new time is sooner, the old one stays
+        # When the new time is earlier, the old time stays
         second = await bench.put("mail", b"second", delay=2_000, key="k", if_exists="later", headers={"b": "2"})
         assert (second.id, second.due, second.outcome) == (first.id, first.due, "postponed")
-        # And when it is later, it counts
+        # And when it is later, the new time counts
         third = await bench.put("mail", b"third", delay=15_000, key="k", if_exists="later", headers={"c": "3"})
         assert (third.id, third.due, third.outcome) == (first.id, bench.now + 15_000, "postponed")
         bench.move(14_000)
@@ -101,7 +101,7 @@ class Keys:
             sent = await bench.put("mail", key.encode(), key=key)
             assert sent.outcome == "created"
             assert sent.id != old
-            # And from then on it belongs to the new one
+            # And from then on the key belongs to the new message
             assert (await bench.put("mail", b"more", key=key)).id == sent.id
         assert bodies(await bench.claim("mail", limit=10)) == [key.encode() for key in ended]
 
@@ -138,7 +138,7 @@ class Successors:
         for how, outcome in (("keep", "kept"), ("error", "exists")):
             sent = await bench.put("mail", b"other", key="k", if_exists=how)
             assert (sent.id, sent.due, sent.outcome) == (held.id, held.due, outcome)
-        # Then there is nothing else, and it runs on
+        # Then there is no other message, and the first still runs
         assert await bench.claim("mail", limit=5) == []
         assert await bench.end(held, "done") == "done"
 
@@ -149,7 +149,7 @@ class Successors:
             sent = await bench.put(topic, b"successor", delay=1_000, key="k", if_exists=how)
             assert (sent.outcome, sent.due) == ("created", bench.now + 1_000)
             assert sent.id != held.id
-            # Then the key is the successor's
+            # Then the successor has the key
             assert (await bench.put(topic, b"more", key="k")).id == sent.id
             bench.move(1_000)
             [successor] = await bench.claim(topic, limit=5)
@@ -164,10 +164,10 @@ class Successors:
     async def test_what_is_sent_within_a_running_message_is_its_successor(self, bench: Bench) -> None:
         for how, outcome in (("keep", "kept"), ("error", "exists"), ("replace", "replaced"), ("later", "postponed")):
             held = await bench.running(how, b"held", key="k", max_attempts=5)
-            # A handler's send under its own message's key means the next one
+            # A send under the key of the message that is being handled makes a successor
             sent = await bench.put(how, b"successor", delay=9_000, key="k", if_exists=how, within=held.id)
             assert (sent.outcome, sent.due) == ("created", bench.now + 9_000)
-            # And there is one next one
+            # And there is only one successor
             again = await bench.put(how, b"successor", delay=9_000, key="k", if_exists=how, within=held.id)
             assert (again.id, again.due, again.outcome) == (sent.id, sent.due, outcome)
             # When the handler then fails, its message comes back without the key
@@ -180,7 +180,7 @@ class Successors:
             bench.move(8_000)
             [successor] = await bench.claim(how, limit=5)
             assert (successor.id, successor.key) == (sent.id, "k")
-        # While the message that sends is pending, or the key is another's, nothing is special
+        # When the sender is pending, or the key belongs to another message, the usual rules apply
         held = await bench.running("mail", b"held", key="k")
         other = await bench.running("mail", b"other", key="other")
         assert (await bench.put("mail", b"next", key="other", within=held.id)).id == other.id
@@ -202,7 +202,7 @@ class Successors:
         assert (again.id, again.body, again.key) == (held.id, b"held", None)
         kept = await bench.put("mail", b"more", key="k")
         assert (kept.id, kept.outcome) == (successor.id, "kept")
-        # And when it ends, neither
+        # Nor when it ends
         assert await bench.end(again, "done") == "done"
         assert (await bench.put("mail", b"more", key="k")).id == successor.id
         bench.move(1_000)

@@ -1,4 +1,4 @@
-"""What an engine can't do it refuses, and it never does half of it."""
+"""What an engine can't do is refused as a whole."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds for an engine as a whole, and how its life begins and ends."""
+"""What holds for every verb, and how an engine is opened and closed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from bide.types import CancelResult
 
 class Life:
     async def test_no_verb_on_one_topic_changes_another(self, bench: Bench) -> None:
-        # Given the same in two topics
+        # Given the same messages in two topics
         key = {"key": "k"} if bench.can.keys else {}
         for topic in ("mail", "news"):
             held = await bench.running(topic, b"held")
@@ -21,7 +21,7 @@ class Life:
             await bench.put(topic, b"ready")
             await bench.put(topic, b"later", delay=5_000, **key)
         before = await bench.stored("mail") if bench.can.inspect else []
-        # When one of them meets every verb
+        # When every verb is called for one of them
         await bench.put("news", b"new")
         await bench.claim("news")
         await bench.end(held, "retry", delay=1_000, error="oops")
@@ -34,7 +34,7 @@ class Life:
             await bench.engine.purge("news", "ready", now=bench.now)
         if bench.can.pause:
             await bench.engine.pause("news", True)
-        # Then the other is as it was
+        # Then the other is unchanged
         if bench.can.inspect:
             assert await bench.stored("mail") == before
         assert bodies(await bench.claim("mail", limit=5)) == [b"ready"]
@@ -46,7 +46,7 @@ class Life:
         other = await bench.beside(namespace="other")
         named = ({"key": "k"} if bench.can.keys else {}) | ({"operation": "o"} if bench.can.idempotent else {})
         sent = await bench.put("mail", b"ours", **named)
-        # Then the other knows nothing of it
+        # Then the other does not show it
         assert await other.claim("mail", limit=5) == []
         if bench.can.inspect:
             assert await other.stored("mail") == []
@@ -55,27 +55,27 @@ class Life:
             assert await other.get(id=sent.id) is None
         if bench.can.cancel:
             assert await other.cancel(id=sent.id) is CancelResult.GONE
-        # And what is sent there is another message
+        # And a message that is sent there is another one
         assert (await other.put("mail", b"theirs", **named)).created
         if bench.can.pause:
             await other.engine.pause("mail", True)
         assert bodies(await bench.claim("mail", limit=5)) == [b"ours"]
 
     async def test_engine_time_never_goes_back(self, bench: Bench) -> None:
-        # Given an engine that has been at a later time
+        # Given an engine that was called with a later time
         await bench.put("mail", b"first", delay=15_000)
         bench.move(20_000)
         late = bench.now
         await bench.put("news")
-        # When a caller comes with an earlier time
+        # When it is called with an earlier time
         bench.move(-20_000)
         sent = await bench.put("mail", b"second")
         claim = await bench.look("mail", limit=5)
-        # Then it is still as late as it was
+        # Then its time does not go back
         assert sent.due == late
         assert claim.now == late
         assert bodies(claim.messages) == [b"first", b"second"]
-        # And a lease given meanwhile lasts from then
+        # And a lease lasts from the later time
         bench.move(20_000 + LEASE - 1_000)
         assert (await bench.tend()).returned == 0
 
@@ -97,7 +97,7 @@ class Life:
         for verb in refused:
             with pytest.raises(BadOption):
                 await verb()
-        # Then nothing was done, and the limit itself is no trouble
+        # Then nothing was done, and a batch of exactly the limit is accepted
         assert await bench.claim("mail", limit=5) == []
         assert await bench.end(held, "done") == "done"
         assert len(await bench.put_all(*[NewMessage("mail", b"x")] * MAX_BATCH)) == MAX_BATCH
@@ -120,7 +120,7 @@ class Life:
         await bench.engine.close()
         with pytest.raises(Unavailable):
             await bench.put("mail")
-        # Then engines beside it go on
+        # Then other engines go on
         assert bodies(await other.claim("mail", limit=5)) == [b"left behind"]
 
     async def test_a_closed_engine_refuses_every_verb(self, bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Cancelling and rescheduling: messages that are taken back, or given another time."""
+"""Cancel and reschedule: by id and by key, of messages in every state."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from bide.types import CancelResult, RescheduleResult
 
 
 async def ended(bench: Bench) -> list[str]:
-    """The ids of messages that have ended in every way, and one that never was."""
+    """The ids of messages that have ended in every way, and one that never existed."""
     done = await bench.running("mail")
     await bench.end(done, "done")
     cancelled = await bench.put("mail")
@@ -42,10 +42,10 @@ class Moving:
         assert await bench.cancel(topic="mail", key="k") is CancelResult.CANCELLED
         assert await bench.cancel(topic="mail", key="k") is CancelResult.GONE
         assert await bench.cancel(id=sent.id) is CancelResult.GONE
-        # And the other way round
+        # And in the reverse order
         assert await bench.cancel(id=other.id) is CancelResult.CANCELLED
         assert await bench.cancel(topic="news", key="k") is CancelResult.GONE
-        # Then nothing is left but what runs
+        # Then only the running message is left
         running = await bench.running("mail", key="k")
         assert await bench.cancel(topic="mail", key="k") is CancelResult.RUNNING
         assert await bench.end(running, "done") == "done"
@@ -58,7 +58,7 @@ class Moving:
         assert await bench.cancel(id=held.id) is CancelResult.RUNNING
         if bench.can.extend:
             assert await bench.extend(held, LEASE)
-        # Then it comes back and ends as any other
+        # Then it comes back and ends as usual
         assert await bench.end(held, "retry") == "scheduled"
         [again] = await bench.claim("mail", limit=5)
         assert await bench.cancel(id=again.id) is CancelResult.RUNNING
@@ -75,12 +75,12 @@ class Moving:
         dead = await bench.bury("mail", b"body", expires_in=1_000, **key)
         pending = await bench.put("mail", delay=5_000)
         bench.move(1_000)
-        # When it is cancelled twice, between others
+        # When it is cancelled twice in one batch with others
         refs = [Ref(id=dead.id), Ref(id=pending.id), Ref(id=dead.id), Ref(id="no such id")]
         assert await bench.engine.cancel(refs, now=bench.now) == [
             CancelResult.DEAD, CancelResult.CANCELLED, CancelResult.DEAD, CancelResult.GONE,
         ]  # fmt: skip
-        # Then its key is free, as that of every dead letter, and it is there still
+        # Then its key is free, as for every dead letter, and it is still there
         if bench.can.keys:
             assert await bench.cancel(topic="mail", key="k") is CancelResult.GONE
         if bench.can.inspect:
@@ -169,7 +169,7 @@ class Moving:
         assert await bench.engine.reschedule(moves, now=bench.now) == [
             RescheduleResult.DEAD, RescheduleResult.MOVED, RescheduleResult.DEAD,
         ]  # fmt: skip
-        # Then it is what it was, and is not handed out at any of these times
+        # Then it is unchanged, and is not handed out at any of these times
         bench.move(2_000)
         assert bodies(await bench.claim("mail", limit=5)) == [b"pending"]
         if bench.can.inspect:

@@ -1,4 +1,4 @@
-"""The order in which due messages are handed out, and that everybody gets a turn."""
+"""The order in which due messages are handed out; no topic and no priority starves."""
 
 from bide.engines.base import NewMessage
 from bide.testing.contract.bench import Bench, bodies, needs
@@ -32,12 +32,12 @@ class Order:
             topic = f"{higher}-{lower}"
             for level in (lower, higher):
                 await bench.put_all(*(NewMessage(topic, b"%d" % level, level=level) for _ in range(20)))
-            # Then it has nearly all of the places, of one claim as of many
+            # Then it gets nearly all of the limit, in one claim as in many
             together = await bench.claim(topic, limit=8)
             one_by_one = [message for _ in range(8) for message in await bench.claim(topic)]
             assert bodies(together).count(b"%d" % higher) >= 6
             assert bodies(one_by_one).count(b"%d" % higher) >= 6
-        # And within a level what is due first comes first
+        # And within a level, what is due first comes first
         await bench.put("mail", b"second", level=0, delay=2_000)
         await bench.put("mail", b"first", level=0, delay=1_000)
         bench.move(2_000)
@@ -53,7 +53,7 @@ class Order:
         assert b"low" in bodies(claimed)
 
     async def test_no_topic_starves_another(self, bench: Bench) -> None:
-        # Given a topic with many older messages, and urgent ones where there is such a thing
+        # Given a topic with many older messages, of high priority if the engine has priorities
         urgent = 0 if bench.can.priority else 1
         await bench.put_all(*(NewMessage("busy", b"x", level=urgent) for _ in range(100)))
         bench.move(1_000)
@@ -61,7 +61,7 @@ class Order:
             for quiet in topics:
                 if quiet not in ("busy", "idle"):
                     await bench.put(quiet)
-            # Then with as many places as topics each that has something due gets one, and no place stays empty
+            # Then a claim with a limit of one per topic hands out one message of each topic, and is filled up
             claimed = await bench.claim(*topics, limit=len(topics))
             assert {each.topic for each in claimed} == set(topics) - {"idle"}
             assert len(claimed) == len(topics)

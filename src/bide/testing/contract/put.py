@@ -1,4 +1,4 @@
-"""Putting messages that have no key: when they fall due, and that each counts once."""
+"""Puts of messages without a key: when they fall due, and that a repeated operation puts them once."""
 
 import pytest
 
@@ -51,7 +51,7 @@ class Putting:
 
     @needs("idempotent")
     async def test_the_same_operation_acts_once_and_gets_the_same_answer(self, bench: Bench) -> None:
-        # Given a put whose answer did not arrive
+        # Given a put whose answer was lost
         first = await bench.put("mail", b"first", delay=1_000, operation="a")
         bench.move(500)
         # Then it can be repeated, also together with others, and with another body
@@ -91,6 +91,6 @@ class Putting:
             await bench.engine.cancel([Ref(id=later.id)], connection=object(), now=bench.now)
         with pytest.raises(BideError):
             await bench.engine.reschedule([Move(Ref(id=later.id), at=0)], connection=object(), now=bench.now)
-        # Then nothing was done outside of it either
+        # Then nothing was done outside the transaction either
         assert await bench.claim("mail", limit=5) == []
         assert await bench.end(held, "done") == "done"

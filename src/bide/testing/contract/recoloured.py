@@ -10,7 +10,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, Stats
 
 
 class Recoloured(AsyncEngine):
-    """Every verb runs in a thread: verbs that are awaited together then meet each other as threads do."""
+    """Every verb runs in a thread, so verbs that are awaited together run as concurrent threads."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

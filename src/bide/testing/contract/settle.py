@@ -1,4 +1,4 @@
-"""The ends of a delivery, and leases that are extended."""
+"""Ends of deliveries: done, retry, release and dead; fencing by tokens; and leases that are extended."""
 
 from bide.engines.base import End, Hold, NewMessage, Verdict
 from bide.testing.contract.bench import LEASE, Bench, bodies, ending, needs
@@ -55,7 +55,7 @@ class Settling:
         bench.move(1)
         [again] = await bench.claim("mail", limit=5)
         assert (again.id, again.due, again.attempt) == (claimed.id, bench.now, claimed.attempt)
-        # And without a delay at once, as often as one likes
+        # And without a delay at once, any number of times
         assert await bench.end(again, "release") == "scheduled"
         [again] = await bench.claim("mail", limit=5)
         assert again.attempt == claimed.attempt
@@ -67,7 +67,7 @@ class Settling:
         bench.move(1_000)
         await bench.put("mail", b"younger")
         bench.move(1_000)
-        # When it is given back, it has not lost its place
+        # When it is released, it keeps its place in the order
         assert await bench.end(claimed, "release") == "scheduled"
         [again] = await bench.claim("mail")
         assert (again.id, again.due) == (claimed.id, claimed.due)
@@ -85,7 +85,7 @@ class Settling:
 
     @needs("fencing")
     async def test_an_old_token_is_lost_and_changes_nothing(self, bench: Bench) -> None:
-        # Given a holder whose lease ended, and another who has the message now
+        # Given a receiver whose lease ended, and another that has the message now
         old = await bench.running("mail", max_attempts=5)
         bench.move(LEASE + 1_000)
         assert (await bench.tend()).returned == 1
@@ -95,7 +95,7 @@ class Settling:
         assert new.id == old.id
         for verdict in VERDICTS:
             assert await bench.end(old, verdict, delay=60_000, error="late") == "lost"
-        # Then only the new one's word counts
+        # Then only the new receiver can end it
         if bench.can.lookup:
             stored = await bench.find(id=new.id)
             assert (stored.state, stored.attempt, stored.last_error) == ("leased", new.attempt, None)
@@ -152,7 +152,7 @@ class Settling:
 
     async def test_a_message_that_would_come_back_after_its_expiry_ends(self, bench: Bench) -> None:
         for verdict in ("retry", "release"):
-            # Given a message that came back in time, which has not moved its expiry
+            # Given a message that came back in time, with the same expiry
             claimed = await bench.running("mail", expires_in=5_000, max_attempts=5)
             assert await bench.end(claimed, verdict, delay=3_000) == "scheduled"
             bench.move(3_000)
@@ -181,15 +181,15 @@ class Leases:
         if bench.can.lookup:
             assert (await bench.find(id=extended.id)).lease_until == bench.now + LEASE
             assert (await bench.find(id=left.id)).lease_until == bench.now + 2_000
-        # Then only the other's ends at the old time
+        # Then only the other lease ends at the old time
         bench.move(LEASE - 1_000)
         assert (await bench.tend()).returned == 1
         assert [each.id for each in await bench.claim("mail", limit=5, lease=60_000)] == [left.id]
-        # And it too ends at last
+        # And the extended one ends at the new time
         bench.move(2_000)
         assert (await bench.tend()).returned == 1
         assert [each.id for each in await bench.claim("mail", limit=5)] == [extended.id]
-        # And a lease past its time can be extended while nobody has taken it back
+        # And a lease that is over can be extended as long as the message was not returned
         late = await bench.running("news")
         bench.move(LEASE + 1_000)
         assert await bench.extend(late, LEASE)
@@ -198,7 +198,7 @@ class Leases:
 
     @needs("extend", "fencing")
     async def test_an_old_token_extends_nothing(self, bench: Bench) -> None:
-        # Given a holder whose lease ended, and another who has the message now
+        # Given a receiver whose lease ended, and another that has the message now
         old = await bench.running("mail", max_attempts=5)
         bench.move(LEASE + 1_000)
         await bench.tend()
@@ -206,11 +206,11 @@ class Leases:
         [new] = await bench.claim("mail", limit=5)
         ended = await bench.running("news")
         await bench.end(ended, "done")
-        # Then only the new one can extend, and each is answered for itself
+        # Then only the new receiver can extend, and each item has its own answer
         holds = [Hold(each.topic, each.id, each.token) for each in (old, new, ended)]
         assert await bench.engine.extend(holds, 20_000, now=bench.now) == [False, True, False]
         assert await bench.engine.extend(holds[:1], 90_000, now=bench.now) == [False]
-        # And its lease ends when it said
+        # And its lease ends when the extension says
         bench.move(19_000)
         assert (await bench.tend()).returned == 0
         bench.move(2_000)

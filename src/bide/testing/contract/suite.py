@@ -1,4 +1,4 @@
-"""The suite: every theme in one class, in each colour, on an engine that is opened and closed around each test."""
+"""The suite: all tests in one class, sync and async, each with an engine that is opened before and closed after it."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
@@ -45,7 +45,7 @@ class EngineContract(
     Pausing,
     Lacking,
 ):
-    """What every engine must do. A subclass sets `capabilities` and overrides `make_source`; the package says how."""
+    """What every engine must do. A subclass sets `capabilities` and overrides `make_source`: see `bide.testing.contract`."""
 
     capabilities: ClassVar[Capabilities]
     colours: ClassVar[tuple[str, ...]] = ("async", "sync")

@@ -1,4 +1,4 @@
-"""What is done with a whole topic: dead messages are requeued, messages are purged, and the topic is paused and resumed."""
+"""Verbs for a whole topic: requeue, purge, pause and resume."""
 
 import pytest
 
@@ -15,7 +15,7 @@ class Sweeping:
         await bench.end(claimed, "retry")
         [claimed] = await bench.claim("mail", limit=5)
         assert await bench.end(claimed, "retry", error="oops") == "dead"
-        # When it is given a new life in a second
+        # When it is requeued with a delay of a second
         assert await bench.engine.requeue("mail", [claimed.id], delay=1_000, now=bench.now) == Swept(1, False)
         [stored] = await bench.stored("mail")
         assert (stored.id, stored.state, stored.due, stored.attempt) == (claimed.id, "scheduled", bench.now + 1_000, 0)
@@ -33,7 +33,7 @@ class Sweeping:
         free = await bench.bury("mail", b"free", key="free")
         taken = await bench.bury("mail", b"taken", key="taken")
         over = await bench.bury("mail", b"over", key="over")
-        # Given that another holds one of the keys, and another's time with a key is over
+        # Given another message that holds one key, and one that has expired with another key
         holder = await bench.put("mail", b"holder", delay=60_000, key="taken")
         await bench.put("mail", b"expired", key="over", expires_in=1_000)
         bench.move(1_000)
@@ -41,22 +41,22 @@ class Sweeping:
         kept = await bench.put("mail", b"more", key="free")
         assert (kept.id, kept.outcome) == (free.id, "kept")
         assert (await bench.put("mail", b"more", key="taken")).id == holder.id
-        # Then the one whose key is taken goes on without
+        # Then the message whose key is taken is requeued without a key
         claimed = {each.id: each.key for each in await bench.claim("mail", limit=5)}
         assert claimed == {free.id: "free", taken.id: None, over.id: "over"}
 
     @needs("inspect", "keys")
     async def test_requeue_tells_how_many_came_back_without_their_key(self, bench: Bench) -> None:
-        # Given three that had a key, of which two are held again, and one that never had any
+        # Given three messages that had a key, of which two keys are taken, and one that never had a key
         first, second = await bench.bury("mail", key="first"), await bench.bury("mail", key="second")
         await bench.bury("mail", key="third")
         await bench.bury("mail")
         for key in ("first", "second"):
             await bench.put("mail", delay=60_000, key=key)
-        # When some are named, and then the rest
+        # When some are requeued by id, and then the rest
         assert await bench.engine.requeue("mail", [first.id], now=bench.now) == Swept(1, False, keyless=1)
         assert await bench.engine.requeue("mail", now=bench.now) == Swept(3, False, keyless=1)
-        # Then one that has lost its key once has none to lose
+        # Then a message that has lost its key once is not counted again
         [again] = [each for each in await bench.claim("mail", limit=5) if each.id == second.id]
         assert await bench.end(again, "dead") == "dead"
         assert await bench.engine.requeue("mail", now=bench.now) == Swept(1, False)
@@ -72,16 +72,16 @@ class Sweeping:
         leased = await bench.running("mail", lease=60_000)
         later = await bench.put("mail", delay=9_000)
         before = await bench.stored("mail", "leased") + await bench.stored("mail", "scheduled")
-        # When some of them are named, and what is not dead
+        # When some of them are requeued by id, and messages that are not dead
         ids = [leased.id, later.id, other.id, "no such id", dead[2]]
         assert await bench.engine.requeue("mail", ids, now=bench.now) == Swept(1, False)
         assert [each.id for each in await bench.claim("mail", limit=5, lease=60_000)] == [dead[2]]
-        # And when all are, a page at a time, beginning with the oldest
+        # And when all are, a page at a time, the oldest first
         assert await bench.engine.requeue("mail", limit=1, now=bench.now) == Swept(1, True)
         assert [each.id for each in await bench.stored("mail", "ready")] == [dead[0]]
         assert await bench.engine.requeue("mail", now=bench.now) == Swept(1, False)
         assert await bench.engine.requeue("mail", now=bench.now) == Swept(0, False)
-        # Then the others are as they were
+        # Then the others are unchanged
         after = await bench.stored("mail", "leased") + await bench.stored("mail", "scheduled")
         assert [each for each in after if each.id != dead[2]] == before
         assert [each.id for each in await bench.stored("news", "dead")] == [other.id]
@@ -99,12 +99,12 @@ class Sweeping:
         left = {b"dead", b"leased", b"ready", b"scheduled"}
         states: tuple[State, ...] = ("ready", "dead", "scheduled")
         for state in states:
-            # When one page is dropped, and then the rest
+            # When one page is purged, and then the rest
             assert await bench.engine.purge("mail", state, limit=2, now=bench.now) == Swept(2, True)
             assert len(await bench.stored("mail", state)) == 1
             assert await bench.engine.purge("mail", state, now=bench.now) == Swept(1, False)
             assert await bench.engine.purge("mail", state, now=bench.now) == Swept(0, False)
-            # Then all others are left
+            # Then all other messages are left
             left.remove(state.encode())
             assert set(bodies(await bench.stored("mail"))) == left
         assert await bench.stored("news") == news
@@ -134,7 +134,7 @@ class Pausing:
             assert await bench.extend(lost, LEASE)
         bench.move(LEASE + 1_000)
         assert (await bench.tend()).returned == 1
-        # Then what came back stays until the topic goes on
+        # Then messages that came back are not handed out until the topic is resumed
         assert await bench.claim("mail", limit=5) == []
         await bench.engine.pause("mail", False)
         assert {each.id for each in await bench.claim("mail", limit=5)} == {retried.id, lost.id}

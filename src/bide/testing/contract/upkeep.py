@@ -13,7 +13,7 @@ class Upkeep:
         assert await bench.claim("mail", limit=5) == []
         tended = await bench.tend()
         assert (tended.returned, tended.buried) == (1, 0)
-        # Then it is ready as it was, one attempt later
+        # Then it is ready again, with its attempt counted
         if bench.can.lookup:
             stored = await bench.find(id=first.id)
             assert (stored.state, stored.due, stored.lease_until) == ("ready", first.due, None)
@@ -25,23 +25,23 @@ class Upkeep:
 
     @needs("attempts")
     async def test_a_lease_that_ended_after_the_named_instant_is_left_alone(self, bench: Bench) -> None:
-        # Given leases that ended one after the other, the last attempts of their messages, and a long pause since
+        # Given leases that ended one after the other, on the last attempts of their messages, long ago
         ends, held = [], []
         for n in range(3):
             held.append(await bench.running("mail", b"%d" % n, max_attempts=1))
             ends.append(bench.now + LEASE)
             bench.move(100)
         bench.move(10 * LEASE)
-        # When somebody tends who names the instant at which the second of them ended
+        # When tend is called with the instant at which the second of them ended
         did = await bench.engine.tend(ended_by=ends[1], now=bench.now)
         assert (did.returned, did.buried, did.more) == (2, 2, False)
-        # Then the third goes on, as long as that is so
+        # Then the third goes on for as long as tend is called so
         assert (await bench.engine.tend(ended_by=ends[1], now=bench.now)).returned == 0
         if bench.can.extend:
             assert await bench.extend(held[2], LEASE)
             assert (await bench.tend()).returned == 0
             bench.move(LEASE)
-        # And an instant that is still to come spares nothing
+        # And an instant in the future spares none
         assert (await bench.engine.tend(ended_by=bench.now + LEASE, now=bench.now)).returned == 1
         assert [await bench.end(each, "done") for each in held] == ["lost"] * 3
 
@@ -87,7 +87,7 @@ class Upkeep:
         assert bodies(await keeping.stored("mail")) == [b"young"]
         stats = await keeping.engine.stats("mail", now=keeping.now)
         assert (stats.dead, stats.dead_dropped) == (1, 1)
-        # Then the count stays when all are gone
+        # Then the count of dropped ones stays when all are gone
         keeping.move(10_000)
         assert (await keeping.tend()).dropped == 1
         stats = await keeping.engine.stats(now=keeping.now)
@@ -101,7 +101,7 @@ class Upkeep:
             keeping.move(1_000)
         await keeping.bury("news", b"news")
         await keeping.tend()
-        # Then the last are left, and other topics have their own limit
+        # Then the newest are left, and other topics have their own limit
         assert bodies(await keeping.stored("mail")) == [b"3", b"4"]
         assert bodies(await keeping.stored("news")) == [b"news"]
         mail, news, all_together = [await keeping.engine.stats(which, now=keeping.now) for which in ("mail", "news", None)]
@@ -116,17 +116,17 @@ class Upkeep:
         ends = bench.now + 1_000
         await bench.put_all(*(NewMessage("mail", b"stale", expires_in=1_000) for _ in range(5)))
         bench.move(2_000)
-        # When they are tended to in small pieces
+        # When tend is called with a small budget
         returned = expired = 0
         for piece in range(ROUNDS):
             did = await bench.engine.tend(4, now=bench.now)
             assert did.returned + did.expired + did.dropped <= 4
             returned, expired = returned + did.returned, expired + did.expired
-            if bench.can.inspect:  # what is still to be done is as it was
+            if bench.can.inspect:  # what is not done yet is unchanged
                 assert {each.lease_until for each in await bench.stored("mail", "leased")} <= {ends}
             if not did.more:
                 break
             assert piece < 100
-        # Then no piece is left out
+        # Then nothing is left out
         assert (returned, expired) == (10, 5)
         assert bodies(await bench.claim("mail", limit=20)) == [b"held"] * 10

@@ -1,4 +1,4 @@
-"""Sleepers and what wakes them. These tests run in real time, and watch for events alone."""
+"""What wakes a wait. These tests run in real time, and wait for events only."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ class Waiting:
         sleeper = await bench.sleeper("mail")
         await asyncio.wait_for(bench.engine.wait(["mail"], MOMENT), WAKE_TIMEOUT)
         await asyncio.wait_for(bench.engine.wait(["mail", "news"], 0), WAKE_TIMEOUT)
-        # Then whoever has more time sleeps on
+        # Then a wait with a longer timeout goes on
         assert not sleeper.done()
 
     @needs("wake")
@@ -20,11 +20,11 @@ class Waiting:
         sleeper = await bench.sleeper("news", "mail")
         await bench.put("mail")
         assert await bench.woken(sleeper) == [sleeper]
-        # And also when it is not the first, and comes from somebody else
+        # And also when it is not the first, and comes from another engine
         sleeper = await bench.sleeper("news", "mail")
         await other.put("mail")
         assert await bench.woken(sleeper) == [sleeper]
-        # And when it comes back
+        # And when a message comes back
         released, _lost = await bench.claim("mail", limit=2)
         sleeper = await bench.sleeper("news", "mail")
         await bench.end(released, "release")
@@ -41,7 +41,7 @@ class Waiting:
             sleeper = await bench.sleeper("mail")
             await bench.put("mail", delay=delay)
             assert await bench.woken(sleeper) == [sleeper]
-        # And also when it is sooner only since it was given another time
+        # And also when it is the next only since it was rescheduled
         if bench.can.cancel:
             sleeper = await bench.sleeper("mail")
             await bench.reschedule(last.id, delay=20_000)
@@ -59,7 +59,7 @@ class Waiting:
         one, two = await bench.sleeper("mail"), await bench.sleeper("mail")
         await bench.put_all(NewMessage("mail", b"x"), NewMessage("mail", b"x"))
         assert await bench.woken(one, two)
-        # When the one who woke takes less than there is
+        # When the one that woke claims less than is due
         assert len(await bench.claim("mail", limit=1)) == 1
         await asyncio.wait({one, two}, timeout=WAKE_TIMEOUT)
         assert (one.done(), two.done()) == (True, True)
@@ -71,7 +71,7 @@ class Waiting:
         await bench.put("mail")
         assert len(await bench.woken(*sleepers, stranger)) == 1
         assert not stranger.done()
-        # Then the next two wake the next two, however soon they come
+        # Then the next two messages wake the next two, however soon they come
         await bench.put("mail")
         await bench.put("mail")
         await asyncio.wait(sleepers, timeout=WAKE_TIMEOUT)
