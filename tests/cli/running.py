@@ -107,7 +107,7 @@ def buried(queue: Queue, topic: str, count: int = 1, *, error: str = "no such or
     """So many dead letters, at most 1,000."""
     ids = [each.id for each in queue.send_many(topic, [{"order": number} for number in range(count)])]
     taken = queue.receive(topic, limit=count)
-    queue._engine().settle([each.end("dead", error=error) for each in taken])
+    queue.session.engine().settle([each.end("dead", error=error) for each in taken])
     for each in taken:
         each.mark_ended()
     return ids

@@ -23,7 +23,6 @@ from bide.engines.memory import source
 from bide.engines.registry import Source
 from bide.prove import Report, check
 from bide.prove.workload import run
-from bide.queue.setup import Setup
 from tests.model.expected import Divergence
 from tests.model.hypothesis_rules import machine_for
 from tests.model.long_history import LongHistory, check_long_history
@@ -169,10 +168,8 @@ def run_history(make_fault: Callable[[], Fault], folder: Path) -> Report:
     url, fault = f"memory://{uuid4().hex}", make_fault()
 
     def make_queue() -> Queue:
-        setup = Setup(url)
-        setup.source = FaultySource(setup.source, fault)
-        queue = Queue.__new__(Queue)
-        queue._begin(setup)
+        queue = Queue(url)
+        queue.session.setup.source = FaultySource(queue.session.setup.source, fault)
         return queue
 
     return check(run(make_queue, folder, seed=1, timeout=3), steady=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Queue
-from bide.queue.cycles import Cycles
+from bide.queue.deliveries import Cycles
 from bide.queue.heartbeat import Heartbeat
 
 PATIENCE = 20.0  # seconds, far more than anything here takes
@@ -65,7 +65,7 @@ def test_a_collected_delivery_takes_no_lock_and_frees_its_place(ear: Ear) -> Non
             queue.send_many("t", range(2))
             deliveries = queue.listen("t", limit=1, lease="1m")
             Leak(next(deliveries))
-            assert collect_under(queue._heartbeat, ear)
+            assert collect_under(queue.session.open().heartbeat, ear)
             assert ear.heard.wait(PATIENCE)
             with next(deliveries) as delivery:
                 assert delivery.body == 1
@@ -81,7 +81,7 @@ async def test_a_collected_delivery_takes_no_lock_in_an_event_loop_either(ear: E
             await queue.send_many("t", range(2))
             deliveries = queue.listen("t", limit=1, lease="1m")
             Leak(await anext(deliveries))
-            assert await asyncio.to_thread(collect_under, queue._heartbeat, ear)
+            assert await asyncio.to_thread(collect_under, (await queue.session.open()).heartbeat, ear)
             assert await asyncio.to_thread(ear.heard.wait, PATIENCE)
             async with await asyncio.wait_for(anext(deliveries), PATIENCE) as delivery:
                 assert delivery.body == 1
@@ -136,8 +136,8 @@ def test_collections_take_no_more_than_their_share_of_time(monkeypatch: pytest.M
         made.append(now[0])
         now[0] += 0.5
 
-    monkeypatch.setattr("bide.queue.cycles.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("bide.queue.cycles.gc.collect", collect)
+    monkeypatch.setattr("bide.queue.deliveries.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("bide.queue.deliveries.gc.collect", collect)
     cycles = Cycles()
     while now[0] < 210:
         cycles.collect()

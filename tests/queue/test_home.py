@@ -103,7 +103,7 @@ class Asleep(set[Signal]):
 def test_a_thread_that_sleeps_is_woken_by_the_event_loop() -> None:
     async def main() -> None:
         queue = AsyncQueue("memory://")
-        engine: Any = queue.sync._engine()
+        engine: Any = queue.sync.session.engine()
         engine = engine._engine  # behind the guard
         assert isinstance(engine, Memory)
         engine._asleep = asleep = Asleep()
@@ -190,7 +190,7 @@ def test_a_queue_has_no_thread_until_it_listens() -> None:
 
 async def test_many_sends_share_few_calls() -> None:
     queue = AsyncQueue("memory://")
-    engine = await queue._engine()
+    engine = await queue.session.engine()
     sizes: list[int] = []
     put = engine.put
 
@@ -199,7 +199,7 @@ async def test_many_sends_share_few_calls() -> None:
         await asyncio.sleep(0)
         return await put(messages, **options)
 
-    queue._puts._call = slow
+    (await queue.session.open()).puts._call = slow
     sent = await asyncio.gather(*(queue.send("t", number) for number in range(2_500)))
     assert len({each.id for each in sent}) == 2_500
     assert sizes == [1_000, 1_000, 500]
@@ -209,12 +209,12 @@ async def test_many_sends_share_few_calls() -> None:
 
 async def test_a_send_that_fails_fails_for_all_that_shared_its_call() -> None:
     queue = AsyncQueue("memory://")
-    await queue._engine()
+    await queue.session.engine()
 
     async def broken(messages):  # type: ignore[no-untyped-def]
         raise OSError("down")
 
-    queue._puts._call = broken
+    (await queue.session.open()).puts._call = broken
     results = await asyncio.gather(*(queue.send("t", 1) for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in results] == [OSError] * 3
     assert await queue.topics() == []

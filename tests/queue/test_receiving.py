@@ -297,7 +297,7 @@ async def test_a_lease_is_renewed_while_its_delivery_is_open(make_queue: Callabl
     sent = await queue.send("t", 1)
     deliveries = queue.listen("t", lease="150ms")
     delivery = await anext(deliveries)
-    heartbeat, renewals = queue._heartbeat, threading.Semaphore(0)
+    heartbeat, renewals = queue.session._opened.heartbeat, threading.Semaphore(0)
     renewed = heartbeat.renewed
 
     def tell(*answer: Any) -> None:

@@ -159,7 +159,7 @@ async def test_a_later_part_that_fails_says_what_was_sent() -> None:
         calls = 0
 
     queue = AsyncQueue("memory://")
-    engine = await queue._engine()
+    engine = await queue.session.engine()
     put = engine.put
 
     async def failing(messages: Any, **options: Any) -> Any:

@@ -6,7 +6,6 @@ import pytest
 
 from bide import Queue
 from bide.prove import History, Recorded, Report, check
-from bide.queue.setup import Setup
 from bide.types import CancelResult
 from tests.negative.faulty import Fault, FaultySource, LiesAboutCancel
 from tests.redis.keyspace import bring_back, picture
@@ -14,10 +13,8 @@ from tests.servers.redis import RedisServer
 
 
 def queue_of(url: str, fault: Fault) -> Queue:
-    setup = Setup(url)
-    setup.source = FaultySource(setup.source, fault)
-    queue = Queue.__new__(Queue)
-    queue._begin(setup)
+    queue = Queue(url)
+    queue.session.setup.source = FaultySource(queue.session.setup.source, fault)
     return queue
 
 

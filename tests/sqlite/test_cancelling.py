@@ -15,7 +15,7 @@ from bide.engines.sqlite.aio import AsyncSqlite
 async def test_a_claim_that_is_cancelled_while_the_file_is_locked_takes_nothing(tmp_path: Path) -> None:
     async with AsyncQueue(f"sqlite:///{tmp_path}/bide.db") as queue:
         await queue.send("order.pack", 42)
-        guard = await queue._engine()
+        guard = await queue.session.engine()
         assert isinstance(guard, AsyncGuard)
         engine = guard._engine
         assert isinstance(engine, AsyncSqlite)

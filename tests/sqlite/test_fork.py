@@ -197,7 +197,7 @@ def test_what_waits_in_the_parent_is_not_done_by_the_child_too(url: str) -> None
     with closing(Queue(url)) as queue:
         queue.send("t", 1)
         [held] = queue.receive("t")
-        writer = queue._engine()._engine._desk.place.writer  # type: ignore[attr-defined]
+        writer = queue.session.engine()._engine._desk.place.writer  # type: ignore[attr-defined]
         waiting = Job(lambda turn: turn.execute("insert into topic (space, name) values ('once', 'once')"), lasting=True)
         writer._waiting.append(waiting)  # a thread is about to ask for the lock
         assert plain_fork(held.ack)() == 0

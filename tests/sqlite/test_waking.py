@@ -175,7 +175,7 @@ async def test_what_is_not_for_a_sleeper_does_not_wake_it(
     with closing(Queue(url)) as queue, closing(sqlite3.connect(path, check_same_thread=False)) as other:
         queue.send("t", "last", delay=3_600)
         assert await receiver.receive("t", wait="1ms") == []
-        place = queue._engine()._engine._desk.place  # type: ignore[attr-defined]
+        place = queue.session.engine()._engine._desk.place  # type: ignore[attr-defined]
 
         def others() -> None:
             until(lambda: bool(place._until))
@@ -197,7 +197,7 @@ async def test_a_message_that_came_between_the_claim_and_lying_down_is_not_slept
 ) -> None:
     with closing(Queue(url)) as queue, closing(sqlite3.connect(path, check_same_thread=False)) as other:
         queue.stats()
-        looked = queue._engine()._engine._desk.place._look  # type: ignore[attr-defined]
+        looked = queue.session.engine()._engine._desk.place._look  # type: ignore[attr-defined]
 
         def late() -> None:
             with other:  # to SQLite, this is somebody else
@@ -220,7 +220,7 @@ def test_a_process_looks_only_while_somebody_sleeps(url: str, until: Until) -> N
     looks: list[str] = []
     with closing(Queue(url)) as queue:
         queue.receive("t", wait="100ms")
-        place = queue._engine()._engine._desk.place  # type: ignore[attr-defined]
+        place = queue.session.engine()._engine._desk.place  # type: ignore[attr-defined]
         connection = place.writer._connection
         connection.set_trace_callback(lambda said: looks.append(said) if "data_version" in said else None)
         assert not place._watch._wanted.is_set()

@@ -252,7 +252,7 @@ def test_a_message_of_a_newer_release_waits_for_its_worker(queue: Any, do: Do) -
     queue.task("t")(old)
     do(queue.send("t", {"order": 1, "reason": "late"}))
     assert [each.outcome for each in do(queue.testing.advance(0, raise_errors=False))] == ["retry"]
-    queue._setup.tasks._by_topic["t"] = Definition(
+    queue.session.setup.tasks._by_topic["t"] = Definition(
         new, topic="t", aliases=[], max_attempts=3, backoff=steps("1s"), timeout=None
     )  # as in another worker
     assert [each.outcome for each in do(queue.testing.advance("1m"))] == ["done"]

@@ -39,7 +39,7 @@ def task(queue: Any) -> Any:
 
 def stored(queue: Any, do: Do, sent: Any) -> Any:
     """As the engine has it, in bytes."""
-    [found] = do(do(queue._engine()).get([Ref(id=sent.id)]))
+    [found] = do(do(queue.session.engine()).get([Ref(id=sent.id)]))
     return found
 
 

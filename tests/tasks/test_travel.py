@@ -521,14 +521,14 @@ def test_a_queue_in_a_file_travels_too(make_queue: Any, clock: ManualClock, do: 
 
 
 def test_what_a_dead_worker_held_is_handled_when_its_lease_ends(bide_queue: Queue) -> None:
-    began = bide_queue._setup.now_ms()
+    began = bide_queue.session.setup.now_ms()
     seen: list[int] = []
     bide_queue.send("order.pack", {"order": 42})
     bide_queue.receive("order.pack", lease="10s")  # and is never heard of again
 
     @bide_queue.task("order.pack")
     def pack(order: int) -> None:
-        seen.append(bide_queue._setup.now_ms() - began)
+        seen.append(bide_queue.session.setup.now_ms() - began)
 
     assert [each.outcome for each in bide_queue.testing.advance("5m")] == ["done"]
     assert seen == [10_000]

@@ -125,7 +125,7 @@ class ClaimsEarly(Fault):
 
 def _faulty(fault: Callable[[], Fault]) -> Callable[[AsyncQueue], None]:
     def plant(queue: AsyncQueue) -> None:
-        queue._setup.source = FaultySource(queue._setup.source, fault())
+        queue.session.setup.source = FaultySource(queue.session.setup.source, fault())
 
     return plant
 

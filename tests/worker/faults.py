@@ -23,15 +23,15 @@ class Faults:
     """
 
     def __init__(self, queue: Any) -> None:
-        self._source: Source = queue._setup.source
+        self._source: Source = queue.session.setup.source
         self.around: dict[str, Around] = {}
         self.beat: dict[str, Callable[[Callable[[], Any]], Any]] = {}
-        queue._setup.source = self
+        queue.session.setup.source = self
 
     @classmethod
     async def of(cls, queue: AsyncQueue) -> "Faults":
         """The queue's own calls go on as they are: only a worker meets the faults."""
-        await queue._engine()
+        await queue.session.engine()
         return cls(queue)
 
     def fail(self, verb: str, times: int = 1_000_000, error: Exception | None = None) -> list[int]:

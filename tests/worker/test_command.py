@@ -97,7 +97,7 @@ def test_a_password_is_never_shown(shop: Shop, capsys: pytest.CaptureFixture[str
         def mail() -> None: ...
 
         worker = Worker(queue)
-        worker.queue._setup.source.__dict__["shown"] = "redis://:secret@there/0?password=secret"
+        worker.queue.session.setup.source.__dict__["shown"] = "redis://:secret@there/0?password=secret"
         banner.show(Wanted("shop:queue"), worker)
     shown = capsys.readouterr().err
     assert "there/0" in shown
@@ -281,7 +281,7 @@ def test_an_engine_that_cannot_be_reached_is_waited_for_and_can_be_stopped(shop:
 
 
 def test_handlers_find_a_sync_queue_too(shop: Shop) -> None:
-    shop.write("queue = Queue(queue._setup.source.shown)\n" + HANDLERS)
+    shop.write("queue = Queue(queue.session.setup.source.shown)\n" + HANDLERS)
     shop.queue.send("mail")
     worker = shop.start()
     shop.said("mail")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bide import Outgoing
-from bide.worker.giving_back import APART, delays
+from bide.worker.recovery import APART, delays
 from tests.worker.processes import Running, Shop, open_shop, until
 
 slow = pytest.mark.slow

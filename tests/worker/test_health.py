@@ -13,7 +13,7 @@ import pytest
 
 from bide.cli.worker import health
 from bide.cli.worker.health import FAILING, STALE, report
-from bide.worker.ledger import Health
+from bide.worker.claim_log import Health
 from tests.worker.processes import Shop, free_port, open_shop, until
 
 HANDLERS = """

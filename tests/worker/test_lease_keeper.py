@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Unavailable
+from bide.worker.claim_log import ClaimLog
 from bide.worker.lease_keeper import LeaseKeeper
-from bide.worker.ledger import Ledger
 from tests.worker.faults import Faults
 
 WHATEVER = [Unavailable("not now"), RuntimeError("what nobody had thought of"), SystemExit(3), asyncio.CancelledError()]
@@ -20,12 +20,12 @@ LEASE = 100  # milliseconds
 async def test_leases_are_renewed_for_a_silent_process_after_whatever_the_engine_raised(
     memory: AsyncQueue, tmp_path: Path, soon: Any, caplog: Any, error: BaseException, verb: str
 ) -> None:
-    ledger = Ledger.new(tmp_path / "ledger", 10)
-    engine = await memory._engine()
+    claim_log = ClaimLog.new(tmp_path / "claim_log", 10)
+    engine = await memory.session.engine()
     await memory.send("a", {})
-    slot, request = ledger.begin()
+    slot, request = claim_log.begin()
     [claimed] = (await engine.claim(["a"], 1, 3_600_000, request=request)).messages
-    ledger.hold(slot, 1)
+    claim_log.hold(slot, 1)
     faults, left, renewed = Faults(memory), [error], asyncio.Event()
 
     def broken_at_first(which: str) -> Any:
@@ -41,7 +41,7 @@ async def test_leases_are_renewed_for_a_silent_process_after_whatever_the_engine
         return around
 
     faults.around |= {which: broken_at_first(which) for which in ("claim", "extend")}
-    watching = asyncio.create_task(LeaseKeeper(ledger, LEASE).until_frozen(faults.aio()))
+    watching = asyncio.create_task(LeaseKeeper(claim_log, LEASE).until_frozen(faults.aio()))
     await soon(renewed.wait())
     assert not watching.done()
     assert not left
@@ -49,4 +49,4 @@ async def test_leases_are_renewed_for_a_silent_process_after_whatever_the_engine
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching
-    ledger.close()
+    claim_log.close()

@@ -21,7 +21,7 @@ class Thief:
     """Tries all the time, in a thread of its own, to get what a worker holds."""
 
     def __init__(self, queue: AsyncQueue, topic: str) -> None:
-        self._queue = Queue._of(queue._setup)
+        self._queue = Queue._of(queue.session.setup)
         self._topic = topic
         self._stop = threading.Event()
         self.stolen = 0
@@ -205,7 +205,7 @@ async def test_a_message_that_somebody_else_ended_frees_its_place(
     await handle.send(False)
     async with working(queue, lease=LEASE, concurrency=1) as worker:
         await until(lambda: len(began) == 1)
-        engine = await queue._engine()
+        engine = await queue.session.engine()
         assert await engine.settle([End("a", *began[0], "done")]) == ["done"]
         await handle.send(True)
         await until(lambda: worker.health().done == 1)

@@ -479,7 +479,7 @@ async def test_a_body_that_cannot_be_read_is_buried_and_the_others_are_handled(
     async def handle(number: int) -> None:
         handled.append(number)
 
-    engine = await memory._engine()
+    engine = await memory.session.engine()
     for number in range(5):
         await handle.send(number)
         await engine.put([NewMessage("a", b"\xff{")])

@@ -207,7 +207,7 @@ def test_one_that_cannot_begin_ends_nothing_when_others_have_begun(shop: Shop) -
 SHORT_OF = """
 if "--lifeline" not in sys.orig_argv:
     import errno
-    from bide.worker.ledger import Ledger
+    from bide.worker.claim_log import ClaimLog
     left = [None, OSError(errno.{error}, os.strerror(errno.{error})), OSError(errno.{error}, os.strerror(errno.{error})), None]
     whole = {what}
 
@@ -231,7 +231,7 @@ if "--lifeline" not in sys.orig_argv:
     [
         ("asyncio.create_subprocess_exec", "EAGAIN", "pass"),
         ("os.pipe", "EMFILE", "pass"),
-        ("Ledger.new", "ENOSPC", "arguments[0].write_bytes(b'half')"),
+        ("ClaimLog.new", "ENOSPC", "arguments[0].write_bytes(b'half')"),
     ],
 )
 def test_a_process_that_cannot_be_started_for_want_of_something_is_tried_again(

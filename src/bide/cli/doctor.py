@@ -21,7 +21,7 @@ STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
 def run(place: Place, *, fix: bool = False, as_json: bool = False) -> int:
     """Look, and say it; FAILED when something is bad. With `fix`, set right first what can be."""
     queue = place.any_queue()
-    source = queue._setup.source
+    source = queue.session.setup.source
     mended = _mended(source) if fix else []
     findings = [*mended, *queue.examine()]
     if as_json:
@@ -43,7 +43,7 @@ def _mended(source: registry.Source) -> Sequence[Finding]:
 
 def show_rights(place: Place) -> int:
     """Print ACL lines that create a server's least-privilege users. No server is asked."""
-    settings = place.any_queue()._setup.settings  # what is wrong with the URL, or not installed, is told as ever
+    settings = place.any_queue().session.setup.settings  # what is wrong with the URL, or not installed, is told as ever
     if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
         raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")
     from bide.engines.redis import rights

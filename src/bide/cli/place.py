@@ -51,7 +51,7 @@ class Place(NamedTuple):
         if self.namespace is None:
             return Queue(url)
         queue = Queue(url, namespace=self.namespace)
-        self._heeded(queue._setup.source.namespace)
+        self._heeded(queue.session.setup.source.namespace)
         return queue
 
     def _heeded(self, used: str) -> None:

@@ -27,4 +27,4 @@ class RecordedSource(Guarded):
 
 def record_engine(queue: AsyncQueue | Queue, history: History) -> None:
     """Record what a queue, its `.sync` or `.aio` and its workers claim, end and extend. Call it before the first use."""
-    queue._setup.source = RecordedSource(queue._setup.source, history)
+    queue.session.setup.source = RecordedSource(queue.session.setup.source, history)

@@ -2,13 +2,12 @@
 
 from bide.engines.guard.hooks import Call, Hook
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.task import AsyncTask
+from bide.queue.queues import AsyncQueue, Queue
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.task import Task
+from bide.queue.task import AsyncTask, Task
+from bide.queue.tasks.current import current
 from bide.queue.tasks.outcome import Bury, Retry, Snooze
-from bide.queue.tasks.present import current
-from bide.queue.travel import Handled
-from bide.queue.twins import AsyncQueue, Queue
+from bide.queue.travel.handled import Handled
 
 __all__ = [
     "AsyncDelivery",

@@ -13,9 +13,8 @@ from bide.engines.base import Settings
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption
 from bide.logs import Log
-from bide.queue.outgoing import Envelope
-from bide.queue.tasks.definition import Tasks
-from bide.queue.tasks.middleware import Middleware
+from bide.queue.envelope import Envelope
+from bide.queue.tasks.definition import Middleware, Tasks
 from bide.types import Duration
 
 _log = Log("bide.queue")
@@ -40,7 +39,7 @@ class Setup:
         self.max_body: int = options.count(max_body, "max_body", 2**30)
         self.tasks: Tasks = Tasks()
         self.middleware: tuple[Middleware, ...] = ()  # of time travel; a worker has its own
-        self.envelope: Envelope = Envelope(codec, self.max_body, self.tasks.attempts)
+        self.envelope: Envelope = Envelope(codec, self.max_body, self.now_ms, self.tasks.attempts)
         self.settings: Settings = Settings(
             url=_chosen(url, client),
             namespace=_namespace(namespace),

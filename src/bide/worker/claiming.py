@@ -3,42 +3,41 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claim, Hold
 from bide.errors import EngineError
 from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
-from bide.queue.aio.receiving import SWEEP, AsyncIntake, until_due
+from bide.queue.aio.receiving import SWEEP, until_due
+from bide.queue.aio.session import AsyncOpened
 from bide.queue.beats import Asked
-from bide.worker.ledger import Names
-from bide.worker.patience import Patience
-from bide.worker.places import Places
+from bide.worker.claim_log import Names
 from bide.worker.plan import Plan
+from bide.worker.retry import Retrying
 from bide.worker.settling import Settling
+from bide.worker.slots import Slots
 
 
 class Claiming:
     def __init__(
         self,
-        engine: AsyncEngine,
-        intake: AsyncIntake,
-        places: Places,
+        opened: AsyncOpened,
+        places: Slots,
         settling: Settling,
         plan: Plan,
         stopping: asyncio.Event,
         begin: Callable[[Sequence[AsyncDelivery], int, int], None],
     ) -> None:
-        self._engine = engine
-        self._intake = intake
-        self.absence: Absence = intake.notice_absence()
+        self._engine = opened.engine
+        self._receiver = opened.receiver
+        self.absence: Absence = opened.receiver.notice_absence()
         self._places = places
         self._settling = settling
-        self._names = plan.ledger or Names()
+        self._names = plan.claim_log or Names()
         self._unsure: list[tuple[int, str, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._begin = begin
         self._stopping = stopping
-        self.patience: Patience = Patience("take messages", stopping)
+        self.patience: Retrying = Retrying("take messages", stopping)
         self._short = False  # some topics were not asked for, since there is no room for them
         self._freed = asyncio.Event()
         self._sleep: asyncio.Task[None] | None = None
@@ -100,7 +99,7 @@ class Claiming:
         slot, request = self._names.begin()
         asked = Asked()
         self._unsure.append((slot, request, asked))
-        claim = await self._intake.claim(topics, limit, self._lease_ms, request, asked=asked)
+        claim = await self._receiver.claim(topics, limit, self._lease_ms, request, asked=asked)
         await self._answered(claim, slot, asked)
         return claim
 
@@ -114,7 +113,7 @@ class Claiming:
             await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        found = await self._intake.open(claim)
+        found = await self._receiver.open(claim)
         self._unsure.pop()
         self._names.hold(slot, len(found))
         if found:

@@ -14,10 +14,9 @@ from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat
 from bide.queue.deliveries import error_text
 from bide.queue.tasks.arguments import Unread
-from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
+from bide.queue.tasks.current import running
+from bide.queue.tasks.definition import Definition, Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
-from bide.queue.tasks.present import present
 from bide.worker import forked
 from bide.worker.telling import about, name, tell
 from bide.worker.threads import Threads
@@ -40,7 +39,7 @@ class Handling:
         self.stuck: bool = False  # it goes on long after its timeout
         self.runner: asyncio.Task[None] | None = None
         self.beat: Beat  # that keeps its lease
-        self.slot: int  # where the ledger has its claim
+        self.slot: int  # where the claim log has its claim
         self._sync = sync
         self._sync_delivery: Delivery | None = None
 
@@ -123,7 +122,7 @@ class Handlers:
         raised: BaseException | None = None
         try:
             arguments = task.arguments.of_message(handling.delivery.body)
-            present.set(handling.present)
+            running.set(handling.present)
             if task.timeout is not None:
                 alarm = self._loop.call_later(task.timeout, self._time_out, handling)
             await (self._inside if self._middleware else self._call)(handling, arguments)

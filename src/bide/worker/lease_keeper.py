@@ -7,7 +7,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Hold
 from bide.errors import EngineError
 from bide.logs import Log
-from bide.worker.ledger import Ledger
+from bide.worker.claim_log import ClaimLog
 
 _log = Log("bide.supervisor")
 LOOKS_A_LEASE = 10
@@ -16,15 +16,15 @@ SOONEST = 0.02  # seconds between two looks
 
 
 class LeaseKeeper:
-    """Looks at the ledger of one process.
+    """Looks at the claim log of one process.
 
     While its heartbeat goes, the process renews what it holds. When that is late, the leases are renewed from here, for
     so many leases and no longer: then the process is taken for frozen. Looks are counted, and no time is measured, so
     that a pause of the whole machine counts for nothing.
     """
 
-    def __init__(self, ledger: Ledger, lease_ms: int) -> None:
-        self._ledger = ledger
+    def __init__(self, claim_log: ClaimLog, lease_ms: int) -> None:
+        self._claim_log = claim_log
         self._lease_ms = lease_ms
         self._lease = lease_ms / 1000
         self._kept: dict[str, float] = {}  # claims, and when each was first seen here, or renewed from here
@@ -42,7 +42,7 @@ class LeaseKeeper:
 
     def _late(self) -> list[str]:
         """Claims whose leases should have been renewed by now."""
-        now, signs, claims = time.monotonic(), self._ledger.signs(), self._ledger.requests()
+        now, signs, claims = time.monotonic(), self._claim_log.signs(), self._claim_log.requests()
         self._silent = self._silent + 1 if claims and signs == self._signs else 0
         self._signs = signs
         self._kept = {claim: self._kept.get(claim, now) for claim in claims}

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from bide.core import options
 from bide.errors import BadOption, ConfigError
 from bide.queue import AsyncQueue, Queue
-from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
-from bide.worker.ledger import Ledger
+from bide.queue.tasks.definition import Definition, Middleware
+from bide.worker.claim_log import ClaimLog
 
 
 class Plan(NamedTuple):
@@ -19,7 +18,7 @@ class Plan(NamedTuple):
     lease_ms: int
     grace: float
     middleware: tuple[Middleware, ...]
-    ledger: Ledger | None = None
+    claim_log: ClaimLog | None = None
 
 
 def topics(given: Any) -> tuple[str, ...] | None:
@@ -43,7 +42,7 @@ def slots(given: Any) -> Mapping[str, int]:
 
 def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
     """The topics to serve, each with its task, ready to be called."""
-    tasks = queue._setup.tasks
+    tasks = queue.session.setup.tasks
     topics = tuple(tasks) if plan.topics is None else plan.topics
     if not topics:
         raise ConfigError("This queue has no tasks: write @queue.task() above a function, and import its module first.")

@@ -6,40 +6,41 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bide.aside import AsyncApart
-from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
+from bide.queue.aio.session import AsyncOpened, AsyncSession
 from bide.queue.beats import Beat
+from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
+from bide.worker.claim_log import Health
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
 from bide.worker.handling import Handlers, Handling, given_up, left_over
-from bide.worker.ledger import Health
-from bide.worker.patience import reached
-from bide.worker.places import Places
+from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, served
+from bide.worker.retry import reached
 from bide.worker.settling import Settling
+from bide.worker.slots import Slots
 from bide.worker.telling import tell_lost, tell_unheeded
 from bide.worker.threads import Threads
-from bide.worker.unhandled import Unhandled
 
 _log = Log("bide.worker")
 
 
 class Service:
     def __init__(self, queue: AsyncQueue | Queue, plan: Plan) -> None:
-        self._setup = queue._setup
+        self._tasks = queue.session.setup.tasks
         self._plan = plan
         self._loop = asyncio.get_running_loop()
         self._served = served(queue, plan)
         in_threads = [topic for topic, task in self._served.items() if not task.is_async]
-        self._places = Places(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
+        self._places = Slots(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
         self._threads = Threads(plan.threads, self._loop, self._threads_changed)
         self._handlers = Handlers(self._threads, plan.middleware, self._ended, self._unheeded, self._ending)
-        self._queue = AsyncQueue._of(self._setup)  # its own: it is closed with the worker, the user's is not
-        self._sync = Queue._of(self._setup)
+        self._session = AsyncSession(queue.session.setup)  # its own: it is closed with the worker, the queue's is not
+        self._sync = Session(queue.session.setup)
         self._under_way: dict[Hold, Handling] = {}
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -68,20 +69,20 @@ class Service:
     async def run(self) -> None:
         self._task = asyncio.current_task()
         try:
-            engine = await reached(self._queue, self._stopping)
-            if engine is not None:
-                await self._work(engine)
+            opened = await reached(self._session, self._stopping)
+            if opened is not None:
+                await self._work(opened)
         finally:
             self.ended.set()
 
-    async def _work(self, engine: AsyncEngine) -> None:
-        plan, intake = self._plan, self._queue._intake
+    async def _work(self, opened: AsyncOpened) -> None:
+        plan, engine = self._plan, opened.engine
         self._settling = Settling(engine, self._settled)
-        self._unhandled = Unhandled(engine, self._setup.tasks, self._too_late)
-        self._heartbeat = self._queue._heartbeat
-        if plan.ledger is not None:
-            self._heartbeat.on_beat = plan.ledger.beat
-        self._claiming = Claiming(engine, intake, self._places, self._settling, plan, self._stopping, self._begin)
+        self._unhandled = Orphans(engine, self._tasks, self._too_late)
+        self._heartbeat = opened.heartbeat
+        if plan.claim_log is not None:
+            self._heartbeat.on_beat = plan.claim_log.beat
+        self._claiming = Claiming(opened, self._places, self._settling, plan, self._stopping, self._begin)
         beside = [self._loop.create_task(self._pulse())]
         if engine.capabilities.inspect:
             beside.append(self._loop.create_task(self._unhandled.run()))
@@ -134,7 +135,7 @@ class Service:
         return self._plan.topics is None and topic not in self._served
 
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
-        return self._sync._delivery(delivery)
+        return self._sync.open().delivery(delivery.claimed, delivery.body, delivery.now)
 
     def _ended(self, handling: Handling, outcome: Outcome | None) -> None:
         """A handler has ended: its place is free."""
@@ -180,7 +181,7 @@ class Service:
 
     def _unheeded(self, handling: Handling) -> None:
         """A handler's timeout is long over. A supervisor can replace this process; else the handler keeps its place."""
-        replaced = self._plan.ledger is not None
+        replaced = self._plan.claim_log is not None
         tell_unheeded(handling.delivery, replaced=replaced)
         if replaced:
             self.stuck = True
@@ -192,8 +193,8 @@ class Service:
             self._seen = time.monotonic()
             self._claiming.absence.pulse()
             self._heartbeat.see_to_thread()
-            if self._plan.ledger is not None:
-                self._plan.ledger.tell(self.health())
+            if self._plan.claim_log is not None:
+                self._plan.claim_log.tell(self.health())
             await asyncio.sleep(PULSE)
 
     def health(self) -> Health:
@@ -212,7 +213,7 @@ class Service:
         if self.begun.is_set():
             ends = self._settling.decided() + left_over(self._under_way)
             for first in range(0, len(ends), MAX_BATCH):
-                self._sync._engine().settle(ends[first : first + MAX_BATCH])
+                self._sync.engine().settle(ends[first : first + MAX_BATCH])
 
     async def _wind_up(self) -> None:
         """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
@@ -248,7 +249,7 @@ class Service:
 
     async def _close(self) -> None:
         """Each by itself: one that does not let go must not keep the other."""
-        await asyncio.gather(self._queue.close(), AsyncApart(self._sync.close).done())
+        await asyncio.gather(self._session.close(), AsyncApart(self._sync.close).done())
 
 
 def _runners(handlings: Iterable[Handling]) -> list["asyncio.Task[None]"]:

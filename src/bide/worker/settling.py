@@ -9,7 +9,7 @@ from bide.errors import EngineError
 from bide.logs import Log
 from bide.worker.ending import LAST_WORDS, Ending
 from bide.worker.handling import Handling
-from bide.worker.patience import Patience
+from bide.worker.retry import Retrying
 
 _log = Log("bide.worker")
 
@@ -54,7 +54,7 @@ class Settling:
             self._caller.cancel()
 
     async def _work(self) -> None:
-        patience = Patience("end deliveries")
+        patience = Retrying("end deliveries")
         try:
             while self._waiting:
                 size = 1 if self._singly else MAX_BATCH

@@ -14,10 +14,11 @@ from typing import Any
 from bide.engines.aio import AsyncEngine
 from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
-from bide.worker.giving_back import give_back
+from bide.queue.aio.session import AsyncSession
+from bide.worker.claim_log import ClaimLog, Health
 from bide.worker.lease_keeper import PATIENCE, LeaseKeeper
-from bide.worker.ledger import Health, Ledger
-from bide.worker.patience import reached
+from bide.worker.recovery import give_back
+from bide.worker.retry import reached
 from bide.worker.signals import stopped_by_signals
 
 _log = Log("bide.supervisor")
@@ -31,9 +32,9 @@ STUCK = 5  # the exit code of a process that asks to be replaced: a handler does
 class Child:
     """One worker process. Its lifeline is a pipe: it stops when the other end is closed, also by the supervisor's death."""
 
-    def __init__(self, process: asyncio.subprocess.Process, ledger: Ledger, lifeline: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, claim_log: ClaimLog, lifeline: int) -> None:
         self.process = process
-        self.ledger = ledger
+        self.claim_log = claim_log
         self.born: float = time.monotonic()
         self.frozen: bool = False  # it was killed since it gave no sign of life
         self._lifeline: int | None = lifeline
@@ -49,7 +50,7 @@ class Child:
 
 
 class Supervisor:
-    """`command` makes the command line of a worker process from its ledger's path and its lifeline's number."""
+    """`command` makes the command line of a worker process from its claim log's path and its lifeline's number."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Supervisor:
         lease_ms: int,
         grace: float,
     ) -> None:
-        self._queue = AsyncQueue._of(queue._setup)
+        self._session = AsyncSession(queue.session.setup)
         self._command = command
         self._processes = processes
         self._concurrency = concurrency
@@ -81,7 +82,7 @@ class Supervisor:
             stopped_by_signals(loop, self.stop, at_once=lambda: self._leave(folder)),
         ):
             try:
-                engine = await reached(self._queue, self._stopping)
+                engine = await reached(self._session, self._stopping)
                 if engine is not None:
                     await self._keep_all(Path(folder), engine)
             finally:
@@ -89,7 +90,7 @@ class Supervisor:
         return int(self._failed)
 
     async def _close(self) -> None:
-        closing = asyncio.create_task(self._queue.close())
+        closing = asyncio.create_task(self._session.close())
         if (await asyncio.wait({closing}, timeout=LAST_WORDS))[0]:
             closing.result()
         else:
@@ -114,7 +115,7 @@ class Supervisor:
 
     def health(self) -> dict[int, Health]:
         """Of each process, by its id."""
-        return {child.process.pid: child.ledger.health() for child in self._children.values()}
+        return {child.process.pid: child.claim_log.health() for child in self._children.values()}
 
     async def _keep_all(self, folder: Path, engine: AsyncEngine) -> None:
         keepers = [asyncio.create_task(self._keep(folder, number, engine)) for number in range(self._processes)]
@@ -161,7 +162,7 @@ class Supervisor:
         if self._stopping.is_set():
             child.stop()
         ending = asyncio.create_task(child.process.wait())
-        watching = asyncio.create_task(LeaseKeeper(child.ledger, self._lease_ms).until_frozen(engine))
+        watching = asyncio.create_task(LeaseKeeper(child.claim_log, self._lease_ms).until_frozen(engine))
         try:
             await asyncio.wait({ending, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
@@ -176,11 +177,11 @@ class Supervisor:
     async def _bury(self, number: int, child: Child, engine: AsyncEngine, said: str, code: int) -> bool:
         """Nothing of it stays, and what it held is given back; whether it had begun to work."""
         cut_short = self._stopping.is_set() and code in (0, -signal.SIGKILL)  # as at the end of a grace, no attempt
-        given = await self._in_time(give_back(engine, child.ledger, said, counts=not cut_short))
-        begun = child.ledger.health().seen > 0
+        given = await self._in_time(give_back(engine, child.claim_log, said, counts=not cut_short))
+        begun = child.claim_log.health().seen > 0
         self._begun |= begun
         child.stop()
-        child.ledger.close()
+        child.claim_log.close()
         del self._children[number]
         if given:
             _log.warning("%s given back, since their %s.", "1 message is" if given == 1 else f"{given:,} messages are", said)
@@ -200,7 +201,7 @@ class Supervisor:
         return 0
 
     def _ever_begun(self) -> bool:
-        return self._begun or any(child.ledger.health().seen > 0 for child in self._children.values())
+        return self._begun or any(child.claim_log.health().seen > 0 for child in self._children.values())
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -211,8 +212,8 @@ class Supervisor:
         """What was opened for a process that could not be started is closed again."""
         with contextlib.ExitStack() as undo:
             undo.callback(path.unlink, missing_ok=True)
-            ledger = Ledger.new(path, self._concurrency)
-            undo.callback(ledger.close)
+            claim_log = ClaimLog.new(path, self._concurrency)
+            undo.callback(claim_log.close)
             theirs, ours = os.pipe()
             undo.callback(os.close, ours)
             try:
@@ -222,7 +223,7 @@ class Supervisor:
             finally:
                 os.close(theirs)
             undo.pop_all()
-        return Child(process, ledger, ours)
+        return Child(process, claim_log, ours)
 
 
 def _wait(failures: int) -> float:

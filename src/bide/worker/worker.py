@@ -12,13 +12,12 @@ from bide.core.when import duration_ms, lease_ms
 from bide.errors import BadOption, ConfigError
 from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
-from bide.queue.tasks import middleware as around
-from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
+from bide.queue.tasks import definition as around
+from bide.queue.tasks.definition import Definition, Middleware
 from bide.types import Duration
 from bide.worker import plan
+from bide.worker.claim_log import ClaimLog, Health
 from bide.worker.deadline import Deadline
-from bide.worker.ledger import Health, Ledger
 from bide.worker.plan import Plan
 from bide.worker.service import Service
 from bide.worker.signals import stopped_by_signals
@@ -77,10 +76,10 @@ class Worker:
         self._deadline: Deadline | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def changed(self, *, ledger: Ledger | None = None, **options: Any) -> "Worker":
+    def changed(self, *, claim_log: ClaimLog | None = None, **options: Any) -> "Worker":
         """Another worker like this one, but for the options that are given and not None."""
         made = Worker(self.queue, **{**self._given, **{name: value for name, value in options.items() if value is not None}})
-        made.plan = made.plan._replace(ledger=ledger)
+        made.plan = made.plan._replace(claim_log=claim_log)
         return made
 
     def tasks(self) -> dict[str, Definition]:
@@ -103,7 +102,7 @@ class Worker:
         listens = signals and threading.current_thread() is threading.main_thread()
         try:
             with ExitStack() as stack:
-                if listens or self.plan.ledger is not None:  # the process is there for this worker, and may end with it
+                if listens or self.plan.claim_log is not None:  # the process is there for this worker, and may end with it
                     self._deadline = stack.enter_context(Deadline(loop, self.plan.grace, service.give_back))
                 if listens:
                     stack.enter_context(stopped_by_signals(loop, service.stop, heard=self._asked))

@@ -139,7 +139,7 @@ async def test_all_that_a_worker_does_is_written_down(tmp_path: Path) -> None:
 
 def test_a_claim_that_is_asked_for_again_is_marked(tmp_path: Path) -> None:
     with Queue("memory://again") as queue, History(tmp_path / "p.jsonl", "p") as history:
-        engine = RecordedSource(queue._setup.source, history).sync()
+        engine = RecordedSource(queue.session.setup.source, history).sync()
         engine.open()
         queue.send("t", {"tag": "x"})
         [first] = engine.claim(["t"], 1, 1_000, request="r").messages

@@ -87,7 +87,7 @@ def worker(
         LogFormat, typer.Option(help="Lines for people, or JSON.", rich_help_panel=_RUNNING)
     ] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="What is worth a line.", rich_help_panel=_RUNNING)] = LogLevel.INFO,
-    ledger: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    claim_log: Annotated[Path | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     from bide.cli.output.times import delay_of
@@ -108,7 +108,7 @@ def worker(
         reload=reload,
         log_format=log_format.value,
         log_level=log_level.value,
-        ledger=ledger,
+        claim_log=claim_log,
         lifeline=lifeline,
     )
     raise typer.Exit(run(wanted))

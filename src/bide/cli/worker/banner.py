@@ -7,7 +7,7 @@ from bide.worker import Worker
 
 
 def show(wanted: Wanted, worker: Worker) -> None:
-    setup = worker.queue._setup
+    setup = worker.queue.session.setup
     plan, served = worker.plan, worker.tasks()
     processes = "this process" if wanted.processes is None else f"{wanted.processes} processes"
     tell(f"bide {bide.__version__} worker")

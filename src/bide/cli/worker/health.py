@@ -13,7 +13,7 @@ import typer
 
 from bide.errors import ConfigError
 from bide.logs import Log
-from bide.worker.ledger import Health
+from bide.worker.claim_log import Health
 
 STALE = 15.0  # seconds that a loop may be busy with something else
 FAILING = 60.0  # seconds that the engine may fail

@@ -35,7 +35,7 @@ def run(wanted: Wanted) -> int:
     loaded = load(wanted)
     logs.configure(wanted.log_format, wanted.log_level)
     found = worker(wanted, loaded)
-    if wanted.ledger is not None and wanted.lifeline is not None:
+    if wanted.claim_log is not None and wanted.lifeline is not None:
         return _in_loop(_supervised(found, wanted.lifeline))
     where = health.place(wanted.health)
     check_places(found)
@@ -54,7 +54,7 @@ async def _alone(found: Worker, where: health.Place) -> int:
 async def _supervise(found: Worker, wanted: Wanted, processes: int, where: health.Place) -> int:
     supervisor = Supervisor(
         found.queue,
-        lambda ledger, lifeline: wanted.again(processes=None, health=None, ledger=ledger, lifeline=lifeline),
+        lambda claim_log, lifeline: wanted.again(processes=None, health=None, claim_log=claim_log, lifeline=lifeline),
         processes=processes,
         concurrency=found.plan.concurrency,
         lease_ms=found.plan.lease_ms,

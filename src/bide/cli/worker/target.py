@@ -14,8 +14,8 @@ from bide.cli.worker.wanted import Wanted
 from bide.errors import ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
-from bide.worker.ledger import Ledger
-from bide.worker.places import Places
+from bide.worker.claim_log import ClaimLog
+from bide.worker.slots import Slots
 
 _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 
@@ -60,7 +60,7 @@ def worker(wanted: Wanted, found: AsyncQueue | Queue | Worker) -> Worker:
         slots=wanted.places_kept or None,
         lease=wanted.lease,
         grace=wanted.grace,
-        ledger=None if wanted.ledger is None else Ledger(wanted.ledger),
+        claim_log=None if wanted.claim_log is None else ClaimLog(wanted.claim_log),
     )
 
 
@@ -68,7 +68,7 @@ def check_places(made: Worker) -> None:
     """Raises BadOption when --slots don't fit the tasks, before anything is begun."""
     served, plan = made.tasks(), made.plan
     in_threads = [topic for topic, task in served.items() if not task.is_async]
-    Places(served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
+    Slots(served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
 
 
 def _import(name: str) -> Any:

@@ -22,7 +22,7 @@ class Wanted(NamedTuple):
     reload: bool = False
     log_format: str = "text"
     log_level: str = "info"
-    ledger: Path | None = None
+    claim_log: Path | None = None
     lifeline: int | None = None
 
     @property

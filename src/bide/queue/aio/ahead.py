@@ -6,7 +6,7 @@ from collections import deque
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.queue.tasks.definition import Tasks
-from bide.queue.travel import Handled
+from bide.queue.travel.handled import Handled
 from bide.types import State
 
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same

@@ -13,8 +13,8 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.errors import LeaseLost
 from bide.logs import Log
+from bide.queue.batching import AsyncBatching
 from bide.queue.deliveries import STOPS, error_text
-from bide.queue.gather import AsyncGather
 from bide.types import Duration
 
 _log = Log("bide.delivery")
@@ -40,7 +40,7 @@ class AsyncDelivery:
         "now",
     )
 
-    def __init__(self, claimed: Claimed, body: Any, now: int, engine: AsyncEngine, settles: AsyncGather[End, Ended]) -> None:
+    def __init__(self, claimed: Claimed, body: Any, now: int, engine: AsyncEngine, settles: AsyncBatching[End, Ended]) -> None:
         self.body: Any = body
         self.ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
         self.ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost

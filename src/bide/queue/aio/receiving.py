@@ -15,11 +15,11 @@ from bide.errors import BadMessage, EngineError, LeaseLost
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.batching import AsyncBatching
 from bide.queue.beats import Asked, Beat
-from bide.queue.cycles import Cycles
-from bide.queue.gather import AsyncGather
+from bide.queue.deliveries import Cycles
+from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
-from bide.queue.outgoing import Envelope
 from bide.signals import AsyncSignal
 
 _log = Log("bide.intake")
@@ -29,8 +29,10 @@ TICK = 0.001  # seconds
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done this often
 
 
-class AsyncIntake:
-    def __init__(self, engine: AsyncEngine, envelope: Envelope, settles: AsyncGather[End, Ended], heartbeat: Heartbeat) -> None:
+class AsyncReceiver:
+    def __init__(
+        self, engine: AsyncEngine, envelope: Envelope, settles: AsyncBatching[End, Ended], heartbeat: Heartbeat
+    ) -> None:
         self._engine = engine
         self._envelope = envelope
         self._settles = settles
@@ -146,15 +148,15 @@ class AsyncIntake:
 
 
 async def listen(
-    opened: Callable[[], Awaitable[AsyncIntake]], topics: Sequence[str], limit: int, lease_ms: int
+    opened: Callable[[], Awaitable[AsyncReceiver]], topics: Sequence[str], limit: int, lease_ms: int
 ) -> AsyncGenerator[AsyncDelivery, None]:
     """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
 
     Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
     """
-    intake = await opened()
+    receiver = await opened()
     fresh: deque[AsyncDelivery] = deque()
-    intake.fresh.append(fresh)
+    receiver.fresh.append(fresh)
     held: set[Hold] = set()
     freed = AsyncSignal()
     cycles = Cycles()
@@ -162,12 +164,12 @@ async def listen(
     try:
         while True:
             freed.clear()
-            intake.see_to_leases()
+            receiver.see_to_leases()
             if len(held) < limit:
-                with intake.asking() as asked:
-                    fresh.extend(await intake.take(topics, limit - len(held), lease_ms, SWEEP, asked=asked))
+                with receiver.asking() as asked:
+                    fresh.extend(await receiver.take(topics, limit - len(held), lease_ms, SWEEP, asked=asked))
                     for place in range(len(fresh)):
-                        intake.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
+                        receiver.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
                 full = 0
             else:
                 await freed.wait(SWEEP)
@@ -183,7 +185,7 @@ async def listen(
                     fresh.popleft()
     finally:
         await give_back(fresh)
-        intake.fresh.remove(fresh)
+        receiver.fresh.remove(fresh)
 
 
 async def give_back(fresh: deque[AsyncDelivery]) -> None:

@@ -1,8 +1,6 @@
 # unasync: ../sync/travel.py
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
-from typing import TYPE_CHECKING
-
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
@@ -10,17 +8,15 @@ from bide.errors import ConfigError
 from bide.logs import Log
 from bide.queue.aio.ahead import AsyncAhead, all_in
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.session import AsyncOpened
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import Outcome, outcome, unread
-from bide.queue.travel import Handled, raising
-from bide.queue.travel.calling import AsyncCalling
 from bide.queue.travel.following import FollowingClock
-from bide.queue.travel.movable import Movable
+from bide.queue.travel.handled import Handled, raise_all
+from bide.queue.travel.invoke import AsyncInvoke
+from bide.queue.travel.relocate import Relocatable
 from bide.types import Duration
-
-if TYPE_CHECKING:
-    from bide.queue.twins import AsyncQueue
 
 _log = Log("bide.testing")
 _DAY = 86_400_000
@@ -28,13 +24,13 @@ MOST_AT_ONCE = 100_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
-class AsyncTravel(Movable):
+class AsyncTravel(Relocatable):
     """`queue.testing`: time travel, and another place for the application's own queue."""
 
-    def __init__(self, queue: "AsyncQueue") -> None:
-        super().__init__(queue)
-        self._queue = queue
-        self._calling = AsyncCalling(queue)
+    def __init__(self, invoke: AsyncInvoke) -> None:
+        super().__init__(invoke)
+        self._session = invoke.session
+        self._invoke = invoke
 
     async def advance(self, by: Duration, *, raise_errors: bool = True) -> list[Handled]:
         """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
@@ -48,7 +44,7 @@ class AsyncTravel(Movable):
         ExceptionGroup. With raise_errors=False it only stands in the list. A handler that takes longer than its task's
         timeout, in real time or by the clock that it moves itself, fails as in a worker.
         """
-        clock = self._queue._setup.clock
+        clock = self._setup.clock
         if not isinstance(clock, ManualClock):
             raise ConfigError(
                 "Time travel needs a clock that can be moved: use the fixture, `with queue.testing.in_memory():`, "
@@ -56,17 +52,18 @@ class AsyncTravel(Movable):
             )
         handled = await self._travel(clock, clock.now_ms + duration_ms(by))
         if raise_errors:
-            raising.raise_errors(handled)
+            raise_all(handled)
         return handled
 
     async def _travel(self, clock: ManualClock, until: int) -> list[Handled]:
         if isinstance(clock, FollowingClock):
             clock.check()
-        engine = await self._queue._engine()
-        ahead = AsyncAhead(engine, self._queue._setup.tasks)
+        opened = await self._session.open()
+        engine = opened.engine
+        ahead = AsyncAhead(engine, self._setup.tasks)
         await _tend_all(engine)
         await ahead.begin()
-        handled = await self._handle_ready(engine, ahead)
+        handled = await self._handle_ready(opened, ahead)
         await ahead.look()
         while (stop := ahead.stop) is not None and stop <= until:
             clock.set_ms(max(stop, clock.now_ms))
@@ -75,27 +72,23 @@ class AsyncTravel(Movable):
             if ahead.quiet(now):
                 handled += await ahead.passed(now)
             else:
-                handled += await self._handle_ready(engine, ahead)
+                handled += await self._handle_ready(opened, ahead)
                 await ahead.look()
         clock.set_ms(max(until, clock.now_ms))
         await _tend_all(engine)
         return handled
 
-    def close(self) -> None:
-        """Let go of what handlers were called with."""
-        self._calling.close()
-
-    async def _handle_ready(self, engine: AsyncEngine, ahead: AsyncAhead) -> list[Handled]:
+    async def _handle_ready(self, opened: AsyncOpened, ahead: AsyncAhead) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = await ahead.fell_due()
-        intake = await self._queue._taking()
+        engine, receiver = opened.engine, opened.receiver
         found = True
         while found:
             found = False
             for topic, task in await self._turns(engine):
-                claim = await intake.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                claim = await receiver.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
-                handled += [await self._handle(engine, task, delivery) for delivery in await intake.open(claim)]
+                handled += [await self._handle(engine, task, delivery) for delivery in await receiver.open(claim)]
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
@@ -105,7 +98,7 @@ class AsyncTravel(Movable):
 
     async def _turns(self, engine: AsyncEngine) -> list[tuple[str, Definition]]:
         """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""
-        tasks, found = self._queue._setup.tasks, []
+        tasks, found = self._setup.tasks, []
         for topic, counts in (await engine.stats()).topics.items():
             task = tasks.get(topic)
             if task is not None and counts.ready and not counts.paused:
@@ -119,11 +112,11 @@ class AsyncTravel(Movable):
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return await _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         try:
-            await self._calling.check(task)
+            await self._invoke.check(task)
         except ConfigError:
             await delivery.release()
             raise
-        raised = await self._calling.call(task, arguments, delivery)
+        raised = await self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)

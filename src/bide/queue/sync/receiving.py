@@ -14,11 +14,11 @@ from bide.engines.sync import Engine
 from bide.errors import BadMessage, EngineError, LeaseLost
 from bide.logs import Log
 from bide.queue.absence import Absence
+from bide.queue.batching import Batching
 from bide.queue.beats import Asked, Beat
-from bide.queue.cycles import Cycles
-from bide.queue.gather import Gather
+from bide.queue.deliveries import Cycles
+from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
-from bide.queue.outgoing import Envelope
 from bide.queue.sync.delivery import Delivery
 from bide.signals import Signal
 
@@ -29,8 +29,8 @@ TICK = 0.001  # seconds
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done this often
 
 
-class Intake:
-    def __init__(self, engine: Engine, envelope: Envelope, settles: Gather[End, Ended], heartbeat: Heartbeat) -> None:
+class Receiver:
+    def __init__(self, engine: Engine, envelope: Envelope, settles: Batching[End, Ended], heartbeat: Heartbeat) -> None:
         self._engine = engine
         self._envelope = envelope
         self._settles = settles
@@ -145,14 +145,14 @@ class Intake:
         self._heartbeat.see_to_thread()
 
 
-def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
+def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
     """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
 
     Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
     """
-    intake = opened()
+    receiver = opened()
     fresh: deque[Delivery] = deque()
-    intake.fresh.append(fresh)
+    receiver.fresh.append(fresh)
     held: set[Hold] = set()
     freed = Signal()
     cycles = Cycles()
@@ -160,12 +160,12 @@ def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, leas
     try:
         while True:
             freed.clear()
-            intake.see_to_leases()
+            receiver.see_to_leases()
             if len(held) < limit:
-                with intake.asking() as asked:
-                    fresh.extend(intake.take(topics, limit - len(held), lease_ms, SWEEP, asked=asked))
+                with receiver.asking() as asked:
+                    fresh.extend(receiver.take(topics, limit - len(held), lease_ms, SWEEP, asked=asked))
                     for place in range(len(fresh)):
-                        intake.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
+                        receiver.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
                 full = 0
             else:
                 freed.wait(SWEEP)
@@ -181,7 +181,7 @@ def listen(opened: Callable[[], Intake], topics: Sequence[str], limit: int, leas
                     fresh.popleft()
     finally:
         give_back(fresh)
-        intake.fresh.remove(fresh)
+        receiver.fresh.remove(fresh)
 
 
 def give_back(fresh: deque[Delivery]) -> None:

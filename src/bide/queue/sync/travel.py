@@ -1,8 +1,6 @@
 # Generated from ../aio/travel.py by tools/unasync.py; change that file instead.
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
-from typing import TYPE_CHECKING
-
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.sync import Engine
@@ -10,17 +8,15 @@ from bide.errors import ConfigError
 from bide.logs import Log
 from bide.queue.sync.ahead import Ahead, all_in
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.session import Opened
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import Outcome, outcome, unread
-from bide.queue.travel import Handled, raising
-from bide.queue.travel.calling import Calling
 from bide.queue.travel.following import FollowingClock
-from bide.queue.travel.movable import Movable
+from bide.queue.travel.handled import Handled, raise_all
+from bide.queue.travel.invoke import Invoke
+from bide.queue.travel.relocate import Relocatable
 from bide.types import Duration
-
-if TYPE_CHECKING:
-    from bide.queue.twins import Queue
 
 _log = Log("bide.testing")
 _DAY = 86_400_000
@@ -28,13 +24,13 @@ MOST_AT_ONCE = 100_000
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
-class Travel(Movable):
+class Travel(Relocatable):
     """`queue.testing`: time travel, and another place for the application's own queue."""
 
-    def __init__(self, queue: "Queue") -> None:
-        super().__init__(queue)
-        self._queue = queue
-        self._calling = Calling(queue)
+    def __init__(self, invoke: Invoke) -> None:
+        super().__init__(invoke)
+        self._session = invoke.session
+        self._invoke = invoke
 
     def advance(self, by: Duration, *, raise_errors: bool = True) -> list[Handled]:
         """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
@@ -48,7 +44,7 @@ class Travel(Movable):
         ExceptionGroup. With raise_errors=False it only stands in the list. A handler that takes longer than its task's
         timeout, in real time or by the clock that it moves itself, fails as in a worker.
         """
-        clock = self._queue._setup.clock
+        clock = self._setup.clock
         if not isinstance(clock, ManualClock):
             raise ConfigError(
                 "Time travel needs a clock that can be moved: use the fixture, `with queue.testing.in_memory():`, "
@@ -56,17 +52,18 @@ class Travel(Movable):
             )
         handled = self._travel(clock, clock.now_ms + duration_ms(by))
         if raise_errors:
-            raising.raise_errors(handled)
+            raise_all(handled)
         return handled
 
     def _travel(self, clock: ManualClock, until: int) -> list[Handled]:
         if isinstance(clock, FollowingClock):
             clock.check()
-        engine = self._queue._engine()
-        ahead = Ahead(engine, self._queue._setup.tasks)
+        opened = self._session.open()
+        engine = opened.engine
+        ahead = Ahead(engine, self._setup.tasks)
         _tend_all(engine)
         ahead.begin()
-        handled = self._handle_ready(engine, ahead)
+        handled = self._handle_ready(opened, ahead)
         ahead.look()
         while (stop := ahead.stop) is not None and stop <= until:
             clock.set_ms(max(stop, clock.now_ms))
@@ -75,27 +72,23 @@ class Travel(Movable):
             if ahead.quiet(now):
                 handled += ahead.passed(now)
             else:
-                handled += self._handle_ready(engine, ahead)
+                handled += self._handle_ready(opened, ahead)
                 ahead.look()
         clock.set_ms(max(until, clock.now_ms))
         _tend_all(engine)
         return handled
 
-    def close(self) -> None:
-        """Let go of what handlers were called with."""
-        self._calling.close()
-
-    def _handle_ready(self, engine: Engine, ahead: Ahead) -> list[Handled]:
+    def _handle_ready(self, opened: Opened, ahead: Ahead) -> list[Handled]:
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = ahead.fell_due()
-        intake = self._queue._taking()
+        engine, receiver = opened.engine, opened.receiver
         found = True
         while found:
             found = False
             for topic, task in self._turns(engine):
-                claim = intake.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                claim = receiver.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
-                handled += [self._handle(engine, task, delivery) for delivery in intake.open(claim)]
+                handled += [self._handle(engine, task, delivery) for delivery in receiver.open(claim)]
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
@@ -105,7 +98,7 @@ class Travel(Movable):
 
     def _turns(self, engine: Engine) -> list[tuple[str, Definition]]:
         """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""
-        tasks, found = self._queue._setup.tasks, []
+        tasks, found = self._setup.tasks, []
         for topic, counts in engine.stats().topics.items():
             task = tasks.get(topic)
             if task is not None and counts.ready and not counts.paused:
@@ -119,11 +112,11 @@ class Travel(Movable):
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         try:
-            self._calling.check(task)
+            self._invoke.check(task)
         except ConfigError:
             delivery.release()
             raise
-        raised = self._calling.call(task, arguments, delivery)
+        raised = self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)

@@ -1,9 +1,9 @@
-"""What a queue knows of a task, whatever the colour: the function, its topics, and how it is to be run."""
+"""What a queue knows of a task: the function, its topics, how it is to be run, and what is called around it."""
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -11,11 +11,15 @@ from bide.core import options
 from bide.core.backoff import Backoff
 from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
+from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.tasks.arguments import Arguments
 from bide.types import Duration
 
 Unknown: TypeAlias = Literal["retry", "ignore"]
 """What becomes of a message with arguments that the task does not know."""
+
+Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Called around each handler, with its delivery and what to go on with: `async def timed(delivery, handle): await handle()`."""
 
 
 class Definition:
@@ -115,6 +119,17 @@ class Tasks:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_topic)
+
+
+def checked(given: Any) -> tuple[Middleware, ...]:
+    """Middleware as users give it."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadOption(f"middleware is a {type(given).__name__}. Give a list of functions, as in middleware=[timed].")
+    every = tuple(given)
+    for each in every:
+        if not callable(each):
+            raise BadOption(f"middleware holds a {type(each).__name__}. Each is `async def timed(delivery, handle)`.")
+    return every
 
 
 def _written(function: Any) -> Any:

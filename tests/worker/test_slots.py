@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bide.errors import BadOption
-from bide.worker.places import Places
+from bide.worker.slots import Slots
 
 
 def places(
@@ -19,11 +19,11 @@ def places(
     concurrency: int = 10,
     threads: int = 10,
     slots: Mapping[str, int] | None = None,
-) -> Places:
-    return Places(list(topics), list(in_threads), concurrency=concurrency, threads=threads, slots=slots or {})
+) -> Slots:
+    return Slots(list(topics), list(in_threads), concurrency=concurrency, threads=threads, slots=slots or {})
 
 
-def fill(here: Places, choose: Callable[[Sequence[str]], str]) -> Counter[str]:
+def fill(here: Slots, choose: Callable[[Sequence[str]], str]) -> Counter[str]:
     """Take whatever may be taken, of the topic that is chosen of those asked."""
     held: Counter[str] = Counter()
     while asks := [ask for line in range(len(here.lines)) if (ask := here.ask(line)).limit]:
@@ -134,7 +134,7 @@ def test_slots_are_whole_numbers_from_one(number: object) -> None:
         places(["a", "b"], slots={"a": number})  # type: ignore[dict-item]
 
 
-def fill_all_but(here: Places, spared: str) -> int:
+def fill_all_but(here: Slots, spared: str) -> int:
     """Take all that may be taken without a message of one topic; how many that is."""
     taken = 0
     while True:

@@ -1,4 +1,4 @@
-"""The ledger: what a worker process wrote there is read by its supervisor, whatever became of the process."""
+"""The claim_log: what a worker process wrote there is read by its supervisor, whatever became of the process."""
 
 import asyncio
 import os
@@ -14,27 +14,27 @@ from hypothesis import strategies as st
 from bide import AsyncQueue, Unavailable
 from bide.engines.base import MAX_BATCH
 from bide.worker import Worker, giving_back
-from bide.worker.ledger import Health, Ledger
+from bide.worker.claim_log import ClaimLog, Health
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
+    return tmp_path / "claim_log"
 
 
 def test_a_new_one_holds_nothing_and_nobody_was_seen(path: Path) -> None:
-    ledger = Ledger.new(path, 10)
+    claim_log = ClaimLog.new(path, 10)
 
-    assert list(ledger.requests()) == []
-    assert ledger.health() == Health()
-    ledger.close()
+    assert list(claim_log.requests()) == []
+    assert claim_log.health() == Health()
+    claim_log.close()
 
 
 def test_a_claim_is_written_down_before_it_is_made_and_read_by_the_other_side(path: Path) -> None:
-    theirs = Ledger.new(path, 10)
-    ours = Ledger(path)
+    theirs = ClaimLog.new(path, 10)
+    ours = ClaimLog(path)
 
     slot, request = ours.begin()
 
@@ -47,30 +47,30 @@ def test_a_claim_is_written_down_before_it_is_made_and_read_by_the_other_side(pa
 
 
 def test_a_claim_that_brought_nothing_is_forgotten(path: Path) -> None:
-    ledger = Ledger.new(path, 10)
+    claim_log = ClaimLog.new(path, 10)
 
-    slot, _ = ledger.begin()
-    ledger.hold(slot, 0)
+    slot, _ = claim_log.begin()
+    claim_log.hold(slot, 0)
 
-    assert list(ledger.requests()) == []
+    assert list(claim_log.requests()) == []
 
 
-def test_names_are_never_used_twice_by_any_ledger(tmp_path: Path) -> None:
+def test_names_are_never_used_twice_by_any_claim_log(tmp_path: Path) -> None:
     names: list[str] = []
     for number in range(20):
-        ledger = Ledger.new(tmp_path / str(number), 5)
+        claim_log = ClaimLog.new(tmp_path / str(number), 5)
         for _ in range(50):
-            slot, name = ledger.begin()
+            slot, name = claim_log.begin()
             names.append(name)
-            ledger.hold(slot, 0)
-        ledger.close()
+            claim_log.hold(slot, 0)
+        claim_log.close()
 
     assert len(set(names)) == 1_000
     assert all(len(name) <= 128 and name.isprintable() for name in names)
 
 
 def test_health_is_read_as_it_was_told(path: Path) -> None:
-    theirs, ours = Ledger.new(path, 10), Ledger(path)
+    theirs, ours = ClaimLog.new(path, 10), ClaimLog(path)
     health = Health(12.5, 3.25, 1, 2**40, 3, 4)
     slot, request = ours.begin()
 
@@ -82,34 +82,34 @@ def test_health_is_read_as_it_was_told(path: Path) -> None:
 
 
 def test_there_is_room_for_a_claim_a_message_of_all_that_run_and_are_on_their_way_back(path: Path) -> None:
-    ledger = Ledger.new(path, 7)
+    claim_log = ClaimLog.new(path, 7)
 
-    names = [ledger.begin()[1] for _ in range(2 * 7 + 2 * MAX_BATCH)]
+    names = [claim_log.begin()[1] for _ in range(2 * 7 + 2 * MAX_BATCH)]
 
-    assert list(ledger.requests()) == names[::-1] or sorted(ledger.requests()) == sorted(names)
+    assert list(claim_log.requests()) == names[::-1] or sorted(claim_log.requests()) == sorted(names)
 
 
 def test_what_a_killed_process_wrote_is_read(path: Path) -> None:
-    ledger = Ledger.new(path, 10)
+    claim_log = ClaimLog.new(path, 10)
     code = (
-        "import os, signal, sys; from pathlib import Path; from bide.worker.ledger import Health, Ledger;"
-        "ledger = Ledger(Path(sys.argv[1])); ledger.tell(Health(seen=1.5)); print(ledger.begin()[1], flush=True);"
+        "import os, signal, sys; from pathlib import Path; from bide.worker.claim_log import Health, ClaimLog;"
+        "claim_log = ClaimLog(Path(sys.argv[1])); claim_log.tell(Health(seen=1.5)); print(claim_log.begin()[1], flush=True);"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
 
     died = subprocess.run([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, check=False)
 
     assert died.returncode == -9
-    assert list(ledger.requests()) == [died.stdout.decode().strip()]
-    assert ledger.health().seen == 1.5
+    assert list(claim_log.requests()) == [died.stdout.decode().strip()]
+    assert claim_log.health().seen == 1.5
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_it_holds_the_claims_that_are_open_and_no_others(tmp_path_factory: Any, data: st.DataObject) -> None:
-    path = tmp_path_factory.mktemp("ledger") / "ledger"
-    ours = Ledger.new(path, 1)
-    theirs = Ledger(path)
+    path = tmp_path_factory.mktemp("claim_log") / "claim_log"
+    ours = ClaimLog.new(path, 1)
+    theirs = ClaimLog(path)
     open_claims: dict[str, tuple[int, int]] = {}
     for _ in range(data.draw(st.integers(1, 40))):
         back: bool = data.draw(st.booleans())
@@ -137,31 +137,31 @@ async def test_a_worker_writes_down_what_it_holds(queue: AsyncQueue, until: Any,
     async def handle() -> None:
         await let_go.wait()
 
-    ledger = Ledger.new(path, 10)
+    claim_log = ClaimLog.new(path, 10)
     await queue.send_many("a", [{}] * 5)
-    worker = Worker(queue, concurrency=10).changed(ledger=Ledger(path))
+    worker = Worker(queue, concurrency=10).changed(claim_log=ClaimLog(path))
     async with worker:
         await until(lambda: worker.health().running == 5)
-        await until(lambda: len(ledger.requests()) == 1)
+        await until(lambda: len(claim_log.requests()) == 1)
         await queue.send("a", {})
         await until(lambda: worker.health().running == 6)
-        assert len(ledger.requests()) == 2
-        assert ledger.health().seen > 0
+        assert len(claim_log.requests()) == 2
+        assert claim_log.health().seen > 0
         let_go.set()
         await until(lambda: ended(queue))
-        await until(lambda: not ledger.requests())
+        await until(lambda: not claim_log.requests())
 
 
 async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue, path: Path) -> None:
-    ledger = Ledger.new(path, 10)
-    engine = await queue._engine()
+    claim_log = ClaimLog.new(path, 10)
+    engine = await queue.session.engine()
     await queue.send_many("a", [{}] * 5)
-    slot, request = ledger.begin()
+    slot, request = claim_log.begin()
     claim = await engine.claim(["a"], 5, 3_600_000, request=request)
     assert len(claim.messages) == 5
-    ledger.hold(slot, 5)
+    claim_log.hold(slot, 5)
 
-    given = await giving_back.give_back(engine, ledger, "worker process 7 was killed")
+    given = await giving_back.give_back(engine, claim_log, "worker process 7 was killed")
 
     assert given == 5
     left = await queue.messages("a")
@@ -169,14 +169,14 @@ async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue,
 
 
 async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: AsyncQueue, path: Path) -> None:
-    ledger = Ledger.new(path, 10)
-    engine = await queue._engine()
+    claim_log = ClaimLog.new(path, 10)
+    engine = await queue.session.engine()
     await queue.send("a", {}, max_attempts=1)
-    slot, request = ledger.begin()
+    slot, request = claim_log.begin()
     await engine.claim(["a"], 5, 3_600_000, request=request)
-    ledger.hold(slot, 1)
+    claim_log.hold(slot, 1)
 
-    await giving_back.give_back(engine, ledger, "worker process 7 was killed")
+    await giving_back.give_back(engine, claim_log, "worker process 7 was killed")
 
     [dead] = await queue.messages("a", state="dead")
     assert dead.last_error == "worker process 7 was killed"
@@ -184,18 +184,18 @@ async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: 
 
 @pytest.mark.parametrize("error", [Unavailable("not now"), RuntimeError("what nobody had thought of")], ids=repr)
 async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: AsyncQueue, path: Path, error: Exception) -> None:
-    ledger = Ledger.new(path, 10)
+    claim_log = ClaimLog.new(path, 10)
     await queue.send("a", {})
-    engine = await queue._engine()
-    slot, request = ledger.begin()
+    engine = await queue.session.engine()
+    slot, request = claim_log.begin()
     await engine.claim(["a"], 1, 3_600_000, request=request)
-    ledger.hold(slot, 1)
+    claim_log.hold(slot, 1)
     faults = Faults(queue)
     failures = faults.fail("settle", times=2, error=error)
     failing = faults.aio()
     await failing.open()
 
-    given = await giving_back.give_back(failing, ledger, "it died")
+    given = await giving_back.give_back(failing, claim_log, "it died")
     await failing.close()
 
     assert len(failures) == 2
@@ -204,6 +204,6 @@ async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: As
 
 
 def test_a_ledger_takes_little_room(path: Path) -> None:
-    Ledger.new(path, 100).close()
+    ClaimLog.new(path, 100).close()
 
     assert os.path.getsize(path) < 32_768

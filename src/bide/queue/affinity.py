@@ -9,7 +9,7 @@ from bide.errors import WrongLoop
 from bide.queue.heartbeat import Heartbeat
 
 
-class AsyncHome:
+class AsyncAffinity:
     """The event loop that uses an AsyncQueue, until it is closed."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class AsyncHome:
         engine._abandon()
 
 
-class Home:
+class Affinity:
     """The process that used a Queue last: a forked child opens everything anew and leaves the parent's alone."""
 
     def __init__(self) -> None:

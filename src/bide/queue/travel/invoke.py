@@ -2,37 +2,42 @@
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 from bide.aside import seen_through
-from bide.clock import Clock, SystemClock
+from bide.clock import MS, Clock, SystemClock
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.session import AsyncSession
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
-from bide.queue.tasks.definition import Definition
-from bide.queue.tasks.middleware import Middleware
-from bide.queue.tasks.present import present
-from bide.queue.travel.overtime import Overtime
-
-if TYPE_CHECKING:
-    from bide.queue.twins import AsyncQueue, Queue
+from bide.queue.sync.session import Session
+from bide.queue.tasks.current import running
+from bide.queue.tasks.definition import Definition, Middleware
 
 
-class AsyncCalling:
-    def __init__(self, queue: "AsyncQueue") -> None:
-        self._queue = queue
-        self._used_twin = False
+class AsyncInvoke:
+    """For an AsyncQueue; a sync task is given its delivery by the `other` session."""
+
+    def __init__(self, session: AsyncSession, other: Callable[[], Session]) -> None:
+        self.session: AsyncSession = session
+        self._other = other
+        self._used_other = False
+
+    def sessions(self) -> tuple[AsyncSession, Session]:
+        return self.session, self._other()
 
     async def call(self, task: Definition, arguments: dict[str, Any], delivery: AsyncDelivery) -> BaseException | None:
         """What it raised."""
         seen: AsyncDelivery | Delivery = delivery
         if not task.is_async:
-            self._used_twin = True
-            seen = self._queue.sync._delivery(delivery)
-        attempt = Attempt(self._queue._setup, task, arguments, delivery, seen)
+            self._used_other = True
+            seen = self._other().open().delivery(delivery.claimed, delivery.body, delivery.now)
+        attempt = Attempt(self.session.setup, task, arguments, delivery, seen)
         try:
             return await asyncio.get_running_loop().create_task(attempt.run())
         except asyncio.CancelledError as error:
@@ -48,15 +53,21 @@ class AsyncCalling:
 
     def close(self) -> None:
         """What was opened for sync tasks."""
-        if self._used_twin:
-            self._used_twin = False
-            self._queue.sync.close()
+        if self._used_other:
+            self._used_other = False
+            self._other().close()
 
 
-class Calling:
-    def __init__(self, queue: "Queue") -> None:
-        self._queue = queue
+class Invoke:
+    """For a Queue; an async task is given its delivery by the `other` session."""
+
+    def __init__(self, session: Session, other: Callable[[], AsyncSession]) -> None:
+        self.session: Session = session
+        self._other = other
         self._runner: asyncio.Runner | None = None
+
+    def sessions(self) -> tuple[Session, AsyncSession]:
+        return self.session, self._other()
 
     def call(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
         """What it raised."""
@@ -71,25 +82,25 @@ class Calling:
             return error
 
     def _here(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
-        present.set(lambda: delivery)
+        running.set(lambda: delivery)
 
         def expire() -> None:
             delivery.expired = True
 
-        with Overtime(task.timeout, clock_of(self._queue._setup), expire) as overtime:
+        with Overtime(task.timeout, clock_of(self.session.setup), expire) as overtime:
             error = _called(task, arguments)
         return overtime.late() if error is None else error
 
     async def _in_loop(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
-        aio = await self._queue.aio._delivery(delivery)
-        attempt = Attempt(self._queue._setup, task, arguments, aio, aio if task.is_async else delivery)
+        aio = (await self._other().open()).delivery(delivery.claimed, delivery.body, delivery.now)
+        attempt = Attempt(self.session.setup, task, arguments, aio, aio if task.is_async else delivery)
         try:
             return await attempt.run()
         finally:
             delivery.ended = delivery.ended or aio.ended
 
     def _needs_loop(self, task: Definition) -> bool:
-        return task.is_async or bool(self._queue._setup.middleware)
+        return task.is_async or bool(self.session.setup.middleware)
 
     def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
@@ -103,7 +114,7 @@ class Calling:
     def close(self) -> None:
         """What was opened for async tasks."""
         if self._runner is not None:
-            self._runner.run(self._queue.aio.close())
+            self._runner.run(self._other().close())
             self._runner.close()
             self._runner = None
 
@@ -131,7 +142,7 @@ class Attempt:
         """What it raised. A cancellation from outside goes up."""
         loop = asyncio.get_running_loop()
         runner = self._runner = asyncio.current_task()
-        present.set(lambda: self._seen)
+        running.set(lambda: self._seen)
         error: BaseException | None = None
         overtime = Overtime(self._task.timeout, clock_of(self._setup), lambda: loop.call_soon_threadsafe(self._stop))
         try:
@@ -178,6 +189,44 @@ class Attempt:
 
     def _expire(self) -> None:
         self._delivery.expired = self._seen.expired = True
+
+
+class Overtime:
+    """Around a handler. Real time is watched by a thread, since a test may have stopped the time that event loops see."""
+
+    def __init__(self, timeout: float | None, clock: Clock, expire: Callable[[], object]) -> None:
+        self._timeout = timeout
+        self._clock = clock
+        self._expire = expire
+        self._began = clock.now_ns()
+        self._rang = False
+        self._over = False
+        self._lock = threading.Lock()
+        self._timer = None if timeout is None else threading.Timer(timeout, self._ring)
+
+    def _ring(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._rang = True
+                self._expire()
+
+    def __enter__(self) -> Self:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def late(self) -> TimeoutError | None:
+        """What the attempt failed with, when it took too long."""
+        if self._timeout is None or not (self._rang or self._clock.now_ns() - self._began >= self._timeout * 1000 * MS):
+            return None
+        return TimeoutError(f"took longer than its timeout of {self._timeout:g} s")
 
 
 def clock_of(setup: Setup) -> Clock:

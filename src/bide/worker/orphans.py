@@ -12,7 +12,7 @@ _log = Log("bide.worker")
 EVERY = 60.0  # seconds
 
 
-class Unhandled:
+class Orphans:
     def __init__(self, engine: AsyncEngine, tasks: Tasks, late: Callable[[str], bool]) -> None:
         self._engine = engine
         self._tasks = tasks

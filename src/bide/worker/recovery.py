@@ -1,4 +1,4 @@
-"""What a dead worker process held is given back by whoever has its ledger: at once, and one by one from the second time on."""
+"""Gives back what a dead worker process held, by its claim log: at once, and one by one from the second time on."""
 
 from collections.abc import Sequence
 
@@ -7,24 +7,24 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Verdict
 from bide.errors import EngineError
 from bide.logs import Log
-from bide.worker.ledger import Ledger
-from bide.worker.patience import Patience
+from bide.worker.claim_log import ClaimLog
+from bide.worker.retry import Retrying
 
 _log = Log("bide.supervisor")
 TRIES = 5
 APART = 1_500  # milliseconds: a neighbour that takes a second is done before the next one comes
 
 
-async def give_back(engine: AsyncEngine, ledger: Ledger, reason: str, *, counts: bool = True) -> int:
-    """End the deliveries of all claims in the ledger. Each was an attempt: after its last a message is buried, with the reason.
-    Unless it `counts` none was one: they are released.
+async def give_back(engine: AsyncEngine, claim_log: ClaimLog, reason: str, *, counts: bool = True) -> int:
+    """End the deliveries of all claims in the claim log. Each was an attempt: after its last a message is buried, with the
+    reason. Unless it `counts` none was one: they are released.
 
     A claim is asked for again under its name, which gives what it still holds and takes nothing new.
     """
-    patience = Patience("give back what a dead process held")
+    patience = Retrying("give back what a dead process held")
     for _ in range(TRIES):
         try:
-            return await _give_back(engine, ledger.requests(), reason, counts)
+            return await _give_back(engine, claim_log.requests(), reason, counts)
         except Exception as error:
             if not isinstance(error, EngineError):  # nobody foresaw it: all other processes are kept all the same
                 _log.exception("The engine broke down over what a dead process held")

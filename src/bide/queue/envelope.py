@@ -1,16 +1,16 @@
 """What users hand in, checked and turned into what engines take. Nothing is sent from here."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from bide.core import options
 from bide.core.codec import Codec, Encoded, decode, encode
 from bide.core.when import bounded_instant_ms, duration_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.errors import BadMessage, BadOption, BadTime
-from bide.queue.tasks.present import sender
-from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
+from bide.queue.tasks.current import sender
+from bide.types import Duration, Info, Outgoing, SendOptions, Sent
 
 
 class Envelope(NamedTuple):
@@ -18,47 +18,31 @@ class Envelope(NamedTuple):
 
     codec: Codec
     max_body: int
+    now_ms: Callable[[], int]  # this machine's idea of the time, for bounds
     attempts: Mapping[str, int] = {}  # of topics that have a task
-
-    def raw(self, body: object) -> bytes:
-        return encode(self.codec, body, self.max_body)
 
     def body(self, raw: bytes) -> Any:
         return decode(self.codec, raw, self.max_body)
 
-    def message(
-        self,
-        topic: str,
-        body: object,
-        now_ms: int,
-        *,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        key: str | None = None,
-        if_exists: IfExists = "keep",
-        priority: Priority = "normal",
-        expires_in: Duration | None = None,
-        max_attempts: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        operation: str | None = None,
-    ) -> NewMessage:
-        wait, instant = when(delay, at, now_ms)
-        if expires_in is not None:
-            life = duration_ms(expires_in, "expires_in")
-            if not life:
-                raise BadTime("expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.")
+    def message(self, topic: str, body: object, **given: Unpack[SendOptions]) -> NewMessage:
+        """One message, checked. The connection among the options is for whoever sends it."""
+        option = given.get
+        wait, instant = when(option("delay"), option("at"), self.now_ms)
+        key, expires_in, most = option("key"), option("expires_in"), option("max_attempts")
+        headers, operation = option("headers"), option("operation")
+        if_exists, priority = option("if_exists", "keep"), option("priority", "normal")
         return NewMessage(
             options.topic(topic),
-            body if type(body) is Encoded else self.raw(body),
+            body if type(body) is Encoded else encode(self.codec, body, self.max_body),
             wait,
             instant,
-            options.key(key),
-            options.if_exists(if_exists),
-            options.level(priority),
-            None if expires_in is None else life,
-            self._most(topic) if max_attempts is None else options.count(max_attempts, "max_attempts", 1_000),
+            None if key is None else options.key(key),
+            if_exists if if_exists == "keep" else options.if_exists(if_exists),
+            NORMAL if priority == "normal" else options.level(priority),
+            None if expires_in is None else _life(expires_in),
+            self._most(topic) if most is None else options.count(most, "max_attempts", 1_000),
             options.headers(headers) if headers else NO_HEADERS,
-            options.operation(operation),
+            None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
         )
 
@@ -66,7 +50,7 @@ class Envelope(NamedTuple):
         """Attempts: what the topic's task says, so that a message is the same whichever way it was sent."""
         return self.attempts.get(topic, options.MAX_ATTEMPTS)
 
-    def messages(self, topic: str, items: Iterable[Outgoing | object], now_ms: int, operation: str | None) -> list[NewMessage]:
+    def messages(self, topic: str, items: Iterable[Outgoing | object], operation: str | None) -> list[NewMessage]:
         """All items, checked. With an operation each message gets one of its own, by its place."""
         options.topic(topic)
         options.operation(operation)
@@ -80,18 +64,17 @@ class Envelope(NamedTuple):
             own = None if operation is None else f"{operation}#{place}"
             try:
                 if isinstance(item, Outgoing):
-                    made.append(self._outgoing(topic, item, now_ms, own))
+                    made.append(self._outgoing(topic, item, own))
                 else:
                     made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most, operation=own))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
         return made
 
-    def _outgoing(self, topic: str, item: Outgoing, now_ms: int, operation: str | None) -> NewMessage:
+    def _outgoing(self, topic: str, item: Outgoing, operation: str | None) -> NewMessage:
         return self.message(
             topic,
             item.body,
-            now_ms,
             delay=item.delay,
             at=item.at,
             key=item.key,
@@ -104,13 +87,20 @@ class Envelope(NamedTuple):
         )
 
 
-def when(delay: Duration | None, at: datetime | None, now_ms: int) -> tuple[int, int | None]:
+def _life(expires_in: Duration) -> int:
+    life = duration_ms(expires_in, "expires_in")
+    if not life:
+        raise BadTime("expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.")
+    return life
+
+
+def when(delay: Duration | None, at: datetime | None, now_ms: Callable[[], int]) -> tuple[int, int | None]:
     """A delay in milliseconds, or an instant."""
     if at is None:
         return (0 if delay is None else duration_ms(delay)), None
     if delay is not None:
         raise BadTime("Both delay and at were given. Give one: delay='15m', or at=an aware datetime.")
-    return 0, bounded_instant_ms(at, now_ms)
+    return 0, bounded_instant_ms(at, now_ms())
 
 
 def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -> Ref:
@@ -124,7 +114,7 @@ def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -
     return Ref(topic=options.topic(topic), key=options.key(key))
 
 
-def move(which: Ref, delay: Duration | None, at: datetime | None, now_ms: int) -> Move:
+def move(which: Ref, delay: Duration | None, at: datetime | None, now_ms: Callable[[], int]) -> Move:
     if delay is None and at is None:
         raise BadTime("Say the new time: reschedule(…, delay='5m') or reschedule(…, at=an aware datetime).")
     wait, instant = when(delay, at, now_ms)

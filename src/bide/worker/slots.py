@@ -14,7 +14,7 @@ class Ask(NamedTuple):
     limit: int
 
 
-class Places:
+class Slots:
     """A handler holds a place while it runs; a sync one holds a thread too.
 
     `slots` are kept for their topics, with threads if they are sync; the rest is shared. Of what is shared, one topic

@@ -1,32 +1,25 @@
 """An application's own queue, moved to another place for the length of a test."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from bide.clock import ManualClock
 from bide.engines import registry
-from bide.queue.tasks.middleware import Middleware, checked
+from bide.queue.tasks.definition import Middleware, checked
 from bide.queue.travel.following import FollowingClock
-
-if TYPE_CHECKING:
-    from bide.queue.aio.opened import AsyncOpened
-    from bide.queue.sync.opened import Opened
+from bide.queue.travel.invoke import AsyncInvoke, Invoke
 
 
-class Movable(ABC):
-    """What travel in both colours can do with its queue."""
+class Relocatable:
+    """What time travel can do in sync and async alike."""
 
-    def __init__(self, queue: "AsyncOpened | Opened") -> None:
-        self._here = queue
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of what was opened on the way."""
+    def __init__(self, invoke: AsyncInvoke | Invoke) -> None:
+        self._setup = invoke.session.setup
+        self._sessions = invoke.sessions
+        self._close = invoke.close
 
     @property
     def middleware(self) -> Sequence[Middleware]:
@@ -34,11 +27,11 @@ class Movable(ABC):
 
         `queue.testing.middleware = [timed]`; the queue's twin has the same. Raises BadOption for what can't be called.
         """
-        return self._here._setup.middleware
+        return self._setup.middleware
 
     @middleware.setter
     def middleware(self, given: Sequence[Middleware]) -> None:
-        self._here._setup.middleware = checked(given)
+        self._setup.middleware = checked(given)
 
     def in_memory(self, start: datetime | None = None) -> AbstractContextManager[ManualClock]:
         """While this lasts, the queue lives in memory: `elsewhere("memory://")`."""
@@ -53,20 +46,20 @@ class Movable(ABC):
         meanwhile is yours to close. The clock begins at `start`, or at the real now, and then it goes with freezegun and
         time-machine.
         """
-        setup = self._here._setup
-        twins = [self._here, *(self._here.__dict__[name] for name in ("aio", "sync") if name in self._here.__dict__)]
-        before = [dict(each.__dict__) for each in twins]
-        place = setup.settings, setup.source, setup.clock, setup.middleware
+        setup = self._setup
+        before = setup.settings, setup.source, setup.clock, setup.middleware
         clock = FollowingClock() if start is None else ManualClock(start)
-        setup.settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
-        try:
-            setup.source, setup.clock = registry.source(setup.settings, setup.hooks), clock
-            for each in twins:
-                each._begin(setup)
-            yield clock
-        finally:
-            self.close()
-            setup.settings, setup.source, setup.clock, setup.middleware = place
-            for each, state in zip(twins, before, strict=True):
-                each.__dict__.clear()
-                each.__dict__.update(state)
+        here, other = self._sessions()
+        settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
+        source = registry.source(settings, setup.hooks)
+        with here.set_aside(), other.set_aside():
+            setup.settings, setup.source, setup.clock = settings, source, clock
+            try:
+                yield clock
+            finally:
+                self.close()
+                setup.settings, setup.source, setup.clock, setup.middleware = before
+
+    def close(self) -> None:
+        """Let go of what handlers were called with."""
+        self._close()

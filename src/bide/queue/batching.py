@@ -13,7 +13,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Gather(Generic[T, R]):
+class Batching(Generic[T, R]):
     def __init__(self, call: Callable[[Sequence[T]], Sequence[R]]) -> None:
         self._call = call
 
@@ -24,7 +24,7 @@ class Gather(Generic[T, R]):
         """Nothing is ever on its way here."""
 
 
-class AsyncGather(Generic[T, R]):
+class AsyncBatching(Generic[T, R]):
     def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
         self._call = call
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
@@ -51,10 +51,8 @@ class AsyncGather(Generic[T, R]):
     async def _work(self) -> None:
         try:
             while self._waiting:
-                batch = [pair for pair in self._waiting[:MAX_BATCH] if not pair[1].cancelled()]
-                del self._waiting[:MAX_BATCH]
-                if batch:
-                    await self._one_call(batch)
+                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+                await self._one_call(batch)
         finally:
             self._caller = None
             for _, answer in self._waiting:
@@ -62,21 +60,29 @@ class AsyncGather(Generic[T, R]):
             self._waiting.clear()
 
     async def _one_call(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
+        items: list[T] = []
+        futures: list[asyncio.Future[R]] = []
+        for item, future in batch:
+            if not future.cancelled():
+                items.append(item)
+                futures.append(future)
+        if not items:
+            return
         try:
-            answers = await self._call([item for item, _ in batch])
+            answers = await self._call(items)
         except asyncio.CancelledError:
-            for _, future in batch:
+            for future in futures:
                 _fail(future, OutcomeUnknown("The event loop was stopped while this was on its way: it may have happened."))
             raise
         except OutcomeUnknown as error:  # each caller is told the operation of its own message
-            for i, (_, future) in enumerate(batch):
+            for i, future in enumerate(futures):
                 own = OutcomeUnknown(str(error), error.operations[i]) if i < len(error.operations) else error
                 _fail(future, own)
         except Exception as error:
-            for _, future in batch:
+            for future in futures:
                 _fail(future, error)
         else:
-            for (_, future), answer in zip(batch, answers, strict=True):
+            for future, answer in zip(futures, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
 

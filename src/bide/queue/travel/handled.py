@@ -1,13 +1,27 @@
-"""What handlers raised in time travel, raised at its end so that the test sees it."""
+"""What became of messages while time travelled, and what their handlers raised."""
 
 from asyncio import CancelledError
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from bide.queue.tasks.outcome import Bury, Retry, Snooze, decisive
-from bide.queue.travel import Handled
 
 
-def raise_errors(handled: Iterable[Handled]) -> None:
+class Handled(NamedTuple):
+    """What became of a message on the way.
+
+    Where a task is for it: "done", "retry", "snoozed", "dead", "expired", "lost" when its lease had been taken, or
+    "ended" when the handler ended it by itself; `error` is what the handler raised. Where none is: "ready", it waits for
+    whoever receives it.
+    """
+
+    topic: str
+    id: str
+    outcome: str
+    error: BaseException | None = None
+
+
+def raise_all(handled: Iterable[Handled]) -> None:
     """One error by itself, several as an ExceptionGroup. The same one in several attempts of a message counts once."""
     found: dict[tuple[str, type[BaseException], str], BaseException] = {}
     for each in handled:

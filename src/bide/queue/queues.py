@@ -1,13 +1,12 @@
-"""The queue in its two colours, each with its twin: one place, one set of options, two ways to call."""
+"""The two queues, each with the other one: one place, one set of options, two ways to call."""
 
 import functools
 
-from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.queue import AsyncVerbs
 from bide.queue.aio.travel import AsyncTravel
-from bide.queue.aio.verbs import AsyncVerbs
-from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.queue import Verbs
 from bide.queue.sync.travel import Travel
-from bide.queue.sync.verbs import Verbs
+from bide.queue.travel.invoke import AsyncInvoke, Invoke
 
 
 class AsyncQueue(AsyncVerbs):
@@ -19,25 +18,20 @@ class AsyncQueue(AsyncVerbs):
     @functools.cached_property
     def sync(self) -> "Queue":
         """The same queue for threads: same place, same options. Close it by itself."""
-        twin = Queue._of(self._setup)
-        twin.__dict__["aio"] = self
-        return twin
+        other = Queue._of(self.session.setup)
+        other.__dict__["aio"] = self
+        return other
 
     @functools.cached_property
     def testing(self) -> AsyncTravel:
         """Time travel, for a queue that was made with a ManualClock."""
-        return AsyncTravel(self)
+        return AsyncTravel(AsyncInvoke(self.session, lambda: self.sync.session))
 
     async def close(self) -> None:
         """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
         await super().close()
         if "testing" in self.__dict__:
             self.testing.close()
-
-    async def _delivery(self, delivery: Delivery) -> AsyncDelivery:
-        """The same delivery in this colour."""
-        engine = await self._engine()
-        return AsyncDelivery(delivery.claimed, delivery.body, delivery.now, engine, self._settles)
 
 
 class Queue(Verbs):
@@ -49,22 +43,17 @@ class Queue(Verbs):
     @functools.cached_property
     def aio(self) -> AsyncQueue:
         """The same queue for `asyncio`: same place, same options. Close it by itself."""
-        twin = AsyncQueue._of(self._setup)
-        twin.__dict__["sync"] = self
-        return twin
+        other = AsyncQueue._of(self.session.setup)
+        other.__dict__["sync"] = self
+        return other
 
     @functools.cached_property
     def testing(self) -> Travel:
         """Time travel, for a queue that was made with a ManualClock."""
-        return Travel(self)
+        return Travel(Invoke(self.session, lambda: self.aio.session))
 
     def close(self) -> None:
         """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
         super().close()
         if "testing" in self.__dict__:
             self.testing.close()
-
-    def _delivery(self, delivery: AsyncDelivery) -> Delivery:
-        """The same delivery in this colour."""
-        engine = self._engine()
-        return Delivery(delivery.claimed, delivery.body, delivery.now, engine, self._settles)

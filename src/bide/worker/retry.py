@@ -5,16 +5,15 @@ import contextlib
 import time
 
 from bide.core.backoff import Backoff, exponential, wait_ms
-from bide.engines.aio import AsyncEngine
 from bide.errors import Unavailable
 from bide.logs import Log
-from bide.queue import AsyncQueue
+from bide.queue.aio.session import AsyncOpened, AsyncSession
 
 _log = Log("bide.worker")
 _WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)
 
 
-class Patience:
+class Retrying:
     """`stopping` ends a wait early."""
 
     def __init__(self, what: str, stopping: asyncio.Event | None = None) -> None:
@@ -41,11 +40,11 @@ class Patience:
             self.failing_since = 0.0
 
 
-async def reached(queue: AsyncQueue, stopping: asyncio.Event) -> AsyncEngine | None:
-    """The queue's engine, as soon as it can be reached; None when it is time to stop before that."""
-    patience = Patience("reach the engine", stopping)
+async def reached(session: AsyncSession, stopping: asyncio.Event) -> AsyncOpened | None:
+    """What is open, as soon as the engine can be reached; None when it is time to stop before that."""
+    patience = Retrying("reach the engine", stopping)
     while not stopping.is_set():
-        opening = asyncio.ensure_future(queue._engine())
+        opening = asyncio.ensure_future(session.open())
         stop = asyncio.ensure_future(stopping.wait())
         try:
             await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -6,13 +6,13 @@ from typing import Any
 
 from bide.errors import ConfigError
 
-present: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
+running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
 """Gives the delivery in the handler's colour."""
 
 
 def sender(topic: str, key: str) -> str | None:
     """The id of the message that is being handled here, if this is its own key."""
-    delivery = present.get(_nothing)()
+    delivery = running.get(_nothing)()
     return delivery.id if delivery is not None and (delivery.topic, delivery.key) == (topic, key) else None
 
 
@@ -26,7 +26,7 @@ def current() -> Any:
     the delivery early. Raises ConfigError when no handler is running.
     """
     try:
-        delivery = present.get()
+        delivery = running.get()
     except LookupError:
         raise ConfigError("current() is for handlers: no message is being handled here.") from None
     return delivery()

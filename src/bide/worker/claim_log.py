@@ -34,7 +34,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Names:
-    """Names for claims, of a worker that nobody keeps a ledger of."""
+    """Names for claims, of a worker that nobody keeps a claim log of."""
 
     def __init__(self) -> None:
         self._name = os.urandom(6).hex()
@@ -50,7 +50,7 @@ class Names:
         """Nobody asks."""
 
 
-class Ledger:
+class ClaimLog:
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
@@ -61,7 +61,7 @@ class Ledger:
         self._claims = 0
 
     @classmethod
-    def new(cls, path: Path, concurrency: int) -> "Ledger":
+    def new(cls, path: Path, concurrency: int) -> "ClaimLog":
         """An empty one for a worker that is about to be started; its claims have names that no other's have."""
         slots = 2 * concurrency + 2 * MAX_BATCH  # a claim a message, of those that run and those on their way back
         path.write_bytes(

@@ -1,0 +1,362 @@
+# unasync: ../sync/queue.py
+"""The queue's verbs, as users call them: arguments are checked, the session is asked, answers are unwrapped."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from bide.clock import Clock, moment
+from bide.core import options
+from bide.core.backoff import USUAL, Backoff
+from bide.core.codec import JSON, MAX_BODY, Codec
+from bide.core.when import duration_ms, instant_ms, lease_ms
+from bide.engines.base import MAX_BATCH, Capabilities, Finding, Window
+from bide.engines.guard.hooks import Hook
+from bide.errors import BadOption, BadTime, ConfigError
+from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.receiving import listen
+from bide.queue.aio.session import AsyncSession
+from bide.queue.envelope import info, move, ref
+from bide.queue.setup import Setup
+from bide.queue.task import AsyncTask, P, R
+from bide.queue.tasks.definition import Definition, Unknown
+from bide.types import (
+    CancelResult,
+    Duration,
+    IfExists,
+    Info,
+    Outgoing,
+    Page,
+    Priority,
+    Requeued,
+    RescheduleResult,
+    Sent,
+    Span,
+    State,
+    Stats,
+)
+
+
+class AsyncVerbs:
+    """All that AsyncQueue can do."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "bide",
+        client: object | None = None,
+        clock: Clock | None = None,
+        dead_for: Duration = "30d",
+        dead_max: int = 100_000,
+        codec: Codec = JSON,
+        max_body: int = MAX_BODY,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        """A queue at a URL: `sqlite:///bide.db`, `redis://host`, `memory://`. Nothing is opened before it is first used.
+
+        url: without one $BIDE_URL, or else the file bide.db of the current folder. namespace: queues of one namespace see
+        the same messages. client: a connection pool of your own, where the engine takes one. clock: for tests, such as
+        ManualClock(). dead_for, dead_max: how long dead letters are kept, and how many of a topic. codec: how bodies become
+        bytes, JSON unless you say so. max_body: the largest body, in bytes. hooks: what is told of every call.
+
+        Raises ConfigError for a URL that can't be read or served, BadOption for an option.
+        """
+        setup = Setup(
+            url,
+            namespace=namespace,
+            client=client,
+            clock=clock,
+            dead_for=dead_for,
+            dead_max=dead_max,
+            codec=codec,
+            max_body=max_body,
+            hooks=hooks,
+        )
+        self.session: AsyncSession = AsyncSession(setup)
+
+    @classmethod
+    def _of(cls, setup: Setup) -> Self:
+        """Another queue of the same place, options and tasks, with its own connections."""
+        made = cls.__new__(cls)
+        made.session = AsyncSession(setup)
+        return made
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine behind this queue can do."""
+        return self.session.setup.source.capabilities
+
+    def examine(self) -> Sequence[Finding]:
+        """What an operator should know of the place where messages live: what `bide doctor` prints. Nothing is changed."""
+        return self.session.setup.source.examine()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.session.setup.source.shown}>"
+
+    async def close(self) -> None:
+        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        await self.session.close()
+
+    async def __aenter__(self) -> Self:
+        await self.session.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # sending
+
+    async def send(
+        self,
+        topic: str,
+        body: object = None,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        if_exists: IfExists = "keep",
+        priority: Priority = "normal",
+        expires_in: Duration | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        operation: str | None = None,
+        connection: object | None = None,
+    ) -> Sent:
+        """Have a message delivered at a time: now, after a `delay`, or `at` an aware datetime.
+
+        key: your name for it while it has not ended; `if_exists` says what happens when one has it already.
+        expires_in: so long after its due time it is dropped if nobody took it. max_attempts: 3 unless you say so.
+        operation: sending again with the same one within 10 minutes gives the first answer; OutcomeUnknown carries
+        the one to use. connection: joins the caller's transaction, where the engine can.
+
+        Raises BadMessage for what can't be sent, Exists with if_exists="error", EngineError when the engine fails.
+        """
+        new = self.session.setup.envelope.message(
+            topic,
+            body,
+            delay=delay,
+            at=at,
+            key=key,
+            if_exists=if_exists,
+            priority=priority,
+            expires_in=expires_in,
+            max_attempts=max_attempts,
+            headers=headers,
+            operation=operation,
+        )
+        return await self.session.put(new, connection)
+
+    async def send_many(
+        self,
+        topic: str,
+        items: Iterable[Outgoing | object],
+        *,
+        operation: str | None = None,
+        connection: object | None = None,
+    ) -> list[Sent]:
+        """Send bodies, or Outgoing(…) with options of their own; each is answered for itself, in order.
+
+        All are checked before the first is sent. They go in parts of 1,000, each whole or not at all; when a later
+        part fails, PartlySent has what was accepted, and sending all again with the same `operation` repeats nothing.
+        With `connection=`, all are part of the caller's transaction.
+        """
+        return await self.session.put_many(self.session.setup.envelope.messages(topic, items, operation), connection)
+
+    async def cancel(
+        self,
+        message: str | Sent | None = None,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        connection: object | None = None,
+    ) -> CancelResult:
+        """End a message that is pending, by its id or by topic and key. CANCELLED: it will never be delivered.
+
+        connection: joins the caller's transaction, where the engine can; CANCELLED is then true from its commit on.
+        """
+        return await self.session.cancel(ref(message, topic, key), connection)
+
+    async def reschedule(
+        self,
+        message: str | Sent | None = None,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        connection: object | None = None,
+    ) -> RescheduleResult:
+        """Give a pending message a new time. MOVED: it is due then, and only then.
+
+        connection: joins the caller's transaction, where the engine can; MOVED is then true from its commit on.
+        """
+        new = move(ref(message, topic, key), delay, at, self.session.setup.now_ms)
+        return await self.session.reschedule(new, connection)
+
+    # receiving
+
+    async def receive(self, *topics: str, limit: int = 1, wait: Duration = 0, lease: Duration = "30s") -> list[AsyncDelivery]:
+        """Take up to `limit` messages that are due; with `wait`, sleep up to so long for the first.
+
+        You hold them for `lease`, and nobody renews it: end each before that, or extend() it.
+        """
+        names = options.topics(topics)
+        most, held, patience = options.count(limit, "limit", MAX_BATCH), lease_ms(lease), duration_ms(wait, "wait")
+        receiver = await self.session.receiver()
+        return await receiver.take(names, most, held, patience / 1000)
+
+    def listen(self, *topics: str, limit: int = 10, lease: Duration = "15s") -> AsyncGenerator[AsyncDelivery, None]:
+        """Messages as they fall due, for ever: `async for d in queue.listen("t"): async with d: …`
+
+        At most `limit` are held at once. A lease is renewed, by a thread, until its delivery ends or is dropped.
+        """
+        names = options.topics(topics)
+        return listen(self.session.receiver, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
+
+    async def ack_many(self, deliveries: Iterable[AsyncDelivery], *, connection: object | None = None) -> list[bool]:
+        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there.
+
+        connection: joins the caller's transaction, where the engine can, as in `Delivery.ack`.
+        """
+        each = list(deliveries)
+        engine = await self.session.engine()
+        acked: list[bool] = []
+        for first in range(0, len(each), MAX_BATCH):
+            part = each[first : first + MAX_BATCH]
+            answers = await engine.settle([delivery.end("done") for delivery in part], connection=connection)
+            for delivery in part:
+                delivery.mark_ended()
+            acked += [answer != "lost" for answer in answers]
+        return acked
+
+    # looking, and whole topics
+
+    async def get(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Info | None:
+        """What is stored about a message; None when it has ended."""
+        return await self.session.get(ref(message, topic, key))
+
+    async def topics(self) -> list[str]:
+        """The topics that hold a message, are paused, or have dropped dead letters."""
+        return sorted((await (await self.session.engine()).stats()).topics)
+
+    async def messages(self, topic: str, *, state: State | None = None, limit: int = 100, after: str | None = None) -> Page:
+        """A page of a topic: pending ones by due time, then leased, then dead ones as they died. Go on with its `after`."""
+        name, which = options.topic(topic), None if state is None else options.state(state)
+        most = options.count(limit, "limit", MAX_BATCH)
+        mark = None if after is None else options.text(after, "after", 256)
+        scanned = await (await self.session.engine()).scan(name, which, most, mark)
+        return Page([info(stored, self.session.setup.envelope) for stored in scanned.messages], scanned.after)
+
+    async def stats(self, topic: str | None = None) -> Stats:
+        """Counts by state, how late the oldest is, and when the next is due: of a topic, or of all and each."""
+        name = None if topic is None else options.topic(topic)
+        return await (await self.session.engine()).stats(name)
+
+    async def timeline(
+        self,
+        topic: str | None = None,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        buckets: int = 60,
+    ) -> list[Span]:
+        """How many messages fall due when; from now for an hour unless you say otherwise."""
+        name = None if topic is None else options.topic(topic)
+        begin = self.session.setup.now_ms() if start is None else instant_ms(start, "start")
+        until = begin + 3_600_000 if end is None else instant_ms(end, "end")
+        parts = options.count(buckets, "buckets", 10_000)
+        if until - begin < parts:
+            raise BadTime("end is not after start, or so close that a bucket would be under a millisecond.")
+        stats = await (await self.session.engine()).stats(name, window=Window(begin, until, parts))
+        step = timedelta(milliseconds=until - begin) / parts
+        first = moment(begin)
+        return [Span(first + place * step, first + (place + 1) * step, count) for place, count in enumerate(stats.timeline)]
+
+    async def requeue(self, topic: str, ids: Iterable[str] | None = None, *, delay: Duration = 0) -> Requeued:
+        """Give dead letters a new life with all their attempts: those named, or all that are dead now. How many.
+
+        One whose key a newer message holds comes back without it: `.keyless` says how many did.
+        """
+        name, wait = options.topic(topic), duration_ms(delay)
+        if isinstance(ids, str | bytes):  # each of its characters would be an id that nothing has
+            raise BadOption(f"ids is a {type(ids).__name__}. Give a list of ids: requeue({name!r}, [dead.id]).")
+        engine = await self.session.engine()
+        if ids is not None:
+            named = [options.text(each, "id", 128) for each in ids]
+            parts = [named[first : first + MAX_BATCH] for first in range(0, len(named), MAX_BATCH)]
+            pages = [await engine.requeue(name, part, delay=wait) for part in parts]
+            return Requeued(sum(page.count for page in pages), sum(page.keyless for page in pages))
+        done, keyless, total = 0, 0, (await engine.stats(name)).dead
+        while done < total:
+            page = await engine.requeue(name, delay=wait, limit=min(MAX_BATCH, total - done))
+            done, keyless = done + page.count, keyless + page.keyless
+            if not page.more:
+                break
+        return Requeued(done, keyless)
+
+    async def purge(self, topic: str, *, state: State) -> int:
+        """Drop the messages of a topic that are in this state now; leased ones can't be. How many."""
+        name, which = options.topic(topic), options.state(state)
+        engine = await self.session.engine()
+        stats = await engine.stats(name)
+        done, total = 0, getattr(stats, which)
+        while True:
+            page = await engine.purge(name, which, limit=max(1, min(MAX_BATCH, total - done)))
+            done += page.count
+            if not page.more or done >= total:
+                return done
+
+    async def pause(self, topic: str) -> None:
+        """Hand out none of a topic's messages until it is resumed; what is being worked on goes on."""
+        name = options.topic(topic)
+        await (await self.session.engine()).pause(name, True)
+
+    async def resume(self, topic: str) -> None:
+        """Hand out a topic's messages again."""
+        name = options.topic(topic)
+        await (await self.session.engine()).pause(name, False)
+
+    # tasks
+
+    def task(
+        self,
+        topic: str | None = None,
+        *,
+        aliases: Sequence[str] = (),
+        max_attempts: int = options.MAX_ATTEMPTS,
+        backoff: Backoff = USUAL,
+        timeout: Duration | None = None,
+        unknown: Unknown = "retry",
+    ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]:
+        """Make the function below the handler of a topic: `@queue.task("order.cancel")`.
+
+        A worker calls it, async or not, with the arguments that were sent. Without a topic it is "module.function".
+        aliases: further topics that it handles, such as a name it had before. backoff: how long to wait between
+        attempts, as in exponential("1s", cap="10m"), or a function from the number of the attempt that failed to a wait.
+        timeout: how long an attempt may take; none unless given. unknown: what becomes of a message with arguments that
+        the function has not got. "retry": another worker may run a newer release, so it is a failed attempt. "ignore":
+        they are dropped.
+
+        Raises ConfigError for a function that can't be a task, and when the topic has another function already.
+        """
+
+        if callable(topic):
+            raise ConfigError("Write @queue.task() with parentheses, or with a topic: @queue.task('order.cancel').")
+
+        def decorate(function: Callable[P, R]) -> AsyncTask[P, R]:
+            definition = Definition(
+                function,
+                topic=topic,
+                aliases=aliases,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                timeout=timeout,
+                unknown=unknown,
+            )
+            return AsyncTask(self.session, self.session.setup.tasks.add(definition))
+
+        return decorate

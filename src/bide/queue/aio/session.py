@@ -1,0 +1,151 @@
+# unasync: ../sync/session.py
+"""What is under a queue: it opens the engine and lets go of it, and all that is sent, received and ended goes through it."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+from bide.aside import AsyncApart
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
+from bide.errors import BadMessage, EngineError, Exists, PartlySent, Unavailable
+from bide.queue.affinity import AsyncAffinity
+from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.receiving import AsyncReceiver, give_back
+from bide.queue.batching import AsyncBatching
+from bide.queue.envelope import info
+from bide.queue.heartbeat import Heartbeat
+from bide.queue.setup import Setup
+from bide.types import CancelResult, Info, RescheduleResult, Sent
+
+
+class AsyncOpened:
+    """An engine that is open, with what belongs to it."""
+
+    def __init__(self, engine: AsyncEngine, setup: Setup) -> None:
+        self.engine: AsyncEngine = engine
+        self.puts: AsyncBatching[NewMessage, Sent] = AsyncBatching(engine.put)
+        self.settles: AsyncBatching[End, Ended] = AsyncBatching(engine.settle)
+        self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)
+        self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(engine.reschedule)
+        self.heartbeat: Heartbeat = Heartbeat(setup.source)
+        self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
+
+    def delivery(self, claimed: Claimed, body: object, now: int) -> AsyncDelivery:
+        """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
+        return AsyncDelivery(claimed, body, now, self.engine, self.settles)
+
+    async def close(self) -> None:
+        """See what is under way through, and let go of the engine."""
+        for fresh in list(self.receiver.fresh):
+            await give_back(fresh)
+        for batching in (self.puts, self.settles, self.cancels, self.moves):
+            await batching.close()
+        await AsyncApart(self.heartbeat.close).done()
+        await self.engine.close()
+
+
+class AsyncSession:
+    """It opens its engine on first use, and is closed once. Queues, tasks, workers and time travel hold one."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup: Setup = setup
+        self._begin()
+
+    def _begin(self) -> None:
+        self._affinity = AsyncAffinity()
+        self._lock = asyncio.Lock()
+        self._opened: AsyncOpened | None = None
+        self._closed = False
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """While this lasts the session is as new, and afterwards as it was before."""
+        before = self._affinity, self._lock, self._opened, self._closed
+        self._begin()
+        try:
+            yield
+        finally:
+            self._affinity, self._lock, self._opened, self._closed = before
+
+    async def open(self) -> AsyncOpened:
+        """What is open; opened on first use, again in a forked child, and when the event loop that used it has been closed."""
+        if self._affinity.moved():
+            self._lock = asyncio.Lock()
+            left, self._opened = self._opened, None
+            if left is not None:
+                self._affinity.leave(left.heartbeat, left.engine)
+        opened = self._opened
+        if opened is not None and not self._closed:
+            return opened
+        async with self._lock:
+            if self._closed:
+                raise Unavailable("The queue is closed: make a new one.")
+            if self._opened is None:
+                engine = self.setup.source.aio()
+                await engine.open()
+                self._opened = AsyncOpened(engine, self.setup)
+            return self._opened
+
+    async def engine(self) -> AsyncEngine:
+        return (await self.open()).engine
+
+    async def receiver(self) -> AsyncReceiver:
+        return (await self.open()).receiver
+
+    async def close(self) -> None:
+        """Let go of the engine; to use the session again is refused."""
+        if self._closed or self._opened is None:
+            self._closed = True
+            return
+        opened = await self.open()
+        self._closed = True
+        await opened.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def put(self, new: NewMessage, connection: object | None = None) -> Sent:
+        """Send a message. Raises Exists if it says so and another one has its key."""
+        opened = await self.open()
+        if connection is None:
+            sent = await opened.puts.add(new)
+        else:
+            [sent] = await opened.engine.put([new], connection=connection)
+        if sent.outcome == "exists":
+            raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
+        return sent
+
+    async def put_many(self, new: Sequence[NewMessage], connection: object | None = None) -> list[Sent]:
+        """Send messages in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails."""
+        engine = await self.engine()
+        sent: list[Sent] = []
+        for first in range(0, len(new), MAX_BATCH):
+            try:
+                sent += await engine.put(new[first : first + MAX_BATCH], connection=connection)
+            except (EngineError, BadMessage) as error:
+                if not sent:
+                    raise
+                raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
+        return sent
+
+    async def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
+        opened = await self.open()
+        if connection is None:
+            return await opened.cancels.add(which)
+        return (await opened.engine.cancel([which], connection=connection))[0]
+
+    async def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
+        opened = await self.open()
+        if connection is None:
+            return await opened.moves.add(move)
+        return (await opened.engine.reschedule([move], connection=connection))[0]
+
+    async def get(self, which: Ref) -> Info | None:
+        [stored] = await (await self.engine()).get([which])
+        return None if stored is None else info(stored, self.setup.envelope)

@@ -1,0 +1,151 @@
+# Generated from ../aio/session.py by tools/unasync.py; change that file instead.
+"""What is under a queue: it opens the engine and lets go of it, and all that is sent, received and ended goes through it."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+from bide.aside import Apart
+from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
+from bide.engines.sync import Engine
+from bide.errors import BadMessage, EngineError, Exists, PartlySent, Unavailable
+from bide.queue.affinity import Affinity
+from bide.queue.batching import Batching
+from bide.queue.envelope import info
+from bide.queue.heartbeat import Heartbeat
+from bide.queue.setup import Setup
+from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.receiving import Receiver, give_back
+from bide.types import CancelResult, Info, RescheduleResult, Sent
+
+
+class Opened:
+    """An engine that is open, with what belongs to it."""
+
+    def __init__(self, engine: Engine, setup: Setup) -> None:
+        self.engine: Engine = engine
+        self.puts: Batching[NewMessage, Sent] = Batching(engine.put)
+        self.settles: Batching[End, Ended] = Batching(engine.settle)
+        self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)
+        self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule)
+        self.heartbeat: Heartbeat = Heartbeat(setup.source)
+        self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
+
+    def delivery(self, claimed: Claimed, body: object, now: int) -> Delivery:
+        """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
+        return Delivery(claimed, body, now, self.engine, self.settles)
+
+    def close(self) -> None:
+        """See what is under way through, and let go of the engine."""
+        for fresh in list(self.receiver.fresh):
+            give_back(fresh)
+        for batching in (self.puts, self.settles, self.cancels, self.moves):
+            batching.close()
+        Apart(self.heartbeat.close).done()
+        self.engine.close()
+
+
+class Session:
+    """It opens its engine on first use, and is closed once. Queues, tasks, workers and time travel hold one."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup: Setup = setup
+        self._begin()
+
+    def _begin(self) -> None:
+        self._affinity = Affinity()
+        self._lock = threading.Lock()
+        self._opened: Opened | None = None
+        self._closed = False
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """While this lasts the session is as new, and afterwards as it was before."""
+        before = self._affinity, self._lock, self._opened, self._closed
+        self._begin()
+        try:
+            yield
+        finally:
+            self._affinity, self._lock, self._opened, self._closed = before
+
+    def open(self) -> Opened:
+        """What is open; opened on first use, again in a forked child, and when the event loop that used it has been closed."""
+        if self._affinity.moved():
+            self._lock = threading.Lock()
+            left, self._opened = self._opened, None
+            if left is not None:
+                self._affinity.leave(left.heartbeat, left.engine)
+        opened = self._opened
+        if opened is not None and not self._closed:
+            return opened
+        with self._lock:
+            if self._closed:
+                raise Unavailable("The queue is closed: make a new one.")
+            if self._opened is None:
+                engine = self.setup.source.sync()
+                engine.open()
+                self._opened = Opened(engine, self.setup)
+            return self._opened
+
+    def engine(self) -> Engine:
+        return self.open().engine
+
+    def receiver(self) -> Receiver:
+        return self.open().receiver
+
+    def close(self) -> None:
+        """Let go of the engine; to use the session again is refused."""
+        if self._closed or self._opened is None:
+            self._closed = True
+            return
+        opened = self.open()
+        self._closed = True
+        opened.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self, new: NewMessage, connection: object | None = None) -> Sent:
+        """Send a message. Raises Exists if it says so and another one has its key."""
+        opened = self.open()
+        if connection is None:
+            sent = opened.puts.add(new)
+        else:
+            [sent] = opened.engine.put([new], connection=connection)
+        if sent.outcome == "exists":
+            raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
+        return sent
+
+    def put_many(self, new: Sequence[NewMessage], connection: object | None = None) -> list[Sent]:
+        """Send messages in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails."""
+        engine = self.engine()
+        sent: list[Sent] = []
+        for first in range(0, len(new), MAX_BATCH):
+            try:
+                sent += engine.put(new[first : first + MAX_BATCH], connection=connection)
+            except (EngineError, BadMessage) as error:
+                if not sent:
+                    raise
+                raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
+        return sent
+
+    def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
+        opened = self.open()
+        if connection is None:
+            return opened.cancels.add(which)
+        return opened.engine.cancel([which], connection=connection)[0]
+
+    def reschedule(self, move: Move, connection: object | None = None) -> RescheduleResult:
+        opened = self.open()
+        if connection is None:
+            return opened.moves.add(move)
+        return opened.engine.reschedule([move], connection=connection)[0]
+
+    def get(self, which: Ref) -> Info | None:
+        [stored] = self.engine().get([which])
+        return None if stored is None else info(stored, self.setup.envelope)

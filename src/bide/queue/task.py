@@ -1,0 +1,226 @@
+"""A task as its users hold it: the function, with the queue's session and the options for the next send."""
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+from bide.core.codec import Encoded, decode, encode
+from bide.engines.base import Move, NewMessage, Ref
+from bide.errors import BadMessage, BadOption
+from bide.queue.aio.session import AsyncSession
+from bide.queue.envelope import move, ref
+from bide.queue.sync.session import Session
+from bide.queue.tasks.definition import Definition
+from bide.types import CancelResult, Duration, Info, OneOptions, Outgoing, RescheduleResult, SendOptions, Sent
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_SAME_FOR_MANY = ("operation", "connection")
+
+
+class HasAsyncSession(Protocol):
+    """An AsyncQueue."""
+
+    @property
+    def session(self) -> AsyncSession: ...
+
+
+class HasSession(Protocol):
+    """A Queue."""
+
+    @property
+    def session(self) -> Session: ...
+
+
+class Bound(Generic[P, R]):
+    """What sync and async tasks have in common. Calling one calls the plain function."""
+
+    def __init__(self, session: AsyncSession | Session, definition: Definition, options: SendOptions | None = None) -> None:
+        self.definition: Definition = definition
+        self.topic: str = definition.topic
+        self._setup = session.setup
+        self._options: SendOptions = {"max_attempts": definition.max_attempts, **(options or {})}
+        self.__name__: str = definition.name
+        self.__qualname__: str = definition.name
+        self.__wrapped__: Callable[P, R] = definition.function
+        functools.update_wrapper(self, definition.function, updated=())  # not its attributes: a task has its own
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__wrapped__(*args, **kwargs)
+
+    def after(self, delay: Duration, **options: Unpack[OneOptions]) -> Self:
+        """The task with a delay: `task.after("15m", key="order:42").send(order=42)`. Options are those of `queue.send`."""
+        self._refuse_another_time(options, "after")
+        return self._with({**options, "delay": delay, "at": None})
+
+    def at(self, when: datetime, **options: Unpack[OneOptions]) -> Self:
+        """The task at an instant, an aware datetime."""
+        self._refuse_another_time(options, "at")
+        return self._with({**options, "at": when, "delay": None})
+
+    def options(self, **options: Unpack[SendOptions]) -> Self:
+        """The task with options for the next sends: `task.options(key="order:42").send(order=42)`."""
+        return self._with(options)
+
+    def _refuse_another_time(self, options: Mapping[str, Any], verb: str) -> None:
+        for other in ("delay", "at"):
+            if options.get(other) is not None:
+                raise BadOption(f"{verb}() says when already: leave {other}= out.")
+
+    def _with(self, options: SendOptions) -> Self:
+        unknown = set(options) - SendOptions.__optional_keys__
+        if unknown:
+            raise BadOption(
+                f"{min(unknown)} is no option of a send. There is: {', '.join(sorted(SendOptions.__optional_keys__))}. "
+                "The task's own arguments go into send(…)."
+            )
+        made = copy.copy(self)
+        made._options = {**self._options, **options}
+        return made
+
+    @overload
+    def on(self, queue: HasAsyncSession) -> "AsyncTask[P, R]": ...
+    @overload
+    def on(self, queue: HasSession) -> "Task[P, R]": ...
+    def on(self, queue: Any) -> Any:
+        """The same task, sent through another queue and in that queue's colour: `task.on(queue.sync).send(order=42)`."""
+        session = getattr(queue, "session", None)
+        if isinstance(session, AsyncSession):
+            return AsyncTask(session, self.definition, self._options)
+        if isinstance(session, Session):
+            return Task(session, self.definition, self._options)
+        raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
+
+    def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
+        return self._setup.envelope.message(self.topic, self._body(args, kwargs), **self._options)
+
+    def _messages(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewMessage]:
+        items, operation = self._all_outgoing(arguments), self._options.get("operation")
+        return self._setup.envelope.messages(self.topic, items, operation)
+
+    def _body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
+        """The arguments as a message's body, tried on the function as a worker would have it."""
+        arguments = self.definition.arguments
+        envelope = self._setup.envelope
+        raw = encode(envelope.codec, arguments.bind(args, kwargs), envelope.max_body)
+        arguments.read(decode(envelope.codec, raw, envelope.max_body))
+        return Encoded(raw)
+
+    def _ref(self, message: str | Sent | None, key: str | None) -> Ref:
+        """Which message is meant: it is named by one of the two."""
+        if message is None and key is None:
+            raise BadOption(f"Say which message: {self.definition.name}.cancel(sent), or {self.definition.name}.cancel(key=…).")
+        return ref(message, None if key is None else self.topic, key)
+
+    def _move(self, message: str | Sent | None, key: str | None, delay: Duration | None, at: datetime | None) -> Move:
+        return move(self._ref(message, key), delay, at, self._setup.now_ms)
+
+    def _all_outgoing(self, arguments: Iterable[Mapping[str, Any]]) -> list[Outgoing]:
+        """All of many, checked before the first is sent."""
+        if isinstance(arguments, str | bytes | Mapping) or not isinstance(arguments, Iterable):
+            raise BadOption(
+                f"send_many takes a list, and this is a {type(arguments).__name__}. Give the arguments of each by name: "
+                "[{'order': 42}]; for one message use send()."
+            )
+        items = []
+        for place, each in enumerate(arguments):
+            try:
+                items.append(self._outgoing(each))
+            except BadMessage as error:
+                raise type(error)(f"Item {place}: {error}") from error
+        if len(items) > 1 and self._options.get("key") is not None:
+            raise BadOption(
+                f"A key belongs to one message at a time, and these are {len(items)}. Send each with a key of its own: "
+                "task.options(key=…).send(…), or queue.send_many(task.topic, [Outgoing({…}, key=…), …])."
+            )
+        return items
+
+    def _outgoing(self, arguments: Mapping[str, Any]) -> Outgoing:
+        """One of many: the arguments by name, with the options that each message has for itself."""
+        if not isinstance(arguments, Mapping):
+            raise BadOption(
+                f"send_many takes the arguments of each by name, and this is a {type(arguments).__name__}: [{{'order': 42}}]."
+            )
+        own: dict[str, Any] = {name: value for name, value in self._options.items() if name not in _SAME_FOR_MANY}
+        return Outgoing(self._body((), arguments), **own)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.definition.name} for {self.topic}>"
+
+
+class AsyncTask(Bound[P, R]):
+    """A function that messages are for. Calling it calls the function; `send` has a worker call it."""
+
+    def __init__(self, session: AsyncSession, definition: Definition, options: SendOptions | None = None) -> None:
+        super().__init__(session, definition, options)
+        self._session = session
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Have the function called with these arguments, which are checked now. Raises what `queue.send` raises."""
+        return await self._session.put(self._message(args, kwargs), self._options.get("connection"))
+
+    async def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
+        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`.
+
+        Raises BadOption for several with a key in the options: a key belongs to one message at a time.
+        """
+        return await self._session.put_many(self._messages(arguments), self._options.get("connection"))
+
+    async def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
+        """End a message, by its id or by its key, if it has not begun."""
+        return await self._session.cancel(self._ref(message, key), self._options.get("connection"))
+
+    async def reschedule(
+        self,
+        message: str | Sent | None = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+    ) -> RescheduleResult:
+        """Give a message a new time, by its id or by its key, if it has not begun."""
+        return await self._session.reschedule(self._move(message, key, delay, at), self._options.get("connection"))
+
+    async def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
+        """What is stored about a message, by its id or by its key; None when it has ended."""
+        return await self._session.get(self._ref(message, key))
+
+
+class Task(Bound[P, R]):
+    """A function that messages are for. Calling it calls the function; `send` has a worker call it."""
+
+    def __init__(self, session: Session, definition: Definition, options: SendOptions | None = None) -> None:
+        super().__init__(session, definition, options)
+        self._session = session
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Have the function called with these arguments, which are checked now. Raises what `queue.send` raises."""
+        return self._session.put(self._message(args, kwargs), self._options.get("connection"))
+
+    def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
+        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`.
+
+        Raises BadOption for several with a key in the options: a key belongs to one message at a time.
+        """
+        return self._session.put_many(self._messages(arguments), self._options.get("connection"))
+
+    def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
+        """End a message, by its id or by its key, if it has not begun."""
+        return self._session.cancel(self._ref(message, key), self._options.get("connection"))
+
+    def reschedule(
+        self,
+        message: str | Sent | None = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+    ) -> RescheduleResult:
+        """Give a message a new time, by its id or by its key, if it has not begun."""
+        return self._session.reschedule(self._move(message, key, delay, at), self._options.get("connection"))
+
+    def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
+        """What is stored about a message, by its id or by its key; None when it has ended."""
+        return self._session.get(self._ref(message, key))
