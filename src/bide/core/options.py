@@ -10,6 +10,7 @@ from bide.types import IfExists, Priority, State
 MAX_ATTEMPTS = 3
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 _LEVELS: dict[object, int] = {name: level for level, name in enumerate(PRIORITIES)}
+NORMAL = _LEVELS["normal"]
 _IF_EXISTS: tuple[IfExists, ...] = get_args(IfExists)
 _STATES: tuple[State, ...] = get_args(State)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)

@@ -38,7 +38,7 @@ class Envelope(NamedTuple):
             instant,
             None if key is None else options.key(key),
             if_exists if if_exists == "keep" else options.if_exists(if_exists),
-            NORMAL if priority == "normal" else options.level(priority),
+            options.NORMAL if priority == "normal" else options.level(priority),
             None if expires_in is None else _life(expires_in),
             self._most(topic) if most is None else options.count(most, "max_attempts", 1_000),
             options.headers(headers) if headers else NO_HEADERS,
