@@ -139,6 +139,9 @@ def _cancelled(meter: Meter, count: int, *, keys: bool) -> list[Figure]:
     asyncio.run(_cancel(meter, sent, lambda place: place % round(1 / (1 - CANCELLED)) > 0))
     some = scales.added()
     asyncio.run(_cancel(meter, sent, lambda place: place % round(1 / (1 - CANCELLED)) == 0))
+    left = meter.client.dbsize()
+    with Queue(meter.url) as queue:
+        queue.receive("t")  # with upkeep, as every receiver has it
     none = scales.added()
     what = "with keys of their own" if keys else "without keys"
     own = sum(len(f"order:{number}") for number in range(count)) / count
@@ -149,6 +152,7 @@ def _cancelled(meter: Meter, count: int, *, keys: bool) -> list[Figure]:
         _one(f"… {CANCELLED:.0%} cancelled, each that is left", _over(some, kept)),
         _one("… of their memory came back", 100 * (full - some) / (full * CANCELLED), unit="percent"),
         _one("… all cancelled, in all", none),
+        _one("… all cancelled, keys left until somebody receives", left, unit="keys"),
         _one("… all cancelled, keys left", meter.client.dbsize(), f"<= {FEW_KEYS}", "keys"),
     ]
     return [*lines, *(_one(f"    {name}", 1, unit="kind") for name in names[:FEW_KEYS])]

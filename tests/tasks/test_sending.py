@@ -342,7 +342,8 @@ def test_the_connection_in_the_options_is_for_every_verb_and_an_engine_without_t
 def test_on_gives_the_task_in_the_colour_of_the_queue(queue: Any, task: Any, do: Do) -> None:
     sync, aio = (queue.sync, queue) if hasattr(queue, "sync") else (queue, queue.aio)
     chosen = task.after("15m", key="order:42")
-    for twin, colour in [(sync, Task), (aio, AsyncTask)]:
+    each: list[tuple[Any, type[Any]]] = [(sync, Task), (aio, AsyncTask)]
+    for twin, colour in each:
         turned = chosen.on(twin)
         assert type(turned) is colour
         assert (turned.topic, turned(42)) == ("order.cancel", None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bide import AsyncQueue, Unavailable
 from bide.engines.base import MAX_BATCH
-from bide.worker import Worker, giving_back
+from bide.worker import Worker, recovery
 from bide.worker.claim_log import ClaimLog, Health
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
@@ -161,7 +161,7 @@ async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue,
     assert len(claim.messages) == 5
     claim_log.hold(slot, 5)
 
-    given = await giving_back.give_back(engine, claim_log, "worker process 7 was killed")
+    given = await recovery.give_back(engine, claim_log, "worker process 7 was killed")
 
     assert given == 5
     left = await queue.messages("a")
@@ -176,7 +176,7 @@ async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: 
     await engine.claim(["a"], 5, 3_600_000, request=request)
     claim_log.hold(slot, 1)
 
-    await giving_back.give_back(engine, claim_log, "worker process 7 was killed")
+    await recovery.give_back(engine, claim_log, "worker process 7 was killed")
 
     [dead] = await queue.messages("a", state="dead")
     assert dead.last_error == "worker process 7 was killed"
@@ -195,7 +195,7 @@ async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: As
     failing = faults.aio()
     await failing.open()
 
-    given = await giving_back.give_back(failing, claim_log, "it died")
+    given = await recovery.give_back(failing, claim_log, "it died")
     await failing.close()
 
     assert len(failures) == 2

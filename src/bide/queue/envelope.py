@@ -26,11 +26,10 @@ class Envelope(NamedTuple):
 
     def message(self, topic: str, body: object, **given: Unpack[SendOptions]) -> NewMessage:
         """One message, checked. The connection among the options is for whoever sends it."""
-        option = given.get
-        wait, instant = when(option("delay"), option("at"), self.now_ms)
-        key, expires_in, most = option("key"), option("expires_in"), option("max_attempts")
-        headers, operation = option("headers"), option("operation")
-        if_exists, priority = option("if_exists", "keep"), option("priority", "normal")
+        wait, instant = when(given.get("delay"), given.get("at"), self.now_ms)
+        key, expires_in, most = given.get("key"), given.get("expires_in"), given.get("max_attempts")
+        headers, operation = given.get("headers"), given.get("operation")
+        if_exists, priority = given.get("if_exists", "keep"), given.get("priority", "normal")
         return NewMessage(
             options.topic(topic),
             body if type(body) is Encoded else encode(self.codec, body, self.max_body),

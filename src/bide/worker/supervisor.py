@@ -82,9 +82,9 @@ class Supervisor:
             stopped_by_signals(loop, self.stop, at_once=lambda: self._leave(folder)),
         ):
             try:
-                engine = await reached(self._session, self._stopping)
-                if engine is not None:
-                    await self._keep_all(Path(folder), engine)
+                opened = await reached(self._session, self._stopping)
+                if opened is not None:
+                    await self._keep_all(Path(folder), opened.engine)
             finally:
                 await self._close()
         return int(self._failed)
