@@ -16,7 +16,7 @@ from bide.queue.heartbeat import Heartbeat
 PATIENCE = 20.0  # seconds, far more than anything here takes
 
 
-class Ear(logging.Handler):
+class Listener(logging.Handler):
     """Hears what is logged, and can be kept from it."""
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class Ear(logging.Handler):
 
 
 @pytest.fixture
-def ear() -> Iterator[Ear]:
-    made = Ear()
+def ear() -> Iterator[Listener]:
+    made = Listener()
     logging.getLogger("bide").addHandler(made)
     yield made
     logging.getLogger("bide").removeHandler(made)
@@ -44,7 +44,7 @@ class Leak:
         self.me = self
 
 
-def collect_under(heartbeat: Heartbeat, ear: Ear) -> bool:
+def collect_under(heartbeat: Heartbeat, ear: Listener) -> bool:
     """Collect in a thread that holds the heartbeat's lock, while another one holds that of the logs; whether it came back."""
     back = threading.Event()
 
@@ -58,7 +58,7 @@ def collect_under(heartbeat: Heartbeat, ear: Ear) -> bool:
         return back.wait(PATIENCE)
 
 
-def test_a_collected_delivery_takes_no_lock_and_frees_its_place(ear: Ear) -> None:
+def test_a_collected_delivery_takes_no_lock_and_frees_its_place(ear: Listener) -> None:
     gc.disable()
     try:
         with Queue("memory://") as queue:
@@ -74,7 +74,7 @@ def test_a_collected_delivery_takes_no_lock_and_frees_its_place(ear: Ear) -> Non
         gc.enable()
 
 
-async def test_a_collected_delivery_takes_no_lock_in_an_event_loop_either(ear: Ear) -> None:
+async def test_a_collected_delivery_takes_no_lock_in_an_event_loop_either(ear: Listener) -> None:
     gc.disable()
     try:
         async with AsyncQueue("memory://") as queue:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from bide.engines.redis.aio.lines import AsyncLine
+from bide.engines.redis.aio.connections import AsyncConnection
 from bide.engines.redis.script import Script, scripts
 
 OUTSIDE = {"evalsha", "eval", "info", "config", "script"}  # what no script calls
@@ -40,14 +40,14 @@ def counted(client: redis.Redis) -> Iterator[list[Ran]]:
     """All that async engines run from now on; nobody else may use the server."""
     for script in scripts().values():
         client.script_load(script.text)
-    run, ran = AsyncLine.run, list[Ran]()
+    run, ran = AsyncConnection.run, list[Ran]()
 
-    async def listen(line: AsyncLine, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+    async def listen(connection: AsyncConnection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
         client.config_resetstat()
-        answer = await run(line, script, keys, args, **how)
+        answer = await run(connection, script, keys, args, **how)
         ran.append(Ran(script.name, called(client), size(args), size(answer)))
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AsyncLine, "run", listen)
+        patch.setattr(AsyncConnection, "run", listen)
         yield ran

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from bide.engines.base import Claimed, End, Hold, Move, NewMessage, Ref, Window
-from bide.engines.redis.aio.lines import AsyncLine
+from bide.engines.redis.aio.connections import AsyncConnection
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.script import Script, scripts
 from bide.testing.contract.bench import Bench
@@ -109,12 +109,12 @@ def any_shard(bench: Bench) -> Any:
 async def pin(at: Bench) -> None:
     """What the first message of another shard would do."""
     first = any_shard(at)
-    other = AsyncShard(1, first._space, first._lines)
-    line = await first._lines.take()
+    other = AsyncShard(1, first._namespace, first._connections)
+    connection = await first._connections.take()
     try:
-        await other.calls._pin(line, at.now)
+        await other.calls._pin(connection, at.now)
     finally:
-        await first._lines.give(line)
+        await first._connections.give(connection)
 
 
 Ask = Callable[[Bench, Crowd], Awaitable[Any]]
@@ -183,17 +183,17 @@ class Scene(NamedTuple):
 
 async def recorded(scene: Scene, verb: str, patch: pytest.MonkeyPatch) -> list[Call]:
     """Calls of a script as the engine makes them, each of the scene as it is."""
-    run = AsyncLine.run
+    run = AsyncConnection.run
     found: list[Call] = []
 
-    async def listen(line: AsyncLine, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
-        answer = await run(line, script, keys, args, **how)
+    async def listen(connection: AsyncConnection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+        answer = await run(connection, script, keys, args, **how)
         if script.name == verb:
             found.append(Call(script, list(keys), list(args)))
         return answer
 
     with patch.context() as wrapped:
-        wrapped.setattr(AsyncLine, "run", listen)
+        wrapped.setattr(AsyncConnection, "run", listen)
         for call in calls()[verb]:
             bring_back(scene.client, scene.base)
             async with bench_at(scene.url, now=scene.now, **SETTINGS) as bench:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bide.engines.redis.plan import sending
+from bide.engines.redis.protocol import sending
 from tests.redis.counted import Ran, counted
 from tests.redis.keyspace import bench_at
 from tests.redis.shapes import SHAPES

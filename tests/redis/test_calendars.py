@@ -7,7 +7,7 @@ import pytest
 
 from bide.engines import assets
 from bide.engines.base import NewMessage, Ref
-from bide.engines.redis.wire import LAYOUT, LOCAL, TOPIC, id_bytes, id_text, name_of
+from bide.engines.redis.protocol.encoding import LAYOUT, LOCAL, TOPIC, id_bytes, id_text, name_of
 from bide.errors import SchemaMismatch
 from bide.testing.contract.bench import START, Bench
 from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all

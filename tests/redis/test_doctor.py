@@ -18,9 +18,9 @@ from bide.engines.base import Settings
 from bide.engines.redis import doctor, look, query
 from bide.engines.redis.address import read
 from bide.engines.redis.look import Look
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.server import Server
-from bide.engines.redis.space import Space
-from bide.engines.redis.wire import LAYOUT
 from tests.servers.certificates import make_certificates
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
@@ -274,7 +274,7 @@ def test_something_else_at_that_port_is_bad(stranger: str) -> None:
 def test_servers_are_called_by_their_names(info: dict[str, str], value: str, level: str) -> None:
     settings = Settings(url="redis://")
     address = read(settings)
-    look = Look(Space(address, settings), Server(address), None)
+    look = Look(Namespace(address, settings), Server(address), None)
     look._info = info
     [told] = doctor._server(look)
     assert (told.value, told.level) == (f"{value} at redis://localhost:6379/0", level)

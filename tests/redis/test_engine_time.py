@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from bide.engines.base import NewMessage, Ref
-from bide.engines.redis.wire import LAYOUT
+from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.fixtures import NewRedis

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from bide.engines.base import Settings
-from bide.engines.redis import address, space
+from bide.engines.redis import address, namespace
 from bide.engines.redis.script import scripts
 from bide.errors import OutcomeUnknown
 from tests.redis.crowd import Scene, recorded
@@ -133,12 +133,12 @@ def test_the_time_to_act_is_counted_from_when_the_server_was_heard(monkeypatch: 
     settings = Settings(url="redis://localhost")
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    place = space.Space(address.read(settings), settings)
-    place.hear(1_000_000)
-    assert place.until(None, 15.0) == 1_015_000
+    shop = namespace.Namespace(address.read(settings), settings)
+    shop.hear(1_000_000)
+    assert shop.until(None, 15.0) == 1_015_000
     clock[0] += 4.5
-    place.hear(999_000)  # an answer that was overtaken
-    assert place.until(None, 15.0) == 1_019_500
-    assert place.until(3_000_000, 15.0) == 3_015_000
+    shop.hear(999_000)  # an answer that was overtaken
+    assert shop.until(None, 15.0) == 1_019_500
+    assert shop.until(3_000_000, 15.0) == 3_015_000
     clock[0] += 3_600
-    assert place.until(None, 15.0) == 1_000_000 + int(space.SILENT) * 1_000 + 15_000
+    assert shop.until(None, 15.0) == 1_000_000 + int(namespace.SILENT) * 1_000 + 15_000

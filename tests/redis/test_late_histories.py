@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from bide.engines.redis.aio import calls as aio
-from bide.engines.redis.aio.lines import AsyncLine
+from bide.engines.redis.aio.connections import AsyncConnection
 from bide.engines.redis.script import Script, scripts
 from bide.engines.redis.sync import calls as sync
-from bide.engines.redis.sync.lines import Line
+from bide.engines.redis.sync.connections import Connection
 from tests.model.expected import Divergence
 from tests.model.long_history import check_long_history
 from tests.model.runner import Runner
@@ -33,20 +33,22 @@ class Echoes:
         self._client = client
         self._draw = Random(1)
         self._sent: list[tuple[Script, Sequence[str], Sequence[Any]]] = []
-        run_async, run_sync = AsyncLine.run, Line.run
+        run_async, run_sync = AsyncConnection.run, Connection.run
 
-        async def run_and_repeat(line: AsyncLine, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
-            answer = await run_async(line, script, keys, args, **how)
+        async def run_and_repeat(
+            by: AsyncConnection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any
+        ) -> Any:
+            answer = await run_async(by, script, keys, args, **how)
             self._answered(script, keys, args)
             return answer
 
-        def run_and_repeat_sync(line: Line, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
-            answer = run_sync(line, script, keys, args, **how)
+        def run_and_repeat_sync(by: Connection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+            answer = run_sync(by, script, keys, args, **how)
             self._answered(script, keys, args)
             return answer
 
-        patch.setattr(AsyncLine, "run", run_and_repeat)
-        patch.setattr(Line, "run", run_and_repeat_sync)
+        patch.setattr(AsyncConnection, "run", run_and_repeat)
+        patch.setattr(Connection, "run", run_and_repeat_sync)
 
     def _answered(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> None:
         if args[LANE]:

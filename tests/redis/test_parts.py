@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from bide.engines.base import Move, NewMessage, Ref
-from bide.engines.redis.plan import sending
+from bide.engines.redis.protocol import sending
 from bide.engines.redis.script import scripts
 from bide.errors import BadTime, OutcomeUnknown
 from bide.testing.contract.bench import Bench, ending

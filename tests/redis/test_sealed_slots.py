@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bide.engines.base import NewMessage, Ref
-from bide.engines.redis.wire import name_of
+from bide.engines.redis.protocol.encoding import name_of
 from bide.testing.contract.bench import START, Bench
 from bide.types import CancelResult, RescheduleResult
 from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all

@@ -7,7 +7,7 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.redis import doctor
 from bide.engines.redis.address import Address, read
 from bide.engines.redis.aio.engine import AsyncRedis
-from bide.engines.redis.space import Space
+from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.sync.engine import Redis
 from bide.errors import ConfigError
 
@@ -22,19 +22,19 @@ CAPABILITIES = Capabilities(
 class RedisSource:
     capabilities = CAPABILITIES
 
-    def __init__(self, address: Address, space: Space) -> None:
-        self._space = space
+    def __init__(self, address: Address, namespace: Namespace) -> None:
+        self._namespace = namespace
         self.shown: str = address.shown
         self.namespace: str = address.namespace
 
     def aio(self) -> AsyncRedis:
-        return AsyncRedis(self._space, CAPABILITIES)
+        return AsyncRedis(self._namespace, CAPABILITIES)
 
     def sync(self) -> Redis:
-        return Redis(self._space, CAPABILITIES)
+        return Redis(self._namespace, CAPABILITIES)
 
     def examine(self) -> list[Finding]:
-        return doctor.examine(self._space)
+        return doctor.examine(self._namespace)
 
     def mend(self) -> None:
         """Nothing of what examine finds can be set right from here."""
@@ -44,4 +44,4 @@ def source(settings: Settings) -> RedisSource:
     if settings.clock is not None:
         raise ConfigError("The Redis server's own clock counts: leave clock= out.")
     address = read(settings)
-    return RedisSource(address, Space(address, settings))
+    return RedisSource(address, Namespace(address, settings))

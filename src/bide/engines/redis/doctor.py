@@ -12,27 +12,27 @@ from bide.engines.base import Finding
 from bide.engines.redis import rights
 from bide.engines.redis.failures import layout_advice, refused, translated
 from bide.engines.redis.look import Look, refusal, text_of
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.server import Server
-from bide.engines.redis.space import Space
-from bide.engines.redis.wire import LAYOUT
 from bide.errors import BideError, ConfigError
 
-PATIENCE = 5.0  # seconds for an answer, also where the URL has more
+TIMEOUT = 5.0  # seconds for an answer, also where the URL has more
 SAMPLE = 200  # keys whose size is asked
 SLOW = 10_000  # microseconds
 SKEW = 1.0  # seconds
 
 
-def examine(space: Space) -> list[Finding]:
-    shown = space.address.shown
+def examine(namespace: Namespace) -> list[Finding]:
+    shown = namespace.address.shown
     try:
-        given = space.address
-        quick = {"timeout": min(given.timeout, PATIENCE), "connect_timeout": min(given.connect_timeout, PATIENCE)}
+        given = namespace.address
+        quick = {"timeout": min(given.timeout, TIMEOUT), "connect_timeout": min(given.connect_timeout, TIMEOUT)}
         server = Server(msgspec.structs.replace(given, **quick))
         connection = server.new_connection()
     except BideError as error:
         return [Finding("server", str(error), "bad")]
-    look = Look(space, server, connection)
+    look = Look(namespace, server, connection)
     findings: list[Finding] = []
     try:
         connection.connect()
@@ -62,7 +62,7 @@ def _server(look: Look) -> Iterator[Finding]:
     for other in ("valkey", "dragonfly", "keydb"):
         if f"{other}_version" in look.info or look.info.get("server_name") == other:
             name, own = other.capitalize(), f"{look.info.get(f'{other}_version', '')} (as Redis {own})".lstrip()
-    value = f"{name} {own} at {look.space.address.shown}"
+    value = f"{name} {own} at {look.namespace.address.shown}"
     if look.version < (6, 2):
         yield Finding("server", value, "bad", "bide needs Redis 6.2 or newer")
     else:
@@ -77,8 +77,8 @@ def _mode(look: Look) -> Iterator[Finding]:
         "sentinel": "this one only watches servers: name the server, or give client= of a Sentinel",
     }.get(mode, "")
     yield Finding("mode", mode, "bad" if advice else "ok", advice)
-    note = look.space.address.tls_note
-    if note or look.space.address.reach.scheme == "rediss":
+    note = look.namespace.address.tls_note
+    if note or look.namespace.address.reach.scheme == "rediss":
         yield _warn("tls", "weak" if note else "on", note, when=bool(note))
 
 
@@ -106,17 +106,17 @@ def _eviction(look: Look) -> Iterator[Finding]:
     policy = look.info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         yield Finding("eviction", policy)
-    elif look.space.address.allow_eviction:
+    elif look.namespace.address.allow_eviction:
         yield Finding("eviction", f"{policy}, as allow_eviction=1 allows: it may lose messages")
     else:
         yield Finding("eviction", policy, "bad", "it drops messages when it is full: set maxmemory-policy noeviction")
 
 
 def _waking(look: Look) -> Iterator[Finding]:
-    wake = look.space.address.wake
+    wake = look.namespace.address.wake
     try:
         if wake == "expiry":
-            look.space.judge_events(look.ask("CONFIG", "GET", "notify-keyspace-events"))
+            look.namespace.judge_events(look.ask("CONFIG", "GET", "notify-keyspace-events"))
         yield Finding("waking", f"wake={wake}")
     except ConfigError as error:
         yield Finding("waking", f"wake={wake}", "bad", str(error))
@@ -183,7 +183,7 @@ def _engine_time(look: Look) -> Iterator[Finding]:
 
 
 def _slow(look: Look) -> Iterator[Finding]:
-    entries, ours = look.ask("SLOWLOG", "GET", 1_000), look.space.prefix(0).partition(":")[0].encode()
+    entries, ours = look.ask("SLOWLOG", "GET", 1_000), look.namespace.prefix(0).partition(":")[0].encode()
     since = look.microseconds() // 1_000_000 - 3_600
     taken = [
         entry[2] / 1_000
@@ -200,7 +200,7 @@ def _slow(look: Look) -> Iterator[Finding]:
 
 def _messages(look: Look) -> Iterator[Finding]:
     kept, each = 0, ""
-    for prefix in map(look.space.prefix, range(look.space.shards)):
+    for prefix in map(look.namespace.prefix, range(look.namespace.shards)):
         numbers = [known.partition(b"@")[0] for known in look.ask("HGETALL", prefix + "topics")[1::2]]
         kept += sum(int(live or 0) for live in look.ask_all([("HGET", prefix + text_of(n) + ":h", "live") for n in numbers]))
     if kept:
@@ -220,12 +220,12 @@ def _bytes_of_all(look: Look) -> float:
 
 def _connections(look: Look) -> Iterator[Finding]:
     lines = text_of(look.ask("CLIENT", "LIST")).splitlines()
-    named = f" name={look.space.address.client_name} "
-    if look.space.address.wake == "poll":  # then they have no names
+    named = f" name={look.namespace.address.client_name} "
+    if look.namespace.address.wake == "poll":  # then they have no names
         yield Finding("connections", f"{len(lines):,} in all")
         return
     ours = sum(named in line for line in lines) - 1  # this one is no other
-    yield Finding("connections", f"{ours:,} named {look.space.address.client_name} beside this one, {len(lines):,} in all")
+    yield Finding("connections", f"{ours:,} named {look.namespace.address.client_name} beside this one, {len(lines):,} in all")
 
 
 def _warn(name: str, value: str, advice: str, *, when: bool = True) -> Finding:

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import redis.exceptions as theirs
 
+from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.redaction import redacted
-from bide.engines.redis.wire import LAYOUT
 from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
 
 LOST = (theirs.ConnectionError, theirs.TimeoutError, OSError, EOFError)

@@ -7,8 +7,8 @@ from typing import Any
 
 import redis.exceptions as theirs
 
+from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import Server
-from bide.engines.redis.space import Space
 
 LIMIT = 15.0  # seconds that all questions of one look may take
 SCANNING = 2.0  # seconds of them to look for keys
@@ -18,8 +18,8 @@ PAGE = 1_000  # keys that one SCAN looks at
 class Look:
     """A connection that is asked one thing after the other, and what it has told of itself."""
 
-    def __init__(self, space: Space, server: Server, connection: Any) -> None:
-        self.space: Space = space
+    def __init__(self, namespace: Namespace, server: Server, connection: Any) -> None:
+        self.namespace: Namespace = namespace
         self.server: Server = server
         self.asked: str = ""  # the latest command, for when it is refused
         self._info: Mapping[str, str] = {}
@@ -51,7 +51,7 @@ class Look:
         return {text_of(answer[0]): text_of(answer[1]) for answer in answers if answer}
 
     def of_shards(self, *fields: str) -> list[list[Any]]:
-        return self.ask_all([("HMGET", f"{self.space.prefix(n)}meta", *fields) for n in range(self.space.shards)])
+        return self.ask_all([("HMGET", f"{self.namespace.prefix(n)}meta", *fields) for n in range(self.namespace.shards)])
 
     def microseconds(self) -> int:
         seconds, rest = self.ask("TIME")
@@ -66,7 +66,7 @@ class Look:
 
     def keys(self) -> tuple[list[bytes], float]:
         """Keys of the namespace, and about which share of them these are."""
-        pattern = self.space.prefix(0).partition(":")[0] + ":*"
+        pattern = self.namespace.prefix(0).partition(":")[0] + ":*"
         everything, end = max(1, self.ask("DBSIZE")), time.monotonic() + SCANNING
         found: list[bytes] = []
         cursor, pages = b"0", 0

@@ -128,17 +128,17 @@ def _finding(missing: Sequence[str] | None, wake: Wake) -> Finding:
 
 def check(look: Look) -> Iterator[Finding]:
     try:
-        yield _finding(_missing(look), look.space.address.wake)
+        yield _finding(_missing(look), look.namespace.address.wake)
     except theirs.NoPermissionError:
         if look.asked not in ("EVAL", "INFO"):
             raise
-        yield _finding([look.asked.lower()], look.space.address.wake)
+        yield _finding([look.asked.lower()], look.namespace.address.wake)
 
 
 def _missing(look: Look) -> list[str] | None:
-    wake = look.space.address.wake
+    wake = look.namespace.address.wake
     if look.version >= (7, 0):
-        numbers = look.ask("EVAL", ASK, 0, *calls(f"{look.space.prefix(0)}meta", wake=wake))
+        numbers = look.ask("EVAL", ASK, 0, *calls(f"{look.namespace.prefix(0)}meta", wake=wake))
         return [needed("worker", wake)[number - 1] for number in numbers]
     flat = look.ask("ACL", "GETUSER", look.ask("ACL", "WHOAMI"))
     user = {text_of(name): value for name, value in zip(flat[::2], flat[1::2], strict=False)}

@@ -7,7 +7,7 @@ from typing import Any
 from bide.engines.redis.address import Address, async_pool, sync_pool
 from bide.engines.redis.redaction import redacted
 
-TIMEOUTS = 3  # times that a command may be timed out before it is given up
+TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
 class _Server:
@@ -15,7 +15,7 @@ class _Server:
         self.address: Address = address
         self.shown: str = address.shown
         self.secrets: list[str] = address.secrets
-        self.patience: float = TIMEOUTS * address.timeout
+        self.retry_for: float = TIMEOUTS * address.timeout
         self._pool = pool
 
     def new_connection(self) -> Any:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.aio.calls import AsyncCalls
-from bide.engines.redis.aio.lines import AsyncLines
+from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
+from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import AsyncServer
-from bide.engines.redis.space import Space
-from bide.engines.redis.wire import name_of
 from bide.errors import ConfigError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -22,32 +22,32 @@ SAFE = "Sending again with this error's operation does it once."
 
 
 class AsyncShard:
-    def __init__(self, number: int, space: Space, lines: AsyncLines) -> None:
+    def __init__(self, number: int, namespace: Namespace, connections: AsyncConnections) -> None:
         self.number: int = number
-        self.prefix: str = space.prefix(number)
-        self._space = space
-        self.calls: AsyncCalls = AsyncCalls(number, space, lines)
-        self._lines = lines
+        self.prefix: str = namespace.prefix(number)
+        self._namespace = namespace
+        self.calls: AsyncCalls = AsyncCalls(number, namespace, connections)
+        self._connections = connections
         self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
 
     @classmethod
-    def all_of(cls, space: Space) -> "list[AsyncShard]":
-        lines = AsyncLines(AsyncServer(space.address))
-        return [cls(number, space, lines) for number in range(space.shards)]
+    def all_of(cls, namespace: Namespace) -> "list[AsyncShard]":
+        connections = AsyncConnections(AsyncServer(namespace.address))
+        return [cls(number, namespace, connections) for number in range(namespace.shards)]
 
     async def greet(self) -> None:
         """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
-        if not self._space.known:
+        if not self._namespace.known:
             await self.tell_time()
-        if self._space.address.wake == "poll":
+        if self._namespace.address.wake == "poll":
             return
-        self._space.judge(await self.calls.command("INFO", "memory"))
-        if self._space.address.wake == "expiry":
+        self._namespace.judge(await self.calls.command("INFO", "memory"))
+        if self._namespace.address.wake == "expiry":
             try:
                 told = await self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
                 return  # many servers don't tell; then whoever runs them must know
-            self._space.judge_events(told)
+            self._namespace.judge_events(told)
 
     async def tell_time(self) -> None:
         """So that we know it: an operation says when its sender last heard from the server."""
@@ -55,13 +55,13 @@ class AsyncShard:
 
     async def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
-        await self.calls.ask("expect", (), self._space.known)
+        await self.calls.ask("expect", (), self._namespace.known)
 
     def abandon(self) -> None:
-        self._lines.abandon()
+        self._connections.abandon()
 
     async def close(self) -> None:
-        await self._lines.close()
+        await self._connections.close()
 
     async def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         asked, salt = sending.put(messages), os.urandom(2)
@@ -88,7 +88,7 @@ class AsyncShard:
         return bool(woken)
 
     async def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
-        asked = delivering.settle(ends, self._space.dead_max)
+        asked = delivering.settle(ends, self._namespace.dead_max)
         return delivering.settle_answer(asked, len(ends), await self.calls.do("settle", asked.args, now))
 
     async def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
@@ -103,7 +103,7 @@ class AsyncShard:
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
         _, returned, buried, expired, dropped, more = await self.calls.ask(
-            "tend", (budget, self._space.dead_max, self._space.dead_for, "" if ended_by is None else ended_by), now
+            "tend", (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by), now
         )
         return Tended(returned, buried, expired, dropped, bool(more))
 
@@ -140,10 +140,10 @@ class AsyncShard:
             if topic is not None
             else [name.decode() for name in await self.calls.command("HKEYS", self.prefix + "topics")]
         )
-        counting = looking.Counting(names, window)
-        while args := counting.args():
-            counting.hear(await self.calls.ask("stats", args, now))
-        return counting.found
+        counted = counting.Counting(names, window)
+        while args := counted.args():
+            counted.hear(await self.calls.ask("stats", args, now))
+        return counted.found
 
     async def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
         own = [id for id in ids or () if name_of(id).shard == self.number]
@@ -186,5 +186,5 @@ class AsyncShard:
 
     async def pause(self, topic: str, paused: bool) -> None:
         await self.calls.do(
-            "pause", (topic, int(paused)), self._space.known
+            "pause", (topic, int(paused)), self._namespace.known
         )  # no time passes: what is due does not matter here

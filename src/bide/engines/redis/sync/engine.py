@@ -27,10 +27,10 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.redis.plan import delivering, listing, looking, sending
-from bide.engines.redis.space import Space
-from bide.engines.redis.sync.ears import Ears
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.engines.redis.sync.shard import Shard
+from bide.engines.redis.sync.wakeup import Wakeup
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import lane, sequence
@@ -43,11 +43,11 @@ NEAR = 0.05  # seconds: a sleep that ends so close to when something is due is t
 
 
 class Redis(Engine):
-    def __init__(self, space: Space, capabilities: Capabilities) -> None:
+    def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
-        self._space = space
+        self._namespace = namespace
         self._shards: list[Shard] = []
-        self._ears: Ears | None = None
+        self._wakeup: Wakeup | None = None
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # whom an alarm belongs to
         self._new_request = sequence()  # an engine's own, as a forked child has the same source
@@ -55,24 +55,24 @@ class Redis(Engine):
 
     def open(self) -> None:
         if not self._shards:
-            shards = Shard.all_of(self._space)
+            shards = Shard.all_of(self._namespace)
             try:
                 shards[0].greet()
-                for shard in shards if self._space.address.wake == "expiry" else ():
+                for shard in shards if self._namespace.address.wake == "expiry" else ():
                     shard.ask_for_expiry()
             except BaseException:
                 shards[0].close()
                 raise
             self._shards = shards
-            self._ears = Ears(self._space, shards)
+            self._wakeup = Wakeup(self._namespace, shards)
 
     def close(self) -> None:
-        ears, self._ears = self._ears, None
+        wakeup, self._wakeup = self._wakeup, None
         shards, self._shards = self._shards, []
         topics = sorted(set().union(*self._alarms))
         try:
-            if ears is not None:
-                ears.close()
+            if wakeup is not None:
+                wakeup.close()
             for shard in shards if topics else ():
                 if not shard.leave(self._me, topics):
                     break  # nobody waits for a server that is away
@@ -82,8 +82,8 @@ class Redis(Engine):
 
     def _abandon(self) -> None:
         shards, self._shards = self._shards, []
-        if shards and self._ears is not None:
-            self._ears.abandon()
+        if shards and self._wakeup is not None:
+            self._wakeup.abandon()
             shards[0].abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
@@ -91,7 +91,7 @@ class Redis(Engine):
         if len(shards) == 1 and len(messages) == 1:  # the short way, that most sends take
             return shards[0].put(messages, now)
         any_shard = self._next() % len(shards)
-        parts = sending.put_parts(messages, lambda new: self._space.shard_of(new, any_shard))
+        parts = sending.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard))
         if len(parts) == 1:
             [(shard, _)] = parts
             return shards[shard].put(messages, now)
@@ -100,11 +100,11 @@ class Redis(Engine):
     def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
         """A batch in several parts. Each message has an operation, so that all can be sent again if one part fails."""
         for new in messages:  # before the first part is taken
-            check_delay(new.delay, new.at, max(self._space.known, now or 0))
+            check_delay(new.delay, new.at, max(self._namespace.known, now or 0))
         name = lane()
         named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
         answers: dict[int, Sent] = {}
-        for shard, indexes in sending.put_parts(named, lambda new: self._space.shard_of(new, any_shard)):
+        for shard, indexes in sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard)):
             try:
                 got = self._shards[shard].put([named[i] for i in indexes], now)
             except BideError as error:
@@ -162,28 +162,28 @@ class Redis(Engine):
                 found += claim.messages[:room]
                 rest += claim.messages[room:]
         if ends := [End(each.topic, each.id, each.token, "release") for each in rest]:
-            self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
+            self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
         dues = [each.next_due for each in claims if each.next_due is not None]
         told = max(each.now for each in claims)
         more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
         return Claim(found, told, min(dues, default=None), more)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        return self._spread(ends, self._space.shard_of_id, lambda shard, some: shard.settle(some, now))
+        return self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        return self._spread(holds, self._space.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
+        return self._spread(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        return self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.cancel(some, now))
+        return self._spread(refs, self._namespace.shard_of_ref, lambda shard, some: shard.cancel(some, now))
 
     def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
         for move in moves if len(moves) > sending.PART else ():  # before the first part is done
-            check_delay(move.delay, move.at, max(self._space.known, now or 0))
+            check_delay(move.delay, move.at, max(self._namespace.known, now or 0))
         return self._spread(
-            moves, lambda move: self._space.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
+            moves, lambda move: self._namespace.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
         )
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
@@ -203,12 +203,12 @@ class Redis(Engine):
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         self._opened()
-        assert self._ears is not None
+        assert self._wakeup is not None
         alarm = self._alarms.get(frozenset(topics), 0.0)
-        self._ears.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
+        self._wakeup.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        return self._spread(refs, self._space.shard_of_ref, lambda shard, some: shard.get(some, now))
+        return self._spread(refs, self._namespace.shard_of_ref, lambda shard, some: shard.get(some, now))
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         shards = self._opened()
@@ -226,8 +226,8 @@ class Redis(Engine):
         for shard in self._opened():
             for name, one in shard.stats(topic, window, now).items():
                 told.setdefault(name, []).append(one)
-        topics = {} if topic is not None else {name: looking.together(each, {}, 0) for name, each in told.items()}
-        return looking.together([one for each in told.values() for one in each], topics, parts)
+        topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
+        return counting.together([one for each in told.values() for one in each], topics, parts)
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None

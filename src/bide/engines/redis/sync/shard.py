@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.plan import Arg, delivering, listing, looking, sending
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
+from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import Server
-from bide.engines.redis.space import Space
 from bide.engines.redis.sync.calls import Calls
-from bide.engines.redis.sync.lines import Lines
-from bide.engines.redis.wire import name_of
+from bide.engines.redis.sync.connections import Connections
 from bide.errors import ConfigError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -22,32 +22,32 @@ SAFE = "Sending again with this error's operation does it once."
 
 
 class Shard:
-    def __init__(self, number: int, space: Space, lines: Lines) -> None:
+    def __init__(self, number: int, namespace: Namespace, connections: Connections) -> None:
         self.number: int = number
-        self.prefix: str = space.prefix(number)
-        self._space = space
-        self.calls: Calls = Calls(number, space, lines)
-        self._lines = lines
+        self.prefix: str = namespace.prefix(number)
+        self._namespace = namespace
+        self.calls: Calls = Calls(number, namespace, connections)
+        self._connections = connections
         self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
 
     @classmethod
-    def all_of(cls, space: Space) -> "list[Shard]":
-        lines = Lines(Server(space.address))
-        return [cls(number, space, lines) for number in range(space.shards)]
+    def all_of(cls, namespace: Namespace) -> "list[Shard]":
+        connections = Connections(Server(namespace.address))
+        return [cls(number, namespace, connections) for number in range(namespace.shards)]
 
     def greet(self) -> None:
         """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
-        if not self._space.known:
+        if not self._namespace.known:
             self.tell_time()
-        if self._space.address.wake == "poll":
+        if self._namespace.address.wake == "poll":
             return
-        self._space.judge(self.calls.command("INFO", "memory"))
-        if self._space.address.wake == "expiry":
+        self._namespace.judge(self.calls.command("INFO", "memory"))
+        if self._namespace.address.wake == "expiry":
             try:
                 told = self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
                 return  # many servers don't tell; then whoever runs them must know
-            self._space.judge_events(told)
+            self._namespace.judge_events(told)
 
     def tell_time(self) -> None:
         """So that we know it: an operation says when its sender last heard from the server."""
@@ -55,13 +55,13 @@ class Shard:
 
     def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
-        self.calls.ask("expect", (), self._space.known)
+        self.calls.ask("expect", (), self._namespace.known)
 
     def abandon(self) -> None:
-        self._lines.abandon()
+        self._connections.abandon()
 
     def close(self) -> None:
-        self._lines.close()
+        self._connections.close()
 
     def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         asked, salt = sending.put(messages), os.urandom(2)
@@ -88,7 +88,7 @@ class Shard:
         return bool(woken)
 
     def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
-        asked = delivering.settle(ends, self._space.dead_max)
+        asked = delivering.settle(ends, self._namespace.dead_max)
         return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
@@ -103,7 +103,7 @@ class Shard:
 
     def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
         _, returned, buried, expired, dropped, more = self.calls.ask(
-            "tend", (budget, self._space.dead_max, self._space.dead_for, "" if ended_by is None else ended_by), now
+            "tend", (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by), now
         )
         return Tended(returned, buried, expired, dropped, bool(more))
 
@@ -138,10 +138,10 @@ class Shard:
         names = (
             [topic] if topic is not None else [name.decode() for name in self.calls.command("HKEYS", self.prefix + "topics")]
         )
-        counting = looking.Counting(names, window)
-        while args := counting.args():
-            counting.hear(self.calls.ask("stats", args, now))
-        return counting.found
+        counted = counting.Counting(names, window)
+        while args := counted.args():
+            counted.hear(self.calls.ask("stats", args, now))
+        return counted.found
 
     def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
         own = [id for id in ids or () if name_of(id).shard == self.number]
@@ -183,4 +183,4 @@ class Shard:
             mark = mark if more else b""
 
     def pause(self, topic: str, paused: bool) -> None:
-        self.calls.do("pause", (topic, int(paused)), self._space.known)  # no time passes: what is due does not matter here
+        self.calls.do("pause", (topic, int(paused)), self._namespace.known)  # no time passes: what is due does not matter here

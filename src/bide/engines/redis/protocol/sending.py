@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from bide.core.when import MAX_DELAY_MS, due_time
 from bide.engines.base import Move, NewMessage, Ref
-from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import LOCAL, SALT, Name, content, full_id, id_text, name_of
+from bide.engines.redis.protocol import Arg
+from bide.engines.redis.protocol.encoding import LOCAL, SALT, Name, content, full_id, id_text, name_of
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")

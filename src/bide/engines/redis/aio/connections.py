@@ -1,6 +1,6 @@
-# unasync: ../sync/lines.py
-"""A line: one connection, and a lane, its numbered stream of operations. A command whose answer does not come is sent
-again under its number, on a new connection, and acts once.
+# unasync: ../sync/connections.py
+"""Connections to a server. Each has a lane, its numbered stream of operations: a command whose answer does not come is sent
+again under its number, on a new socket, and acts once.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from bide.errors import Unavailable
 from bide.ids import lane
 from bide.signals import AsyncSignal
 
-MOST = 32  # lines that one engine has open at a time
+MOST = 32  # connections that one engine has open at a time
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
 
 
-class AsyncLine:
+class AsyncConnection:
     def __init__(self, server: AsyncServer) -> None:
         self._server = server
-        self.patience: float = server.patience
-        self._connection: Any = None
+        self.retry_for: float = server.retry_for
+        self._driver: Any = None  # redis-py's connection
         self.lane: str = lane()
         self.number: int = 0
 
@@ -34,26 +34,26 @@ class AsyncLine:
         """For the next operation. One that was given up and still arrives is refused once this one has."""
         self.number += 1
 
-    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, patience: float | None = None) -> Any:
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None) -> Any:
         """What a script answers. Raises Unanswered when it may or may not have run."""
         command = ("EVALSHA", script.sha, len(keys), *keys, *args)
-        return await self._repeated(command, script, self.patience if patience is None else patience)
+        return await self._repeated(command, script, self.retry_for if retry_for is None else retry_for)
 
     async def command(self, *args: Any) -> Any:
         """What a command that may be repeated answers."""
-        return await self._repeated(args, None, self.patience)
+        return await self._repeated(args, None, self.retry_for)
 
-    async def _repeated(self, command: tuple[Any, ...], script: Script | None, patience: float) -> Any:
-        """Try until there is an answer, or patience ends."""
-        end = time.monotonic() + patience
+    async def _repeated(self, command: tuple[Any, ...], script: Script | None, retry_for: float) -> Any:
+        """Try until there is an answer, or for so many seconds."""
+        end = time.monotonic() + retry_for
         pause, unsure = SOON, False  # unsure: one that was sent has had no answer, and may have acted
         while True:
             sent = False
             try:
-                connection = await self._connected()
+                driver = await self._connected()
                 sent = True
-                await connection.send_packed_command([pack_command(command)], check_health=False)
-                return await connection.read_response()
+                await driver.send_packed_command([pack_command(command)], check_health=False)
+                return await driver.read_response()
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):
                     command = ("EVAL", script.text, *command[2:])
@@ -84,43 +84,43 @@ class AsyncLine:
         return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
 
     async def _connected(self) -> Any:
-        if self._connection is None:
-            self._connection = self._server.new_connection()
-        if not self._server.is_open(self._connection):
-            await self._connection.connect()
-        return self._connection
+        if self._driver is None:
+            self._driver = self._server.new_connection()
+        if not self._server.is_open(self._driver):
+            await self._driver.connect()
+        return self._driver
 
     async def abandon(self) -> None:
-        if self._connection is not None:
-            await self._server.abandon(self._connection)
+        if self._driver is not None:
+            await self._server.abandon(self._driver)
 
     async def close(self) -> None:
-        if self._connection is not None:
-            await self._server.drop(self._connection)
+        if self._driver is not None:
+            await self._server.drop(self._driver)
 
 
-class AsyncLines:
-    """The lines of one engine: a free one for whoever asks, or a new one."""
+class AsyncConnections:
+    """The connections of one engine: a free one for each call, or a new one."""
 
     def __init__(self, server: AsyncServer) -> None:
         self._server = server
-        self._free: list[AsyncLine] = []
+        self._free: list[AsyncConnection] = []
         self._room = asyncio.Semaphore(MOST)
         self._closed = False
 
-    async def take(self) -> AsyncLine:
+    async def take(self) -> AsyncConnection:
         await self._room.acquire()
         try:
             return self._free.pop()
         except IndexError:
-            return AsyncLine(self._server)
+            return AsyncConnection(self._server)
 
-    async def give(self, line: AsyncLine) -> None:
+    async def give(self, connection: AsyncConnection) -> None:
         self._room.release()
         if self._closed:
-            await line.close()
+            await connection.close()
         else:
-            self._free.append(line)
+            self._free.append(connection)
 
     def abandon(self) -> None:
         """Close without the event loop, which is closed."""

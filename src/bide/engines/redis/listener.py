@@ -12,7 +12,7 @@ from typing import Any
 from bide.engines.redis.server import AsyncServer, Server
 
 
-class Ear:
+class Listener:
     """For threads."""
 
     def __init__(self, server: Server) -> None:
@@ -47,7 +47,7 @@ class Ear:
             self._server.drop(connection)
 
 
-class AsyncEar:
+class AsyncListener:
     """For event loops."""
 
     def __init__(self, server: AsyncServer) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.address import Address
-from bide.engines.redis.wire import name_of
+from bide.engines.redis.protocol.encoding import name_of
 from bide.errors import ConfigError
 
 GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
@@ -18,7 +18,7 @@ GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
 SILENT = 60.0  # seconds: whoever has not heard from the server for longer asks for the time first
 
 
-class Space:
+class Namespace:
     def __init__(self, address: Address, settings: Settings) -> None:
         self.address: Address = address
         self.shards: int = address.shards or 1
@@ -38,14 +38,14 @@ class Space:
         if now > self.known:
             self._heard = now, time.monotonic()
 
-    def until(self, now: int | None, patience: float) -> int:
+    def until(self, now: int | None, seconds: float) -> int:
         """The engine time until which an operation may act whose sender waits for it so many seconds from now.
 
         It is never later than that, but for the half speed of an engine whose server's clock was set back: hence SILENT.
         """
         known, heard = self._heard
         passed = min(time.monotonic() - heard, SILENT)
-        return max(known + int(passed * 1000), now or 0) + int(patience * 1000)
+        return max(known + int(passed * 1000), now or 0) + int(seconds * 1000)
 
     def shard_of(self, new: NewMessage, otherwise: int) -> int:
         """By its key, so that there is one such message; by its operation, so that it is the same when sent again."""

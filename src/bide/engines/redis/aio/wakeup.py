@@ -1,4 +1,4 @@
-# unasync: ../sync/ears.py
+# unasync: ../sync/wakeup.py
 """Sleeping until somebody pushes a token for one of the topics, or time is up.
 
 The server looks at its sleepers' time limits ten times a second only: where it matters, the limit is our own. Where the
@@ -13,10 +13,10 @@ from typing import TypeVar
 import redis.exceptions as theirs
 
 from bide.engines.redis.aio.shard import AsyncShard
-from bide.engines.redis.ear import AsyncEar
 from bide.engines.redis.failures import LOST, translated
+from bide.engines.redis.listener import AsyncListener
+from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import AsyncServer
-from bide.engines.redis.space import Space
 from bide.errors import EngineError
 from bide.signals import AsyncSignal
 
@@ -29,12 +29,12 @@ POLL = 0.25  # seconds between two looks
 SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
 
-class AsyncEars:
-    def __init__(self, space: Space, shards: Sequence[AsyncShard]) -> None:
-        self._space = space
+class AsyncWakeup:
+    def __init__(self, namespace: Namespace, shards: Sequence[AsyncShard]) -> None:
+        self._namespace = namespace
         self._shards = shards
-        self._server = AsyncServer(space.address)
-        self._free: list[AsyncEar] = []
+        self._server = AsyncServer(namespace.address)
+        self._free: list[AsyncListener] = []
         self._blocked: set[int] = set()
         self._closed = False
 
@@ -44,33 +44,33 @@ class AsyncEars:
             await AsyncSignal().wait(max(0.0, timeout))
             return
         end = time.monotonic() + timeout
-        how = self._space.address.wake
+        how = self._namespace.address.wake
         if how == "poll":
             await self._poll(topics, end)
             return
         try:
-            ear = self._free.pop()
+            listener = self._free.pop()
         except IndexError:
-            ear = AsyncEar(self._server)
+            listener = AsyncListener(self._server)
         try:
             if how == "list":
-                await self._listen(ear, topics, end, sharp)
+                await self._listen(listener, topics, end, sharp)
             else:
-                await self._expect(ear, end)
+                await self._expect(listener, end)
         except theirs.NoPermissionError as error:
-            await ear.close()
+            await listener.close()
             raise translated(error, self._server.shown, self._server.secrets) from None
         except (*LOST, theirs.ResponseError, EngineError):
-            await ear.close()
+            await listener.close()
             await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
         except BaseException:
-            await ear.close()
+            await listener.close()
             raise
         else:
             if self._closed or how == "expiry":  # one that goes on listening would gather what nobody reads
-                await ear.close()
+                await listener.close()
             else:
-                self._free.append(ear)
+                self._free.append(listener)
 
     def abandon(self) -> None:
         """Close without the event loop, which is closed."""
@@ -86,30 +86,30 @@ class AsyncEars:
         while self._free:
             await self._free.pop().close()
 
-    async def _listen(self, ear: AsyncEar, topics: Sequence[str], end: float, sharp: bool) -> None:
+    async def _listen(self, listener: AsyncListener, topics: Sequence[str], end: float, sharp: bool) -> None:
         """Blocked on the wake lists."""
         lists = [f"{shard.prefix}w:{topic}" for shard in self._shards for topic in topics]
-        number = await ear.open()
+        number = await listener.open()
         self._blocked.add(number)
         try:
             left = max(SHORT, end - time.monotonic())
-            await ear.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
-            patience = left if sharp else left + LATE
-            while not await ear.hears(SHORT if self._closed else patience):
+            await listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
+            limit = left if sharp else left + LATE
+            while not await listener.hears(SHORT if self._closed else limit):
                 if await self._unblock(number):
                     break
-                patience = SHORT  # it has overtaken what it is to end
-            await ear.answer()
+                limit = SHORT  # it has overtaken what it is to end
+            await listener.answer()
         finally:
             self._blocked.discard(number)
 
-    async def _expect(self, ear: AsyncEar, end: float) -> None:
+    async def _expect(self, listener: AsyncListener, end: float) -> None:
         """Subscribed to expiries, of which our shards' alarm keys concern us."""
         alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
-        await ear.open("SUBSCRIBE", f"__keyevent@{self._space.address.db}__:expired")
+        await listener.open("SUBSCRIBE", f"__keyevent@{self._namespace.address.db}__:expired")
         while not self._closed and (left := end - time.monotonic()) > 0:
-            if await ear.hears(min(left, SLICE)):
-                told = await ear.answer()
+            if await listener.hears(min(left, SLICE)):
+                told = await listener.answer()
                 if isinstance(told, list) and told[-1] in alarms:
                     return
 

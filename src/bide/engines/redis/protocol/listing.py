@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bide.engines.base import Scanned, Stored
-from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import LOCAL, full_id, stored
+from bide.engines.redis.protocol import Arg
+from bide.engines.redis.protocol.encoding import LOCAL, full_id, stored
 from bide.errors import BadOption
 from bide.types import State
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bide.engines.base import Window
-from bide.engines.redis.plan import Arg
+from bide.engines.redis.protocol import Arg
 from bide.types import Stats
 
 TOPICS = 50  # that one script is asked to count at most

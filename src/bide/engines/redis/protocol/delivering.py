@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
-from bide.engines.redis.plan import Arg
-from bide.engines.redis.wire import FULL, TOPIC, claimed, error_text, full_id, id_bytes
+from bide.engines.redis.protocol import Arg
+from bide.engines.redis.protocol.encoding import FULL, TOPIC, claimed, error_text, full_id, id_bytes
 
 GOLDEN = 2654435769  # of 2**32
+YES = ord("1")  # in a text of 0 and 1, one for each delivery
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -23,13 +24,13 @@ def claim_answer(shard: int, request: str, reply: Sequence[Any]) -> Claim:
     now, due, more, number, fulls, values, beside, named, *again = reply
     names = {full_id(digits.decode(), b""): name.decode() for digits, name in zip(named[::2], named[1::2], strict=True)}
     known = {beside[i]: (beside[i + 1], beside[i + 2]) for i in range(0, len(beside), 3)}
-    places = again[0] if again else range(len(values))
+    positions = again[0] if again else range(len(values))
     head, first = number.decode(), shard.to_bytes(1, "big")
     none = (b"", b"")
     found: list[Claimed] = []
     for i, value in enumerate(values):
         full = fulls[FULL * i : FULL * i + FULL]
-        token = f"{head}{places[i]:03x}{request}"
+        token = f"{head}{positions[i]:03x}{request}"
         found.append(claimed(first, full, names[full[:TOPIC]], token, value, known.get(i + 1, none)))
     found.sort(key=_due)
     return Claim(found, int(now), int(due) if due else None, bool(more))
@@ -46,22 +47,22 @@ class Held(NamedTuple):
     claim: str
     topic: str
     digits: str  # the topic's number
-    place: bytes
+    position: bytes
     full: bytes
 
 
-_PLACES = {f"{place:03x}": place.to_bytes(2, "big") for place in range(MAX_BATCH)}
+_POSITIONS = {f"{position:03x}": position.to_bytes(2, "big") for position in range(MAX_BATCH)}
 
 
 def held(delivery: End | Hold) -> Held | None:
     """None when they are none of ours, and so the delivery is lost."""
     token, id = delivery.token, delivery.id
-    place = _PLACES.get(token[16:19])
+    position = _POSITIONS.get(token[16:19])
     raw = id_bytes(id)
-    if place is None or raw is None or len(token) < 20:
+    if position is None or raw is None or len(token) < 20:
         return None
     full = raw[1 : 1 + FULL]
-    return Held(token[19:], token[:16], delivery.topic, f"{int.from_bytes(full[:TOPIC], 'big'):x}", place, full)
+    return Held(token[19:], token[:16], delivery.topic, f"{int.from_bytes(full[:TOPIC], 'big'):x}", position, full)
 
 
 class Grouped:
@@ -71,9 +72,9 @@ class Grouped:
         self._groups: dict[tuple[str, str, str, str], tuple[list[int], list[bytes], list[bytes]]] = {}
 
     def add(self, i: int, each: Held) -> None:
-        indexes, places, fulls = self._groups.setdefault(each[:4], ([], [], []))
+        indexes, positions, fulls = self._groups.setdefault(each[:4], ([], [], []))
         indexes.append(i)
-        places.append(each.place)
+        positions.append(each.position)
         fulls.append(each.full)
 
     @property
@@ -83,8 +84,8 @@ class Grouped:
     @property
     def args(self) -> list[Arg]:
         args: list[Arg] = [len(self._groups)]
-        for group, (_, places, fulls) in self._groups.items():
-            args += (*group, b"".join(places), b"".join(fulls))
+        for group, (_, positions, fulls) in self._groups.items():
+            args += (*group, b"".join(positions), b"".join(fulls))
         return args
 
 
@@ -107,10 +108,10 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
         if end.verdict == "done" and end.token not in again:
             grouped.add(i, each)
         else:
-            request, claim, topic, _, place, full = each
+            request, claim, topic, _, position, full = each
             others.append(i)
             other_args += (
-                request, claim, topic, full, int.from_bytes(place, "big"), end.verdict, end.delay, error_text(end.error),
+                request, claim, topic, full, int.from_bytes(position, "big"), end.verdict, end.delay, error_text(end.error),
             )  # fmt: skip
     return Settle(grouped.indexes, others, [dead_max, *grouped.args, len(others), *other_args])
 
@@ -119,7 +120,7 @@ def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended
     answers: list[Ended] = ["lost"] * count
     for indexes, results in zip(asked.groups, reply[1:], strict=False):
         for i, result in zip(indexes, results, strict=True):
-            if result == 49:
+            if result == YES:
                 answers[i] = "done"
     for i, word in zip(asked.others, reply[1 + len(asked.groups) :], strict=True):
         answers[i] = word.decode()
@@ -139,5 +140,5 @@ def extend_answer(groups: Sequence[Sequence[int]], count: int, reply: Sequence[A
     answers = [False] * count
     for indexes, results in zip(groups, reply[1:], strict=True):
         for i, result in zip(indexes, results, strict=True):
-            answers[i] = result == 49
+            answers[i] = result == YES
     return answers

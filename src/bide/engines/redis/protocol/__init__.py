@@ -1,0 +1,5 @@
+"""What the scripts are asked, and what they answer: pure. The head of each script is the other side."""
+
+from typing import TypeAlias
+
+Arg: TypeAlias = bytes | str | int

@@ -1,0 +1,133 @@
+# Generated from ../aio/connections.py by tools/unasync.py; change that file instead.
+"""Connections to a server. Each has a lane, its numbered stream of operations: a command whose answer does not come is sent
+again under its number, on a new socket, and acts once.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import redis.exceptions as theirs
+from hiredis import pack_command
+
+from bide.engines.redis.failures import LOST, TooOld, Unanswered, Unpinned, missing_script, passing, refused, translated
+from bide.engines.redis.script import Script
+from bide.engines.redis.server import Server
+from bide.errors import Unavailable
+from bide.ids import lane
+from bide.signals import Signal
+
+MOST = 32  # connections that one engine has open at a time
+SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
+
+
+class Connection:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.retry_for: float = server.retry_for
+        self._driver: Any = None  # redis-py's connection
+        self.lane: str = lane()
+        self.number: int = 0
+
+    def next_number(self) -> None:
+        """For the next operation. One that was given up and still arrives is refused once this one has."""
+        self.number += 1
+
+    def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None) -> Any:
+        """What a script answers. Raises Unanswered when it may or may not have run."""
+        command = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        return self._repeated(command, script, self.retry_for if retry_for is None else retry_for)
+
+    def command(self, *args: Any) -> Any:
+        """What a command that may be repeated answers."""
+        return self._repeated(args, None, self.retry_for)
+
+    def _repeated(self, command: tuple[Any, ...], script: Script | None, retry_for: float) -> Any:
+        """Try until there is an answer, or for so many seconds."""
+        end = time.monotonic() + retry_for
+        pause, unsure = SOON, False  # unsure: one that was sent has had no answer, and may have acted
+        while True:
+            sent = False
+            try:
+                driver = self._connected()
+                sent = True
+                driver.send_packed_command([pack_command(command)], check_health=False)
+                return driver.read_response()
+            except theirs.ResponseError as error:
+                if script is not None and missing_script(error):
+                    command = ("EVAL", script.text, *command[2:])
+                    continue
+                if not passing(error):
+                    told = translated(error, self._server.shown, self._server.secrets)
+                    if unsure and not isinstance(told, Unpinned) and not (isinstance(told, TooOld) and told.sure):
+                        raise self._given_up(error, unsure) from None
+                    raise told from None
+                failed: BaseException = error
+            except LOST as error:
+                if refused(error):
+                    raise translated(error, self._server.shown, self._server.secrets) from None
+                unsure = unsure or (sent and not passing(error))  # type: ignore[arg-type]
+                failed = error
+            self.abandon()
+            if time.monotonic() + pause > end:
+                raise self._given_up(failed, unsure)
+            Signal().wait(pause)
+            pause = min(LATER, 2 * pause)
+
+    def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
+        why = self._server.told(error)
+        if not unsure:
+            return Unavailable(f"{self._server.shown} can't be reached: {why}. Nothing was done; is it running, and let in?")
+        given_up = self.lane, self.number
+        self.lane, self.number = lane(), 0  # so that what is known of the operation stays known
+        return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
+
+    def _connected(self) -> Any:
+        if self._driver is None:
+            self._driver = self._server.new_connection()
+        if not self._server.is_open(self._driver):
+            self._driver.connect()
+        return self._driver
+
+    def abandon(self) -> None:
+        if self._driver is not None:
+            self._server.abandon(self._driver)
+
+    def close(self) -> None:
+        if self._driver is not None:
+            self._server.drop(self._driver)
+
+
+class Connections:
+    """The connections of one engine: a free one for each call, or a new one."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._free: list[Connection] = []
+        self._room = threading.Semaphore(MOST)
+        self._closed = False
+
+    def take(self) -> Connection:
+        self._room.acquire()
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Connection(self._server)
+
+    def give(self, connection: Connection) -> None:
+        self._room.release()
+        if self._closed:
+            connection.close()
+        else:
+            self._free.append(connection)
+
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed."""
+        self._closed = True
+        self._server.sever()
+
+    def close(self) -> None:
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
