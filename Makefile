@@ -50,7 +50,7 @@ test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that 
 
 # The tests that meet other packages. What only checks the code, such as ruff, is not installed there.
 MEET := tests/cli tests/examples tests/queue tests/tasks tests/sqlite/test_sqlalchemy.py tests/unit/test_docs.py \
-	tests/redis/test_address.py tests/redis/test_reach.py tests/redis/test_faults.py tests/redis/test_waking.py
+	tests/redis/test_client.py tests/redis/test_url.py tests/redis/test_faults.py tests/redis/test_waking.py
 
 .PHONY: lowest
 lowest: servers .venv-lowest/.dev ## test with the lowest versions that pyproject.toml allows of other packages

@@ -15,12 +15,12 @@ import pytest
 
 from bide import Finding, Queue
 from bide.engines.base import Settings
-from bide.engines.redis import doctor, look, query
-from bide.engines.redis.address import read
+from bide.engines.redis import doctor, look, url
 from bide.engines.redis.look import Look
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.server import Server
+from bide.engines.redis.url import read
 from tests.servers.certificates import make_certificates
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
@@ -301,5 +301,5 @@ def rows(heading: str) -> set[str]:
 
 
 def test_the_page_names_every_option_and_every_finding() -> None:
-    assert {name for name in rows("## The URL") if "://" not in name} == set(query._KNOWN)
+    assert {name for name in rows("## The URL") if "://" not in name} == set(url._KNOWN)
     assert rows("### The doctor") == NAMES | {"tls", "last save"}

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from bide.engines.base import Settings
-from bide.engines.redis import address, namespace
+from bide.engines.redis import namespace, url
 from bide.engines.redis.script import scripts
 from bide.errors import OutcomeUnknown
 from tests.redis.crowd import Scene, recorded
@@ -133,7 +133,7 @@ def test_the_time_to_act_is_counted_from_when_the_server_was_heard(monkeypatch: 
     settings = Settings(url="redis://localhost")
     clock = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    shop = namespace.Namespace(address.read(settings), settings)
+    shop = namespace.Namespace(url.read(settings), settings)
     shop.hear(1_000_000)
     assert shop.until(None, 15.0) == 1_015_000
     clock[0] += 4.5

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from bide.engines.base import End, Hold, Move, NewMessage, Ref, Settings, Window
 from bide.engines.redis import CAPABILITIES, rights, source
-from bide.engines.redis.query import Wake
+from bide.engines.redis.client import Wake
 from bide.engines.redis.rights import ROLES, Role, needed
 from bide.engines.redis.sync.engine import Redis
 from bide.engines.registry import Source

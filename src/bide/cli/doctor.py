@@ -47,10 +47,10 @@ def show_rights(place: Place) -> int:
     if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
         raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")
     from bide.engines.redis import rights
-    from bide.engines.redis.address import read
+    from bide.engines.redis.url import read
 
     address = read(settings)
-    database = address.reach.options("sync").get("db", 0)
+    database = address.db
     for role in rights.ROLES:
         say(rights.line(role, address.namespace, wake=address.wake, database=database))
     tell(rights.REMARK)

@@ -78,7 +78,7 @@ def _mode(look: Look) -> Iterator[Finding]:
     }.get(mode, "")
     yield Finding("mode", mode, "bad" if advice else "ok", advice)
     note = look.namespace.address.tls_note
-    if note or look.namespace.address.reach.scheme == "rediss":
+    if note or look.namespace.address.client.scheme == "rediss":
         yield _warn("tls", "weak" if note else "on", note, when=bool(note))
 
 

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
-from bide.engines.redis.address import Address
+from bide.engines.redis.client import Address
 from bide.engines.redis.protocol.encoding import name_of
 from bide.errors import ConfigError
 

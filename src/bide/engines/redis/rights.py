@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
+from bide.engines.redis.client import Wake
 from bide.engines.redis.look import Look, text_of
-from bide.engines.redis.query import Wake
 
 Role: TypeAlias = Literal["producer", "worker"]
 

@@ -4,7 +4,7 @@ import contextlib
 import weakref
 from typing import Any
 
-from bide.engines.redis.address import Address, async_pool, sync_pool
+from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.redaction import redacted
 
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one

@@ -1,9 +1,10 @@
-"""What redis-py needs to reach one server in either colour: the class of a connection, and what it takes."""
+"""How redis-py's connections to a server are made, sync and async: their class and what they take, from a URL or a client."""
 
 import inspect
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 import redis
 import redis.asyncio as aioredis
 
@@ -11,6 +12,7 @@ from bide.engines.redis.redaction import Secret
 from bide.errors import ConfigError
 
 Colour: TypeAlias = Literal["sync", "async"]
+Wake: TypeAlias = Literal["list", "poll", "expiry"]
 
 _CLASSES: dict[str, dict[Colour, Any]] = {
     "redis": {"sync": redis.Connection, "async": aioredis.Connection},
@@ -36,13 +38,18 @@ _OURS = {
 }  # fmt: skip
 """What is not taken over from a client."""
 
+_NO_LIMIT = 2**31  # the engine counts its connections itself
 
-class Reach:
+
+class Client:
     """A server, and how its connections are made. Its repr tells nothing, as what it holds may be secret."""
 
-    def __init__(self, scheme: str, colour: Colour | None, connection: Any, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, scheme: str, connection: Any, options: Mapping[str, Any], colour: Colour | None = None, given: object = None
+    ) -> None:
         self.scheme: str = scheme
         self.colour: Colour | None = colour  # of the client that this was taken from; None: of no client
+        self._given = given  # that client, as its pool of sentinels must live as long as our connections
         self._connection = connection
         self._options = {name: value for name, value in options.items() if name not in _OURS}
 
@@ -73,11 +80,11 @@ class Reach:
         return {name: value for name, value in self._options.items() if name in known}
 
 
-def of_url(scheme: str, options: Mapping[str, Any]) -> Reach:
-    return Reach(scheme, None, _CLASSES[scheme]["sync"], options)
+def of_url(scheme: str, options: Mapping[str, Any]) -> Client:
+    return Client(scheme, _CLASSES[scheme]["sync"], options)
 
 
-def of_client(client: object) -> tuple[Reach, Mapping[str, Any]]:
+def of_client(client: object) -> tuple[Client, Mapping[str, Any]]:
     """Where a client goes, and all that its connections are made with."""
     if isinstance(client, (redis.RedisCluster, aioredis.RedisCluster)):
         raise ConfigError(
@@ -91,9 +98,8 @@ def of_client(client: object) -> tuple[Reach, Mapping[str, Any]]:
         )
     pool: Any = client.connection_pool
     colour: Colour = "sync" if isinstance(client, redis.Redis) else "async"
-    return Reach(
-        _scheme_of(pool.connection_class), colour, pool.connection_class, pool.connection_kwargs
-    ), pool.connection_kwargs
+    taken: Mapping[str, Any] = pool.connection_kwargs
+    return Client(_scheme_of(pool.connection_class), pool.connection_class, taken, colour, client), taken
 
 
 def where(client: Any) -> dict[str, Any]:
@@ -107,7 +113,74 @@ def where(client: Any) -> dict[str, Any]:
     return {**found, "host": host, "port": taken.get("port") or 6379}
 
 
-def login(username: str | None, password: Secret | None) -> dict[str, Any]:
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """One server, and how this queue uses it."""
+
+    shown: str  # for banners and logs: no user, no password
+    namespace: str
+    client: Client
+    username: str | None = None
+    password: Secret | None = None
+    client_name: str = "bide"
+    shards: int | None = None  # None: not said
+    wake: Wake = "list"
+    allow_eviction: bool = False
+    timeout: float = 5.0  # seconds until a command counts as lost
+    connect_timeout: float = 5.0
+    tls_note: str = ""  # what is weak about the TLS that was asked for
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("shown", self.shown)]
+
+    @property
+    def db(self) -> int:
+        return int(self.client.options(self.client.colour or "sync").get("db") or 0)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What `redacted` is to keep out of the driver's error texts."""
+        return [*([self.password.reveal()] if self.password else []), *self.client.secrets]
+
+    def connection_kwargs(self, colour: Colour = "sync") -> dict[str, Any]:
+        """What redis-py makes a connection with.
+
+        A command is never sent twice by redis-py: we use its connections directly, and they try again nothing but to
+        connect. That too is left to the engine, so `retry` is None, also where a client has one.
+        """
+        named = {"client_name": self.client_name}
+        return {
+            **self.client.options(colour),
+            **_login(self.username, self.password),
+            **({"client_name": None, **_nameless(colour)} if self.wake == "poll" else named),  # a proxy may know no names
+            "socket_timeout": self.timeout,
+            "socket_connect_timeout": self.connect_timeout,
+            "protocol": 2,
+            "retry": None,
+        }
+
+
+def sync_pool(address: Address) -> redis.ConnectionPool:
+    """For its `make_connection` only. It is ours also with client=, so that its limits and its users don't meet us."""
+    return redis.ConnectionPool(
+        connection_class=address.client.connection_class("sync"),
+        max_connections=_NO_LIMIT,
+        **address.connection_kwargs("sync"),
+    )
+
+
+def async_pool(address: Address) -> aioredis.ConnectionPool:
+    """The async one of the same."""
+    return aioredis.ConnectionPool(
+        connection_class=address.client.connection_class("async"),
+        max_connections=_NO_LIMIT,
+        **address.connection_kwargs("async"),
+    )
+
+
+def _login(username: str | None, password: Secret | None) -> dict[str, Any]:
     """As a provider, not as a plain password: what shows a pool, or a variable of a failed call, then shows an object."""
     if not username and not password:
         return {}
@@ -115,7 +188,7 @@ def login(username: str | None, password: Secret | None) -> dict[str, Any]:
     return {"credential_provider": redis.UsernamePasswordCredentialProvider(username, revealed)}
 
 
-def nameless(colour: Colour) -> dict[str, Any]:
+def _nameless(colour: Colour) -> dict[str, Any]:
     """For a connection that does not tell the server which driver it is made by."""
     known = _parameters(_CLASSES["redis"][colour])
     return {"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None}

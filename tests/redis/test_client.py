@@ -14,8 +14,9 @@ import redis
 import redis.asyncio as aioredis
 
 from bide.engines.base import Settings
-from bide.engines.redis.address import Address, async_pool, read, sync_pool
+from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.redaction import redacted
+from bide.engines.redis.url import read
 
 PASSWORD = "c4n4ry-s3cr3t/@:%ü"
 ENCODED = quote(PASSWORD, safe="")

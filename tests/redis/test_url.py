@@ -15,8 +15,9 @@ import redis.asyncio as aioredis
 
 from bide import BadUrl, BideError, ConfigError
 from bide.engines.base import Settings
-from bide.engines.redis.address import Address, async_pool, read, sync_pool
+from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.redaction import Secret, redacted
+from bide.engines.redis.url import read
 
 CANARY = "c4n4ry-s3cr3t/@:%ü"
 ENCODED = quote(CANARY, safe="")
@@ -281,7 +282,12 @@ def test_nothing_of_an_address_shows_the_password(url: str, caplog: pytest.LogCa
     pools = [sync_pool(found), async_pool(found)]
     connections = [pool.make_connection() for pool in pools]  # type: ignore[attr-defined]
     texts = [repr(found), str(found), f"{found}", found.shown, caplog.text, str(found.__rich_repr__())]
-    texts += [repr(msgspec.structs.asdict(found)), repr(found.connection_kwargs()), repr(found.reach), repr(vars(found.reach))]
+    texts += [
+        repr(msgspec.structs.asdict(found)),
+        repr(found.connection_kwargs()),
+        repr(found.client),
+        repr(vars(found.client)),
+    ]
     texts += [repr(each) for each in (*pools, *connections)]
     assert_hidden(*texts)
     assert "me" not in found.shown.replace("://", "")
