@@ -23,7 +23,7 @@ from tests.redis.layout import (
     READY,
     Bounds,
     Held,
-    Home,
+    Location,
     Message,
     Shard,
     Topic,
@@ -122,7 +122,7 @@ def _claims(shard: Shard) -> Iterator[str]:
             topic, id = shard.of_full(full)
             message = topic.messages.get(id) if topic else None
             if state == SIMPLE and message and (message.life or message.flags & ~(ATTEMPTS | HEADERS)):
-                yield f"{message.home.name} is more than claim {request!r} knows"
+                yield f"{message.location.name} is more than claim {request!r} knows"
 
 
 def _expiries(shard: Shard) -> Iterator[str]:
@@ -141,21 +141,21 @@ def _of_topic(shard: Shard, topic: Topic, leased: Counter[bytes], size: Bounds) 
         yield "nothing is left of it, and it is there"
     places = {name: topic.scores(name) for name in ("due0", "due1", "due2", "dead")}
     for name, scores in places.items():
-        yield from (f"{Home.of(id).name} is in {name}, and is not there" for id in set(scores) - set(topic.messages))
-    yield from (f"{Home.of(id).name} has a life, and is not there" for id in set(topic.hash("life")) - set(topic.messages))
-    large = {f"m{each.home.name}" for each in topic.messages.values() if each.flags & LARGE}
+        yield from (f"{Location.of(id).name} is in {name}, and is not there" for id in set(scores) - set(topic.messages))
+    yield from (f"{Location.of(id).name} has a life, and is not there" for id in set(topic.hash("life")) - set(topic.messages))
+    large = {f"m{each.location.name}" for each in topic.messages.values() if each.flags & LARGE}
     yield from (f"{name} is a large body of no message" for name in topic.keys if name[0] == "m" and name not in large)
     far, pending = Counter[tuple[str, int]](), list[Message]()
     for id, message in topic.messages.items():
         found = [name for name, scores in places.items() if id in scores] + ["leased"] * leased[topic.full(id)]
         if len(found) != int(_opened(topic, message, size)):
-            yield f"{message.home.name} is in {found}"
+            yield f"{message.location.name} is in {found}"
         yield from _of_message(topic, id, message, places, found)
         yield from _expiry(message, found, noted=topic.full(id) in shard.expiring)
         if id not in places["dead"] and not leased[topic.full(id)]:
             pending.append(message)
             if not _opened(topic, message, size):
-                far[message.home.kind, message.home.slot] += 1
+                far[message.location.kind, message.location.slot] += 1
     told = (topic.count("live"), topic.count("far"))
     if told != (len(topic.messages), far.total()):
         yield f"live and far are {told}, there are {len(topic.messages)} and {far.total()}"
@@ -165,18 +165,20 @@ def _of_topic(shard: Shard, topic: Topic, leased: Counter[bytes], size: Bounds) 
         yield f"it is paused, and its bound is {topic.bound}"
     yield from (f"level {each} is not used" for each in {each.level for each in pending} if not topic.count(f"l{each}"))
     for kind in LETTERS:
-        yield from _of_row(topic, kind, far, size) if Home(kind, 0, 0).sort > FINEST else _of_calendar(topic, kind, far, size)
+        yield from (
+            _of_row(topic, kind, far, size) if Location(kind, 0, 0).sort > FINEST else _of_calendar(topic, kind, far, size)
+        )
     yield from _buckets(topic, size)
     yield from _index(topic, places["dead"])
     yield from _graves(shard, topic, places["dead"])
 
 
 def _opened(topic: Topic, message: Message, size: Bounds) -> bool:
-    """Whether its time is in a zset, or nowhere, and no more in its home."""
-    kind, slot, n = message.home
-    if message.life or message.home.sort == NEAR:
+    """Whether its time is in a zset, or nowhere, and no more in its location."""
+    kind, slot, n = message.location
+    if message.life or message.location.sort == NEAR:
         return True
-    if message.home.sort == READY:
+    if message.location.sort == READY:
         return slot * size.row + n < topic.count(f"p{kind}")
     return (slot, n) < (topic.count(f"c{kind}"), topic.count(f"p{kind}"))
 
@@ -185,30 +187,32 @@ def _of_message(
     topic: Topic, id: bytes, message: Message, places: dict[str, dict[bytes, int]], found: Sequence[str]
 ) -> Iterator[str]:
     """Its time is true, and it has what it needs."""
-    home, due = message.home, f"due{message.level}"
+    location, due = message.location, f"due{message.level}"
     for name in found:
         if name.startswith("due") and (name != due or places[name][id] != message.due):
-            yield f"{home.name} is in {name} at {places[name][id]}, and due at {message.due} in {due}"
+            yield f"{location.name} is in {name} at {places[name][id]}, and due at {message.due} in {due}"
     if "dead" in found and not message.life:
-        yield f"{home.name} is dead without a life"
-    if message.flags & LARGE and f"m{home.name}" not in topic.keys:
-        yield f"{home.name} has no large body"
+        yield f"{location.name} is dead without a life"
+    if message.flags & LARGE and f"m{location.name}" not in topic.keys:
+        yield f"{location.name} has no large body"
 
 
 def _expiry(message: Message, found: Sequence[str], *, noted: bool) -> Iterator[str]:
     """Noted while it is pending; while it is leased it may be."""
     wanted = bool(message.flags & EXPIRES) and "dead" not in found
     if noted != wanted and (noted or "leased" not in found):
-        yield f"{message.home.name} has its expiry {'noted' if noted else 'nowhere'}, in {found}"
+        yield f"{message.location.name} has its expiry {'noted' if noted else 'nowhere'}, in {found}"
 
 
 def _of_row(topic: Topic, kind: str, far: Counter[tuple[str, int]], size: Bounds) -> Iterator[str]:
     births, first, gone = (topic.count(name + kind) for name in "bpg")
-    numbers = [each.home.slot * size.row + each.home.n for each in topic.messages.values() if each.home.kind == kind]
+    numbers = [
+        each.location.slot * size.row + each.location.n for each in topic.messages.values() if each.location.kind == kind
+    ]
     if first > births or max(numbers, default=-1) >= births:
         yield f"row {kind} has number {max(numbers, default=0)} of {births}, and {first} taken out"
     count = sum(many for (each, _), many in far.items() if each == kind)
-    if Home(kind, 0, 0).sort == READY and births - first - gone != count:
+    if Location(kind, 0, 0).sort == READY and births - first - gone != count:
         yield f"row {kind} tells of {births - first - gone}, and has {count}"
 
 
@@ -222,7 +226,7 @@ def _of_calendar(topic: Topic, kind: str, far: Counter[tuple[str, int]], size: B
         yield f"calendar {kind} has {order}, and slots {births}, gone {gone}"
     if topic.count(f"s{kind}") != (min(order.values()) + 1 if order else 0):
         yield f"calendar {kind} begins at {topic.count(f's{kind}') - 1}, and has {order}"
-    room = size.rooms[Home(kind, 0, 0).sort]
+    room = size.rooms[Location(kind, 0, 0).sort]
     for name, many in births.items():
         slot, cursor = int(name[1:], 16), topic.count(f"c{kind}")
         first = topic.count(f"p{kind}") if slot == cursor else 0
@@ -242,7 +246,7 @@ def _buckets(topic: Topic, size: Bounds) -> Iterator[str]:
     for name, values in topic.buckets.items():
         kind, at = name[0], int(name.rpartition(":")[2], 16)
         slot = name.partition(":")[0]
-        if Home(kind, 0, 0).sort > FINEST:
+        if Location(kind, 0, 0).sort > FINEST:
             births: int | None = topic.count(f"b{kind}") - int(slot[1:], 16) * size.row
         else:
             told = topic.hash("slots").get(slot.encode())

@@ -43,7 +43,7 @@ def _bounds_in(text: str) -> Bounds:
     return Bounds(found["BUCKET"], found["ROW"], (few, few, some, some, some, found["NUMBERS"]))
 
 
-class Home(NamedTuple):
+class Location(NamedTuple):
     """Where a message lives; as bytes it is its id in its topic."""
 
     kind: str
@@ -63,7 +63,7 @@ class Home(NamedTuple):
         return self.slot * LENGTHS[self.sort] if self.sort <= FINEST else 0
 
     @classmethod
-    def of(cls, id: bytes) -> "Home":
+    def of(cls, id: bytes) -> "Location":
         return cls(chr(id[0]), int.from_bytes(id[1:7], "big"), int.from_bytes(id[7:10], "big"))
 
     @property
@@ -82,7 +82,7 @@ class Life(NamedTuple):
 
 
 class Message(NamedTuple):
-    home: Home
+    location: Location
     born: int
     flags: int
     expires_in: int | None
@@ -95,7 +95,7 @@ class Message(NamedTuple):
 
     @property
     def level(self) -> int:
-        return self.life.level if self.life else self.home.level
+        return self.life.level if self.life else self.location.level
 
     @property
     def expires(self) -> int | None:
@@ -112,14 +112,14 @@ def life_of(text: bytes) -> Life:
     return Life(int.from_bytes(head[:6], "big"), int.from_bytes(head[6:12], "big"), attempt, level, marks)
 
 
-def message_of(home: Home, value: bytes, life: Life | None) -> Message:
-    at = 2 + DUE_BYTES[home.sort]
-    born, flags, at = home.start + int.from_bytes(value[2:at], "big"), value[at], at + 1
+def message_of(location: Location, value: bytes, life: Life | None) -> Message:
+    at = 2 + DUE_BYTES[location.sort]
+    born, flags, at = location.start + int.from_bytes(value[2:at], "big"), value[at], at + 1
     at += 2 if flags & ATTEMPTS else 0
     expires_in = int.from_bytes(value[at : at + 6], "big") if flags & EXPIRES else None
     at += 6 if flags & EXPIRES else 0
     length = int.from_bytes(value[at : at + 2], "big") if flags & KEYED else 0
-    return Message(home, born, flags, expires_in, value[at + 2 : at + 2 + length] if flags & KEYED else None, life)
+    return Message(location, born, flags, expires_in, value[at + 2 : at + 2 + length] if flags & KEYED else None, life)
 
 
 @dataclass
@@ -176,13 +176,13 @@ class Shard:
         return self.topics.get(f"{int.from_bytes(full[:TOPIC], 'big'):x}"), full[TOPIC:]
 
 
-def home_in(bucket: str, place: int, size: int) -> Home:
+def location_in(bucket: str, place: int, size: int) -> Location:
     slot, _, number = bucket[1:].partition(":")
-    return Home(bucket[0], int(slot, 16), int(number, 16) * size + place)
+    return Location(bucket[0], int(slot, 16), int(number, 16) * size + place)
 
 
-def id_of(home: Home) -> bytes:
-    return home.kind.encode() + home.slot.to_bytes(6, "big") + home.n.to_bytes(3, "big")
+def id_of(location: Location) -> bytes:
+    return location.kind.encode() + location.slot.to_bytes(6, "big") + location.n.to_bytes(3, "big")
 
 
 def shard_of(held: Held, prefix: str, size: int) -> Shard:
@@ -205,9 +205,9 @@ def shard_of(held: Held, prefix: str, size: int) -> Shard:
         lives = {id: life_of(text) for id, text in topic.hash("life").items()}
         for bucket, values in topic.buckets.items():
             for place, value in enumerate(values):
-                home = home_in(bucket, place, size)
+                location = location_in(bucket, place, size)
                 if value:
-                    topic.messages[id_of(home)] = message_of(home, value, lives.get(id_of(home)))
+                    topic.messages[id_of(location)] = message_of(location, value, lives.get(id_of(location)))
         shard.topics[digits] = topic
     shard.strays = of_topics
     _read_claims(shard)

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from bide.engines import assets
 from bide.engines.base import NewMessage, Ref
 from bide.engines.redis.protocol.encoding import LAYOUT, LOCAL, TOPIC, id_bytes, id_text, name_of
+from bide.engines.redis.script import scripts
 from bide.errors import SchemaMismatch
 from bide.testing.contract.bench import START, Bench
 from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all
@@ -133,9 +133,9 @@ async def test_what_an_older_release_has_stored_is_refused_and_said_what_to_do(
 
 
 def test_both_sides_speak_of_one_layout() -> None:
-    for text in assets.scripts("bide.engines.redis").values():
-        assert re.findall(r"^local LAYOUT = '(\w+)'", text, re.MULTILINE) == [LAYOUT]
-        for sizes in re.findall(r"^local TOPIC, ID, FULLID = (\d+, \d+, \d+)", text, re.MULTILINE):
+    for script in scripts().values():
+        assert re.findall(r"^local LAYOUT = '(\w+)'", script.text, re.MULTILINE) == [LAYOUT]
+        for sizes in re.findall(r"^local TOPIC, ID, FULLID = (\d+, \d+, \d+)", script.text, re.MULTILINE):
             assert sizes == f"{TOPIC}, {LOCAL}, {TOPIC + LOCAL}"
 
 

@@ -34,8 +34,11 @@ def test_a_script_that_looks_asks_for_no_right_to_write(name: str) -> None:
     assert set(commands(scripts()[name].text)) <= READS
 
 
-def test_functions_that_nothing_names_are_left_out() -> None:
-    text = """local ONE = 1 -- so is two
+def test_functions_and_values_that_nothing_names_are_left_out() -> None:
+    text = """local ONE, SIX = 1, 6 -- so is two
+local SEVEN, EIGHT = floor(7), 8
+local nine = take_text()
+local ten = {} -- eleven
 local function two() return ONE end -- of four
 local function three(x)
   if not x then return end
@@ -44,9 +47,12 @@ end
 
 local function four() return 4 end
 
-return four()
+return four('three', x.two, EIGHT)
 """
-    assert without_unused(text) == "local ONE = 1 -- so is two\n\nlocal function four() return 4 end\n\nreturn four()\n"
+    assert without_unused(text) == (
+        "local SEVEN, EIGHT = floor(7), 8\nlocal nine = take_text()\n\n"
+        "local function four() return 4 end\n\nreturn four('three', x.two, EIGHT)\n"
+    )
 
 
 @pytest.mark.parametrize("name", scripts())

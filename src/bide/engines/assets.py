@@ -1,4 +1,4 @@
-"""Loads the files that lie beside an engine: .sql with statements that begin with a line `-- name: …`, and .lua scripts."""
+"""Loads the .sql files that lie beside an engine, with statements that begin with a line `-- name: …`."""
 
 import functools
 import re
@@ -31,21 +31,3 @@ def migrations(package: str, folder: str = "migrations") -> tuple[str, ...]:
     if numbers != list(range(1, len(named) + 1)):
         raise ValueError(f"the migrations of {package} are not numbered one by one: {sorted(named)}")
     return tuple(named[name].read_text(encoding="utf-8") for name in sorted(named))
-
-
-_INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
-
-
-@functools.cache
-def scripts(package: str, folder: str = "scripts") -> Mapping[str, str]:
-    """All .lua files of a package by name, each line `-- include: a b` replaced by those files of `parts` beside them."""
-    place = files(package).joinpath(folder)
-
-    def part(name: str) -> str:
-        return place.joinpath("parts", f"{name}.lua").read_text(encoding="utf-8")
-
-    def included(found: re.Match[str]) -> str:
-        return "\n".join(map(part, found[1].split()))
-
-    named = {file.name[:-4]: file for file in place.iterdir() if file.name.endswith(".lua")}
-    return {name: _INCLUDE.sub(included, file.read_text(encoding="utf-8")) for name, file in sorted(named.items())}

@@ -1,17 +1,26 @@
-"""The scripts that the server runs, one a verb."""
+"""The scripts that the server runs, one a verb.
+
+A file of `scripts` holds one script or several: each begins with a line `-- script: name`, and what stands before the first is
+the beginning of all. A line `-- include: a b` stands for the files of `parts` with these names.
+"""
 
 import functools
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import NamedTuple
 
-from bide.engines import assets
-
+_SCRIPT = re.compile(r"^-- script: (\w+)\n", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
+_TOLD = re.compile(r"--[^\n]*|'[^'\n]*'")  # comments and texts, which name nothing
 _FUNCTION = re.compile(
     r"^local function (?P<name>\w+)\((?:[^\n]* end(?: *--[^\n]*)?\n|.*?\nend\n)", re.MULTILINE | re.DOTALL
 )  # on a line of its own, or up to an `end` that is not indented
+_VALUES = re.compile(
+    r"^local (?P<name>\w+(?:, \w+)*) = (?:\{\}|(?:[^\n({]|\b(?:number|floor)\()+)(?: *--[^\n]*)?\n", re.MULTILINE
+)  # that nothing but a use of their names depends on: no calls but of these two
 
 
 class Script(NamedTuple):
@@ -22,7 +31,24 @@ class Script(NamedTuple):
 
 @functools.cache
 def scripts() -> Mapping[str, Script]:
-    return {name: script(name, text) for name, text in assets.scripts("bide.engines.redis").items()}
+    return {name: script(name, text) for name, text in sources()}
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """The name and the text of each script, with all that it includes."""
+    folder = files(__package__) / "scripts"
+
+    def part(name: str) -> str:
+        return (folder / "parts" / f"{name}.lua").read_text(encoding="utf-8")
+
+    def included(found: re.Match[str]) -> str:
+        return "\n".join(map(part, found[1].split()))
+
+    for file in sorted(folder.iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".lua"):
+            beginning, *named = _SCRIPT.split(file.read_text(encoding="utf-8"))
+            for name, text in zip(named[::2], named[1::2], strict=True):
+                yield name, _INCLUDE.sub(included, beginning + text)
 
 
 def script(name: str, text: str) -> Script:
@@ -32,14 +58,15 @@ def script(name: str, text: str) -> Script:
 
 
 def without_unused(text: str) -> str:
-    """A script without the functions of its parts that it does not name: each costs time whenever the script runs."""
+    """A script without the functions and values of its parts that it does not name: each costs time whenever it runs."""
     while True:
-        named = Counter(re.findall(r"\w+", re.sub(r"--[^\n]*", "", text)))
-        unused = [found for found in _FUNCTION.finditer(text) if named[found["name"]] == 1]
+        named = Counter(re.findall(r"(?<![.\w])\w+", _TOLD.sub("", text)))
+        found = [*_FUNCTION.finditer(text), *_VALUES.finditer(text)]
+        unused = [each.span() for each in found if all(named[name] == 1 for name in each["name"].split(", "))]
         if not unused:
             return text
-        for found in reversed(unused):
-            text = text[: found.start()] + text[found.end() :]
+        for start, end in sorted(unused, reverse=True):
+            text = text[:start] + text[end:]
 
 
 def commands(text: str) -> list[str]:

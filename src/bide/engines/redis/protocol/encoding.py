@@ -1,4 +1,4 @@
-"""How a message is written, and how it and its names are read again. The scripts' parts/message.lua is the other side."""
+"""How a message is written, and how it and its names are read again. The scripts' parts/layout.lua is the other side."""
 
 import re
 from binascii import a2b_base64, b2a_base64
@@ -17,13 +17,13 @@ KEYLESS = 1
 USUAL_ATTEMPTS = 3
 LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads it but a claim
 
-TOPIC, LOCAL = 5, 10  # bytes of an id: the topic's number; the kind of home (1), slot (6) and number (3)
+TOPIC, LOCAL = 5, 10  # bytes of an id: the topic's number; the kind of location (1), slot (6) and number (3)
 FULL = TOPIC + LOCAL
 SALT = 2
 
-_KINDS = b"ABCDEFGHIJKLMNOPQRSTUVWX"  # of homes: three levels of priority, and eight sorts in each
+_KINDS = b"ABCDEFGHIJKLMNOPQRSTUVWX"  # of locations: three levels of priority, and eight sorts in each
 _SORTS = ((6, 27), (5, 22), (4, 16), (4, 11), (3, 6), (2, 0), (8, None), (8, None))  # where the flags are; bits of a slot
-_HOMES: Mapping[int, tuple[int, int | None]] = {kind: _SORTS[i % 8] for i, kind in enumerate(_KINDS)}
+_FIELDS: Mapping[int, tuple[int, int | None]] = {kind: _SORTS[i % 8] for i, kind in enumerate(_KINDS)}
 _SAFE = bytes.maketrans(b"+/", b"-_")  # for URLs and shells
 _TEXT = re.compile(r"[A-Za-z0-9_-]{24}")
 _SHORT = Struct(">H")
@@ -74,11 +74,11 @@ def id_text(raw: bytes) -> str:
 
 
 def id_bytes(text: str) -> bytes | None:
-    """What an id is made of: shard, number of the topic, home, salt. None when it is none of ours."""
+    """What an id is made of: shard, number of the topic, location, salt. None when it is none of ours."""
     if not _TEXT.fullmatch(text):
         return None
     raw = a2b_base64(text.replace("-", "+").replace("_", "/"))
-    return raw if raw[1 + TOPIC] in _HOMES else None
+    return raw if raw[1 + TOPIC] in _FIELDS else None
 
 
 def public_id(shard: int, full: bytes, salt: bytes) -> str:
@@ -157,14 +157,14 @@ def read_life(text: bytes) -> Life | None:
 
 def born_due(full: bytes, value: bytes) -> int:
     """When a message was due that has no life."""
-    at, bits = _HOMES[full[TOPIC]]
+    at, bits = _FIELDS[full[TOPIC]]
     offset = int.from_bytes(value[SALT:at], "big")
     return offset if bits is None else (int.from_bytes(full[TOPIC + 1 : TOPIC + 7], "big") << bits) + offset
 
 
 def claimed(shard: bytes, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
     """`beside`: what is there more than its value: its life, and its long body."""
-    at = _HOMES[full[TOPIC]][0]
+    at = _FIELDS[full[TOPIC]][0]
     id = id_text(shard + full + value[:SALT])
     if not value[at] and not beside[0]:  # as most are: nothing but a body
         due = born_due(full, value)
@@ -184,7 +184,7 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease_end: int) ->
     """From what the scripts tell of a message: topic's number, id, value, state, life, long body."""
     number, local, value, state, life_text, large = told
     full = full_id(number.decode(), local)
-    what = read_content(_HOMES[full[TOPIC]][0], value, large)
+    what = read_content(_FIELDS[full[TOPIC]][0], value, large)
     life = read_life(life_text)
     due = life.due if life else born_due(full, value)
     since = life.since if life else due

@@ -1,7 +1,10 @@
+-- Pending messages end, or get a new time.
+
+-- include: begin layout topics wake drop keys finish pending
+
+-- script: cancel
 -- End pending messages. After what every script is told: how many, and of each what names it (four arguments).
 -- Gives: now, a string of c (cancelled), r (running), d (dead) and g (gone).
-
--- include: begin once home topic change drop keys message finish living refs named
 
 local function cancel(ref)
   local topic, id, value, life, state = find(ref)
@@ -19,5 +22,36 @@ local refs, results = {}, {}
 for i = 1, take_number() do refs[i] = take_ref() end
 begin_shrinking()
 for i, ref in ipairs(refs) do results[i] = cancel(ref) end
+close_topics()
+return answer({format('%d', now), table.concat(results)})
+
+-- script: reschedule
+-- Give pending messages a new time. After what every script is told: the longest delay, how many, and of each: when (ms
+-- from now, or '@' and an instant) and what names it (four arguments). Gives: now, a string of m, r (running), d (dead), g (gone).
+
+local function move(ref, due)
+  local topic, id, value, life, state = find(ref)
+  if not id then return 'g' end
+  if state == 'leased' then return 'r' end
+  if state == 'dead' then return 'd' end
+  unschedule(topic, id, state, life)
+  life = life or new_life(id, value)
+  life.due, life.since = due, due
+  save_life(topic, id, life)
+  schedule(topic, id, life)
+  local expires = expiry_of(id, value, life)
+  if expires then call('ZADD', P .. 'exp', expires, full_of(topic, id)) end
+  return 'm'
+end
+
+local again = before()
+if again then return again end
+local longest, moves, results = take_number(), {}, {}
+for i = 1, take_number() do
+  local due = due_of(take_text(), longest, now, ceiling)
+  moves[i] = {due, take_ref()}
+end
+begin_growing()
+for i, each in ipairs(moves) do results[i] = move(each[2], each[1]) end
 close_topics()
 return answer({format('%d', now), table.concat(results)})

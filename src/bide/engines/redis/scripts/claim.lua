@@ -1,10 +1,11 @@
+-- script: claim
 -- Hand out due messages under one lease. After what every script is told: who asks (8 letters), request, lease in ms,
--- limit, of how many topics a place is kept, then topics, beginning with these.
+-- limit, of how many topics room is kept, then topics, beginning with these.
 -- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
--- full ids in one string, the values, of what has more beside its value: place, life, large body; of each topic: its
--- number, name; and, when this request has claimed before, the places of what it still holds.
+-- full ids in one string, the values, of what has more beside its value: position, life, large body; of each topic: its
+-- number, name; and, when this request has claimed before, the positions of what it still holds.
 
--- include: begin once home topic change drop keys message finish units open take alarm
+-- include: begin layout topics wake drop keys finish leases open take
 
 local FAR = math.huge
 local WAKES = 100 -- topics that one claim wakes others for, or looks into when it is repeated
@@ -42,7 +43,7 @@ local function level_in_turn(topic, levels, due, eldest)
   return chosen
 end
 
--- One place in eight goes to what has been due longest, whatever its level.
+-- One message in eight is to what has been due longest, whatever its level.
 local function take_in_turn(topic, levels, limit)
   local count, due = 0, {}
   while count < limit and not exhausted() do
@@ -101,22 +102,22 @@ local function reply_with(number, fulls, due, more)
   return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, beside, named}
 end
 
-local function hand_out_again(unit)
-  local fulls, places = {}, {}
-  for place = 1, #unit.states do
-    if unit.states[place] ~= ENDED then
-      local full = full_at(unit, place)
+local function hand_out_again(held)
+  local fulls, positions = {}, {}
+  for position = 1, #held.states do
+    if held.states[position] ~= ENDED then
+      local full = full_at(held, position)
       local digits, id = parts_of(full)
       local topic = load(digits)
       local value = topic and read(topic, id)
       if value then
-        fulls[#fulls + 1], places[#places + 1] = full, place - 1
+        fulls[#fulls + 1], positions[#positions + 1] = full, position - 1
         add_taken(topic, id, value, life_of(topic, id), flags_of(id, value))
       end
     end
   end
-  local reply = reply_with(unit.number, table.concat(fulls), FAR, false)
-  reply[9] = places
+  local reply = reply_with(held.number, table.concat(fulls), FAR, false)
+  reply[9] = positions
   return reply
 end
 
@@ -159,7 +160,7 @@ local function visit(entry, most)
 end
 
 -- Each has its share, in the order in which the client names them, and then there may be room for more of the same. Of
--- topics that have a place kept the first message takes that place, and all others share what is not kept.
+-- topics that have room kept the first message takes that room, and all others share what is not kept.
 local function take_from_all(begun, limit, keep)
   local share, free = math.max(1, floor(limit / math.max(1, #begun))), limit - keep
   for _, most in ipairs(limit > 0 and {share, limit} or {0}) do
@@ -195,8 +196,8 @@ local function leave_behind(agenda)
 end
 
 -- What the request holds since it claimed before, and when to come back.
-local function claim_again(unit, agenda)
-  local reply = unit and hand_out_again(unit) or reply_with('', '', FAR, false)
+local function claim_again(held, agenda)
+  local reply = held and hand_out_again(held) or reply_with('', '', FAR, false)
   local due = FAR
   for i, entry in ipairs(agenda) do
     local topic = entry.due <= now and i <= WAKES and load(entry.digits)
@@ -237,6 +238,6 @@ if #asked.me ~= 8 or asked.request == '' or asked.limit > 1000 or asked.keep > a
 end
 asked.names = {unpack(ARGV, NEXT + 1, #ARGV)}
 local agenda, begun = read_agenda(asked.names, asked.keep)
-local unit = unit_of(asked.request)
-if unit or ran then return claim_again(unit, agenda) end
+local held = claim_of(asked.request)
+if held or ran then return claim_again(held, agenda) end
 return claim(asked, agenda, begun)

@@ -1,14 +1,15 @@
+-- script: purge
 -- Drop messages of one state, a page at a time. After what every script is told: topic, state, how many, and where the last
--- one stopped ('' at first). Gives: now, how many were dropped, whether there may be more behind the place where it stopped,
--- and that place; or 'free' when topics that are gone have left something, which a script with this mark frees.
+-- one stopped ('' at first). Gives: now, how many were dropped, whether there may be more behind where it stopped,
+-- and where that is; or 'free' when topics that are gone have left something, which a script with this mark frees.
 
--- include: begin once home topic change drop retired keys message finish together walk
+-- include: begin layout topics drop keys finish walk
 
 local again = before()
 if again then return again end
 local name, state, limit, mark = take_text(), take_text(), take_number(), take_text()
 if limit > 1000 or not ({scheduled = 1, ready = 1, dead = 1})[state] then error('BADARG state or limit', 0) end
-local step, slot, n = string.match(mark, '^(%d+):(%d+):(%d+)$') -- a source of messages of one level, and the place in it
+local step, slot, n = string.match(mark, '^(%d+):(%d+):(%d+)$') -- a source of messages of one level, and where in it
 step, slot, n = tonumber(step or 0), tonumber(slot or 0), tonumber(n or 0)
 
 local HARD, LARGER = 8, 24 -- microseconds that the end of one takes which is not plain; and more when its body is large
@@ -55,12 +56,12 @@ local function choose(topic, at, from)
   return found
 end
 
--- Nothing of a slot will be left: the places of its last bucket that nobody has taken end as well.
+-- Nothing of a slot will be left: the entries of its last bucket that nobody has taken end as well.
 local function end_rest(topic, at)
   at.short = (BUCKET - at.births % BUCKET) % BUCKET
   if at.short == 0 then return end
   local bucket = bucket_of(topic, at.kind, at.slot, at.births - 1)
-  if call('LLEN', bucket) > 0 then end_places(topic, bucket, at.short) end
+  if call('LLEN', bucket) > 0 then end_entries(topic, bucket, at.short) end
 end
 
 -- Drop what is to go of the bucket of the number `from`. Gives where it stopped, if it did, and the number behind it.

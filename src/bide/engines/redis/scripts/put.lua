@@ -1,9 +1,45 @@
+-- New messages.
+
+-- include: begin layout topics wake place
+
+-- Plain messages, as put is told of them: sections of one topic and level each.
+
+local PLAIN = {[0] = 1, [1] = 3, [8] = 5, [9] = 7} -- flags (attempts, headers), and the least bytes they need
+
+local function take_sections(longest)
+  local sections = {}
+  for s = 1, take_number() do
+    local section = {topic = take_text(), level = take_number(), dues = {}, blobs = {}}
+    if section.level > 2 then error('BADARG level', 0) end
+    local dues, blobs, when, due = section.dues, section.blobs, nil, nil
+    for i = 1, take_number() do
+      local asked, blob = take_text(), take_text()
+      if asked ~= when then when, due = asked, due_of(asked, longest, now, ceiling) end
+      if #blob < (PLAIN[byte(blob)] or math.huge) then error('BADARG content', 0) end
+      dues[i], blobs[i] = due, blob
+    end
+    sections[s] = section
+  end
+  return sections
+end
+
+-- Gives of each section the topic's number and the ids.
+local function place_sections(sections)
+  local placed = {}
+  for _, section in ipairs(sections) do
+    local topic, dues, blobs = make_topic(section.topic), section.dues, section.blobs
+    local ids = #dues == 1 and place_one(topic, section.level, dues[1], blobs[1])
+      or table.concat(place(topic, section.level, dues, blobs))
+    placed[#placed + 1], placed[#placed + 2] = topic.digits, ids
+  end
+  return placed
+end
+
+-- script: put
 -- Accept plain messages: no key, operation, expiry or large body. After what every script is told: the longest delay,
 -- then how many sections, and each: topic, level, how many, then of each: when (ms from now, or '@' and an instant),
 -- content. Gives: now, now rounded up, the salt; in a list, of each section the topic's number and the ids;
 -- and an empty list.
-
--- include: begin once home topic change times place sections
 
 if #SALT ~= 2 then error('BADARG salt', 0) end
 local again = before()
@@ -13,3 +49,253 @@ begin_growing()
 local placed = place_sections(sections)
 close_topics()
 return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
+
+-- script: put_named
+-- Accept messages of which some have a key, an operation, an expiry or a large body. After what put is told: how many
+-- of these, and each: topic, level, when, content, key, if_exists, operation, large body, within: of the message whose handler
+-- sends this, the number of its topic, its id and salt.
+-- Gives what put does; the second list has of each run of these in one topic: the topic's number, and of each of them
+-- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it.
+
+-- include: drop keys finish pending
+
+local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
+local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}
+local OUTCOME = 9 + ID -- bytes that tell what became of one
+
+-- A put whose answer never came is asked after by the operation ~shard.lane.number#position. Its lane tells what became of
+-- that message; or nothing became of it, and then the lane is closed to it, should it still arrive.
+local function given_up_of(operation)
+  local lane, last, position = string.match(operation, '^~%d+%.(%x+)%.(%d+)#(%d+)$')
+  if not lane or #lane ~= 16 or #last > 14 or #position > 3 then return nil end -- it only looks like one of ours
+  local record = remembered('lanes', lane)
+  local reached = record and unpack_('>I6', record) or 0
+  if reached > number(last) then error('OVERTAKEN', 0) end
+  local reply = reached == number(last) and cmsgpack.unpack(sub(record, 7)) or nil
+  return {lane = lane, last = number(last), position = number(position), reply = reply}
+end
+
+local function became(asked, when)
+  local reply, position = asked.reply, asked.position
+  if not reply then
+    remember('lanes', asked.lane, pack('>I6', asked.last) .. cmsgpack.pack({'VOID'}))
+    return nil
+  end
+  local sections, others = reply[4], reply[5]
+  if not sections then return nil end -- it was closed before
+  for i = 1, #sections, 2 do
+    local count = #sections[i + 1] / ID
+    if position < count then
+      local due = due_of(when, math.huge, number(reply[1]), number(reply[2]))
+      return {sections[i], sub(sections[i + 1], ID * position + 1, ID * position + ID), reply[3], format('%d', due), 'created'}
+    end
+    position = position - count
+  end
+  local at = OUTCOME * position + 1
+  for i = 1, #others, 2 do
+    local told = others[i + 1]
+    if at < #told then
+      local due = unpack_('>I6', told, at + ID + 3)
+      return {others[i], sub(told, at + 1, at + ID), sub(told, at + ID + 1, at + ID + 2), format('%d', due), OUTCOMES[sub(told, at, at)]}
+    end
+    at = at - #told
+  end
+end
+
+local function told_of(results)
+  local told, parts = {}, {}
+  for i, result in ipairs(results) do
+    parts[#parts + 1] = sub(result[5], 1, 1) .. result[2] .. result[3] .. pack('>I6', result[4])
+    local following = results[i + 1]
+    if not following or following[1] ~= result[1] then
+      told[#told + 1], told[#told + 2], parts = result[1], table.concat(parts), {}
+    end
+  end
+  return told
+end
+
+local function take_others(longest)
+  local others = {}
+  for i = 1, take_number() do
+    local new = {topic = take_text(), level = take_number(), when = take_text(), blob = take_text()}
+    new.due = due_of(new.when, longest, now, ceiling)
+    new.key, new.if_exists, new.operation = take_text(), take_text(), take_text()
+    new.large, new.within = take_text(), take_text()
+    if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
+    new.asked = given_up_of(new.operation)
+    new.known = content(kind_of(0, READY), '........' .. new.blob) -- read as it would be in a row
+    local flags = new.known.flags
+    if flags > 31 or has(flags, KEYED) ~= (new.key ~= '') or has(flags, LARGE) ~= (new.large ~= '') then error('BADARG content', 0) end
+    others[i] = new
+  end
+  return others
+end
+
+-- What is written of many at once: `expiring` has times and full ids by turns, `noted` operations and their records.
+-- `operations` has by name the records that there are, those that are still to be written, too.
+local expiring, noted, operations = {}, {}, {}
+
+local function write_expiring()
+  for i = 1, #expiring, 1000 do call('ZADD', P .. 'exp', unpack(expiring, i, math.min(i + 999, #expiring))) end
+  expiring = {}
+end
+
+local function keep_beside(topic, id, new, since)
+  if has(new.known.flags, LARGE) then call('SET', large_of(topic, id), new.large) end
+  if new.known.expires then
+    expiring[#expiring + 1], expiring[#expiring + 2] = since + new.known.expires, full_of(topic, id)
+    if new.known.expires == 0 then write_expiring() end -- it has expired for the next of the batch, which may end it
+  end
+end
+
+local function operations_key(back) return P .. 'ops:' .. format('%d', epoch - back) end
+
+-- By name, what is remembered of the operations of these messages; false when nothing is.
+local function learn_operations(others)
+  local names = {}
+  for _, new in ipairs(others) do
+    if new.operation ~= '' and operations[new.operation] == nil then
+      names[#names + 1], operations[new.operation] = new.operation, false
+    end
+  end
+  for back = 0, 1 do
+    for i = 1, #names, 1000 do
+      local found = call('HMGET', operations_key(back), unpack(names, i, math.min(i + 999, #names)))
+      for k = 1, #found do
+        local name = names[i + k - 1]
+        operations[name] = operations[name] or found[k]
+      end
+    end
+  end
+end
+
+local function note_operation(new, result)
+  if new.operation == '' then return end
+  local record = pack('>I6', now) .. cmsgpack.pack(result)
+  operations[new.operation] = record
+  noted[#noted + 1], noted[#noted + 2] = new.operation, record
+end
+
+local function write_noted()
+  for i = 1, #noted, 1000 do call('HSET', operations_key(0), unpack(noted, i, math.min(i + 999, #noted))) end
+  if #noted > 0 then call('PEXPIRE', operations_key(0), LIFE) end
+end
+
+local function learn_keys(others)
+  local keys = {}
+  for _, new in ipairs(others) do
+    if new.key ~= '' then
+      local topic = make_topic(new.topic)
+      keys[topic] = keys[topic] or {}
+      table.insert(keys[topic], new.key)
+    end
+  end
+  for topic, some in pairs(keys) do learn_holders(topic, some) end
+end
+
+-- Messages to be created gather, and are placed together: at the end, or before one comes that depends on them.
+local created, gathered, results = {}, {}, {}
+
+local function settle_created()
+  local groups, order = {}, {}
+  for _, new in ipairs(created) do
+    local name = new.into.digits .. ':' .. new.level
+    local group = groups[name]
+    if not group then
+      group = {topic = new.into, level = new.level, dues = {}, blobs = {}, news = {}}
+      groups[name], order[#order + 1] = group, group
+    end
+    local at = #group.news + 1
+    group.dues[at], group.blobs[at], group.news[at] = new.due, new.blob, new
+  end
+  for _, group in ipairs(order) do
+    local ids = #group.dues == 1 and {place_one(group.topic, group.level, group.dues[1], group.blobs[1])}
+      or place(group.topic, group.level, group.dues, group.blobs)
+    local held = {}
+    for at, new in ipairs(group.news) do
+      keep_beside(group.topic, ids[at], new, new.due)
+      if new.key ~= '' then held[#held + 1], held[#held + 2] = new.key, ids[at] end
+      results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
+      note_operation(new, results[new.at])
+    end
+    if #held > 0 then hold_keys(group.topic, held) end
+  end
+  created, gathered = {}, {}
+  write_expiring()
+end
+
+local function replace(topic, id, value, state, life, new)
+  local old, due = content(id, value), new.due
+  if new.if_exists == 'later' then due = math.max(due, life and life.due or born_due(id, value)) end
+  unschedule(topic, id, state, life)
+  if old.expires and not new.known.expires then
+    write_expiring() -- it may be among them
+    call('ZREM', P .. 'exp', full_of(topic, id))
+  end
+  if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
+  local kind, slot, n = location(id)
+  call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)
+  life = {due = due, since = due, attempt = 0, level = new.level, marks = 0, error = ''}
+  save_life(topic, id, life)
+  schedule(topic, id, life)
+  keep_beside(topic, id, new, due)
+  return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
+end
+
+-- What a put comes to that creates nothing; nil when it is to be created.
+local function put_keyed(topic, new)
+  local id, value, life, state = pending_holder(topic, new.key)
+  if not id then return nil end
+  local own = state == 'leased' and new.within == topic.digits .. id .. sub(value, 1, 2)
+  if not own and (new.if_exists == 'keep' or new.if_exists == 'error') then
+    local due = life and life.due or born_due(id, value)
+    return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
+  end
+  if state ~= 'leased' then return replace(topic, id, value, state, life, new) end
+  life = life or new_life(id, value) -- it is running, and goes on without: the new message takes the key over
+  if not has(life.marks, KEYLESS) then life.marks = life.marks + KEYLESS end
+  save_life(topic, id, life)
+  return nil
+end
+
+local function known_operation(new)
+  local record = operations[new.operation]
+  if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
+  return new.asked and became(new.asked, new.when)
+end
+
+local function put_other(at, new)
+  local topic = make_topic(new.topic)
+  local holder = topic.digits .. ' ' .. new.key
+  if gathered[new.operation] or new.key ~= '' and gathered[holder] then settle_created() end
+  local result = new.operation ~= '' and known_operation(new)
+  if result then
+    results[at] = result
+    return
+  end
+  result = new.key ~= '' and put_keyed(topic, new)
+  if result then
+    results[at] = result
+    note_operation(new, result)
+    return
+  end
+  new.at, new.into = at, topic
+  created[#created + 1] = new
+  if new.key ~= '' then gathered[holder] = true end
+  if new.operation ~= '' then gathered[new.operation] = true end
+end
+
+if #SALT ~= 2 then error('BADARG salt', 0) end
+local again = before()
+if again then return again end
+local longest = take_number()
+local sections, others = take_sections(longest), take_others(longest)
+begin_growing()
+local placed = place_sections(sections)
+learn_operations(others)
+learn_keys(others)
+for at, new in ipairs(others) do put_other(at, new) end
+settle_created()
+write_noted()
+close_topics()
+return answer({format('%d', now), format('%d', ceiling), SALT, placed, told_of(results)})

@@ -1,8 +1,13 @@
+-- Topics at large.
+
+-- include: begin layout topics wake drop
+
+-- script: requeue
 -- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
 -- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more,
 -- and how many of them lost their key to a newer message.
 
--- include: begin once home topic change drop keys hold message finish schedule living times
+-- include: keys finish pending
 
 local keyless = 0
 
@@ -57,3 +62,18 @@ local count = math.min(#ids, limit)
 for i = 1, count do revive(topic, ids[i], read(topic, ids[i]), due) end
 if topic then close_topics() end
 return answer({format('%d', now), count, #ids > limit and 1 or 0, keyless})
+
+-- script: pause
+-- Stop handing out a topic's messages, or go on. After what every script is told: topic, 1 or 0. Gives: now.
+
+local again = before()
+if again then return again end
+local name, paused = take_text(), take_number()
+if paused == 1 then begin_growing() else begin_shrinking() end
+local topic = paused == 1 and make_topic(name) or find_topic(name)
+if topic then
+  set(topic, 'paused', paused)
+  if paused == 1 then set(topic, 'next', NEVER) else wake(topic, 0) end
+  close_topics()
+end
+return answer({format('%d', now)})

@@ -1,34 +1,50 @@
--- End deliveries. After what every script is told: how many dead letters a topic keeps; how many groups of done ones,
--- and each: request, claim, topic, its number, their places (2 bytes each), their full ids;
--- then how many others, each: request, claim, topic, full id, place, verdict, delay in ms, error ('-' none, '+' and it).
--- Gives: now, a string of 0 and 1 a group, a word for each of the others.
+-- Deliveries end, or their leases last longer.
 
--- include: begin once home topic change drop keys message finish schedule together units close back
+-- include: begin layout topics leases
 
-local function held_unit(request, claim)
-  local unit = unit_of(request)
-  return unit and unit.number == claim and unit or nil
+local function held_claim(request, number)
+  local claim = claim_of(request)
+  return claim and claim.number == number and claim or nil
 end
 
--- Of a group that was claimed in one piece, the place before its first, if it is still written so: its ids, one by one, are
--- those that the unit has from there on. Comparing them at once costs a fraction of comparing each.
-local function piece_before(unit, places, fulls)
-  if places == '' then return nil end
-  local before = unpack_('>I2', places)
-  if sub(unit.held, 17 + FULLID * before, 16 + FULLID * before + #fulls) == fulls then return before end
+local function take_groups()
+  local groups = {}
+  for g = 1, take_number() do
+    local group = {request = take_text(), number = take_text(), topic = take_text(), digits = take_text()}
+    group.positions, group.fulls = take_text(), take_text()
+    if #group.positions > 2000 or #group.positions / 2 * FULLID ~= #group.fulls then error('BADARG group', 0) end
+    groups[g] = group
+  end
+  return groups
+end
+
+-- script: settle
+-- End deliveries. After what every script is told: how many dead letters a topic keeps; how many groups of done ones,
+-- and each: request, claim's number, topic, its number, their positions (2 bytes each), their full ids;
+-- then how many others, each: request, claim's number, topic, full id, position, verdict, delay in ms, error ('-' none, '+' and it).
+-- Gives: now, a string of 0 and 1 a group, a word for each of the others.
+
+-- include: wake drop keys finish
+
+-- Of a group that was claimed in one piece, the position before its first, if it is still written so: its ids, one by one, are
+-- those that the claim has from there on. Comparing them at once costs a fraction of comparing each.
+local function piece_before(claim, positions, fulls)
+  if positions == '' then return nil end
+  local before = unpack_('>I2', positions)
+  if sub(claim.held, 17 + FULLID * before, 16 + FULLID * before + #fulls) == fulls then return before end
 end
 
 local function end_group(group)
-  local unit, topic = held_unit(group.request, group.claim), find_topic(group.topic)
-  local count, simple, plain = #group.places / 2, {}, 0
-  if not unit or not topic or topic.digits ~= group.digits then return string.rep('0', count) end
-  local results, states, places, fulls = {}, unit.states, group.places, group.fulls
-  local before = piece_before(unit, places, fulls)
+  local claim, topic = held_claim(group.request, group.number), find_topic(group.topic)
+  local count, simple, plain = #group.positions / 2, {}, 0
+  if not claim or not topic or topic.digits ~= group.digits then return string.rep('0', count) end
+  local results, states, positions, fulls = {}, claim.states, group.positions, group.fulls
+  local before = piece_before(claim, positions, fulls)
   for i = 1, count do
-    local high, low = byte(places, 2 * i - 1, 2 * i)
-    local place, from = high * 256 + low + 1, FULLID * (i - 1)
-    local state = states[place]
-    if state and state ~= ENDED and (before and place == before + i or full_at(unit, place) == sub(fulls, from + 1, from + FULLID)) then
+    local high, low = byte(positions, 2 * i - 1, 2 * i)
+    local position, from = high * 256 + low + 1, FULLID * (i - 1)
+    local state = states[position]
+    if state and state ~= ENDED and (before and position == before + i or full_at(claim, position) == sub(fulls, from + 1, from + FULLID)) then
       local id = sub(fulls, from + TOPIC + 1, from + FULLID)
       if state == SIMPLE then
         plain = plain + 1
@@ -36,22 +52,22 @@ local function end_group(group)
       else
         finish(topic, id, read(topic, id), life_of(topic, id))
       end
-      states[place] = ENDED
+      states[position] = ENDED
       results[i] = '1'
     else
       results[i] = '0'
     end
   end
-  unit.touched = true
+  claim.touched = true
   if plain > 0 then end_simple(topic, simple) end
   return table.concat(results)
 end
 
 local function end_other(other, most)
-  local unit, topic = held_unit(other.request, other.claim), find_topic(other.topic)
+  local claim, topic = held_claim(other.request, other.number), find_topic(other.topic)
   local digits, id = parts_of(other.full)
-  if not unit or not topic or topic.digits ~= digits or not is_open(unit, other.place, other.full) then return 'lost' end
-  end_place(unit, other.place)
+  if not claim or not topic or topic.digits ~= digits or not is_open(claim, other.position, other.full) then return 'lost' end
+  end_delivery(claim, other.position)
   local value, life = read(topic, id), life_of(topic, id)
   if not value then
     finish(topic, id, nil, life)
@@ -82,15 +98,9 @@ local VERDICTS = {done = true, retry = true, release = true, dead = true}
 
 local again = before()
 if again then return again end
-local most, groups, others = take_number(), {}, {}
-for g = 1, take_number() do
-  local group = {request = take_text(), claim = take_text(), topic = take_text(), digits = take_text()}
-  group.places, group.fulls = take_text(), take_text()
-  if #group.places > 2000 or #group.places / 2 * FULLID ~= #group.fulls then error('BADARG done', 0) end
-  groups[g] = group
-end
+local most, groups, others = take_number(), take_groups(), {}
 for o = 1, take_number() do
-  local other = {request = take_text(), claim = take_text(), topic = take_text(), full = take_text(), place = take_number() + 1}
+  local other = {request = take_text(), number = take_text(), topic = take_text(), full = take_text(), position = take_number() + 1}
   other.verdict, other.delay, other.error = take_text(), take_number(), take_text()
   if not VERDICTS[other.verdict] or #other.full ~= FULLID then error('BADARG verdict or id', 0) end
   others[o] = other
@@ -99,6 +109,55 @@ begin_shrinking()
 local reply = {format('%d', now)}
 for _, group in ipairs(groups) do reply[#reply + 1] = end_group(group) end
 for _, other in ipairs(others) do reply[#reply + 1] = end_other(other, most) end
-close_units()
+close_claims()
 close_topics()
+return answer(reply)
+
+-- script: extend
+-- Let leases end later. After what every script is told: lease in ms, how many groups, and each: request, claim's
+-- number, topic, its number, their positions (2 bytes each), their full ids. Gives: now, a string of 0 and 1 a group.
+
+local function extend_group(group, asked)
+  local claim, topic, results = held_claim(group.request, group.number), find_topic(group.topic), {}
+  local fits = claim and topic and topic.digits == group.digits
+  for i = 1, #group.positions / 2 do
+    local position = unpack_('>I2', group.positions, 2 * i - 1) + 1
+    local good = fits and is_open(claim, position, sub(group.fulls, FULLID * (i - 1) + 1, FULLID * i))
+    if good then
+      asked[claim] = asked[claim] or {}
+      asked[claim][position] = true
+    end
+    results[i] = good and '1' or '0'
+  end
+  return table.concat(results)
+end
+
+-- A claim whose open parts are all extended has one end; otherwise each part has its own.
+local function extend_claim(claim, positions, until_)
+  local whole, parts, soonest = true, {}, until_
+  for position = 1, #claim.states do
+    if claim.states[position] ~= ENDED and not positions[position] then whole = false end
+  end
+  if whole then
+    if deadlines_of(claim) then call('HDEL', P .. 'until', claim.request) end
+  else
+    local score = tonumber(call('ZSCORE', P .. 'lease', claim.request))
+    local old = deadlines_of(claim)
+    for position = 1, #claim.states do
+      local mine = positions[position] and until_ or (old and unpack_('>I6', old, position * 6 - 5)) or score
+      parts[position] = pack('>I6', mine)
+      if claim.states[position] ~= ENDED then soonest = math.min(soonest, mine) end
+    end
+    call('HSET', P .. 'until', claim.request, table.concat(parts))
+  end
+  call('ZADD', P .. 'lease', 'XX', format('%d', soonest), claim.request)
+end
+
+local again = before()
+if again then return again end
+local lease, groups = take_number(), take_groups()
+begin_shrinking()
+local reply, asked = {format('%d', now)}, {}
+for _, group in ipairs(groups) do reply[#reply + 1] = extend_group(group, asked) end
+for claim, positions in pairs(asked) do extend_claim(claim, positions, now + lease) end
 return answer(reply)

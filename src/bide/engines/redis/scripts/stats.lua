@@ -1,3 +1,4 @@
+-- script: stats
 -- Counts. After what every script is told: the time to count at ('' for now); start, end and parts of a window (parts 0
 -- for none); where the last script stopped in the first topic ('' when it did not); then topics. Gives: now; of each topic
 -- that was counted nothing, or: scheduled, ready, leased, dead, dropped, paused, the oldest that is ready and the next that
@@ -6,7 +7,7 @@
 -- A slot is counted by its number of messages where all of them are on one side of all that is asked about: only those
 -- are read that time, or an end of a part of the window, divides, and the first of each calendar that is due or is to come.
 
--- include: begin home topic message walk tell
+-- include: begin layout topics walk
 
 local as_of = take_text()
 as_of = as_of == '' and now or number(as_of)
@@ -29,8 +30,8 @@ end
 -- `step` is one source of messages of one level; `from`, `n` and `ahead` tell how far it is counted: from which slot and
 -- number, and whether what is needed at least has been seen.
 local function new_counts()
-  local counts = {step = 0, from = 0, n = 0, ahead = 0, ready = 0, oldest = NEVER, next = NEVER, line = {}}
-  for i = 1, parts do counts.line[i] = 0 end
+  local counts = {step = 0, from = 0, n = 0, ahead = 0, ready = 0, oldest = NEVER, next = NEVER, timeline = {}}
+  for i = 1, parts do counts.timeline[i] = 0 end
   return counts
 end
 
@@ -42,7 +43,7 @@ local function count(counts, due, times)
     counts.next = math.min(counts.next, due)
   end
   local part = part_of(due)
-  if part then counts.line[part] = counts.line[part] + times end
+  if part then counts.timeline[part] = counts.timeline[part] + times end
 end
 
 -- Whether a slot need not be read to be counted.
@@ -96,7 +97,7 @@ local function count_near(topic, level, counts)
   end
   for i = counts.n + 1, parts do
     if tired() and passed > 0 then return false end
-    counts.line[i] = counts.line[i] + call('ZCOUNT', key, border(i), '(' .. border(i + 1))
+    counts.timeline[i] = counts.timeline[i] + call('ZCOUNT', key, border(i), '(' .. border(i + 1))
     counts.n, passed, worked = i, passed + 1, worked + 2
   end
   return true
@@ -112,8 +113,8 @@ local function count_window(topic, row, counts)
     part.births = math.min(part.births, upper - part.slot * ROW)
     look_in(topic, part, low % ROW, function(value)
       local due = due_in(part, value)
-      local place = part_of(due)
-      if place then counts.line[place] = counts.line[place] + 1 end
+      local window_part = part_of(due)
+      if window_part then counts.timeline[window_part] = counts.timeline[window_part] + 1 end
       before_it = before_it or due < start
     end)
     upper, counts.from = low, low
@@ -160,7 +161,7 @@ local function summary(topic, counts)
   local ready = math.min(counts.ready, pending)
   return {pending - ready, ready, topic.f.live - pending - dead, dead, topic.f.dropped, topic.f.paused,
           counts.oldest < NEVER and format('%d', counts.oldest) or '',
-          counts.next < NEVER and format('%d', counts.next) or '', counts.line}
+          counts.next < NEVER and format('%d', counts.next) or '', counts.timeline}
 end
 
 -- Nil when it had to stop.

@@ -1,8 +1,9 @@
+-- script: tend
 -- A bounded piece of upkeep. After what every script is told: the budget in messages, how many dead letters a topic
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
 -- back, were buried of them, expired, were dropped; then whether there is more.
 
--- include: begin once home topic change drop retired keys message finish schedule living units close back tell
+-- include: begin layout topics wake drop keys finish pending leases
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local EXPIRING = 100 -- that one script ends: each may have a topic of its own
@@ -26,17 +27,17 @@ local function take_back(full)
   end
 end
 
--- What of a unit has run out, of which the first part does at `ends`; it goes on with the rest, or ends.
-local function end_unit(request, ends)
-  local unit = unit_of(request)
-  if not unit then return call('ZREM', P .. 'lease', request) end
-  local deadlines, soonest = deadlines_of(unit), math.huge
-  for place = 1, #unit.states do
-    if unit.states[place] ~= ENDED then
-      local mine = deadlines and unpack_('>I6', deadlines, place * 6 - 5) or ends
+-- What of a claim has run out, of which the first part does at `ends`; it goes on with the rest, or ends.
+local function end_claim(request, ends)
+  local claim = claim_of(request)
+  if not claim then return call('ZREM', P .. 'lease', request) end
+  local deadlines, soonest = deadlines_of(claim), math.huge
+  for position = 1, #claim.states do
+    if claim.states[position] ~= ENDED then
+      local mine = deadlines and unpack_('>I6', deadlines, position * 6 - 5) or ends
       if mine <= until_ and spare() > 0 then
-        end_place(unit, place)
-        take_back(full_at(unit, place))
+        end_delivery(claim, position)
+        take_back(full_at(claim, position))
       else
         soonest = math.min(soonest, mine)
       end
@@ -48,7 +49,7 @@ end
 local function end_leases()
   local found = call('ZRANGEBYSCORE', P .. 'lease', '-inf', until_, 'WITHSCORES', 'LIMIT', 0, math.min(budget, 100))
   for i = 1, #found, 2 do
-    if spare() > 0 then end_unit(found[i], tonumber(found[i + 1])) end
+    if spare() > 0 then end_claim(found[i], tonumber(found[i + 1])) end
   end
 end
 
@@ -108,7 +109,7 @@ end
 if not waiting() then return tell({format('%d', now), 0, 0, 0, 0, 0}) end
 begin_shrinking()
 end_leases()
-close_units()
+close_claims()
 expire()
 drop_old()
 close_topics()

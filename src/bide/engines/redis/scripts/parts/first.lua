@@ -1,5 +1,5 @@
 -- Of all the messages that come by, the first `limit` behind a mark, in due order; those of one due time by their ids,
--- which is the order of sending in each of the places that messages live in.
+-- which is the order of sending in each slot and row.
 
 local dues, ids, many = {}, {}, 0
 local limit, low, high, after -- how many, from which due time to which, and the id behind which those of the first are
@@ -7,7 +7,7 @@ local last -- the id before which those of the last due time are, once some of t
 
 -- An id as two numbers: the server's locale may put texts into an order of its own.
 local function rank(id)
-  local kind, slot, n = home(id)
+  local kind, slot, n = location(id)
   return (byte(kind) - FIRST) * 281474976710656 + slot, n
 end
 

@@ -26,7 +26,7 @@ local function look_into(topic, kind, slot, n)
   return kept_ids, kept
 end
 
--- The place of a calendar to go on from: its first slot that has begun, entered; nil when there is none.
+-- Where a calendar goes on: its first slot that has begun, entered; nil when there is none.
 local function enter(topic, kind)
   local slot = first_slot(topic, kind)
   local length = SLOT[sort_of(kind)]
@@ -53,10 +53,10 @@ local function leave(topic, at)
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   set_first(topic, kind, tonumber(first))
   topic.entered[kind] = nil
-  local short = at.births % BUCKET -- places that nobody will take count as ended
+  local short = at.births % BUCKET -- entries that nobody will take count as ended
   if short > 0 then
     local bucket = bucket_of(topic, kind, at.slot, at.births - 1)
-    if call('LLEN', bucket) > 0 then end_places(topic, bucket, BUCKET - short) end
+    if call('LLEN', bucket) > 0 then end_entries(topic, bucket, BUCKET - short) end
   end
 end
 

@@ -1,4 +1,4 @@
--- New messages find their homes: those that are due in the ready row, those in an unopened slot in the coarsest calendar
+-- New messages are placed: those that are due in the ready row, those in an unopened slot in the coarsest calendar
 -- that has room, the rest in the near row and at once in the zset.
 
 -- How many messages of a sealed slot may go to the zset yet, and not to finer slots: so many as the slot would have room
@@ -84,7 +84,7 @@ local function fill_slots(topic, level, sort, dues, waiting, chosen, near)
   return rest
 end
 
--- The homes of messages that are not due, by slot; and those that have none. `low` and `high` are the ends of their times.
+-- The slots of messages that are not due; and those that have none. `low` and `high` are the ends of their times.
 local function choose_slots(topic, level, dues, waiting, low, high)
   local chosen, near = {}, {}
   if #waiting == 0 then return chosen, near end

@@ -1,15 +1,15 @@
 -- Taking what is due, the oldest first: from the zset, from the head of the ready row, from slots that are over.
 
--- What is taken: topics, ids, values, lives, flags, large bodies, each by place.
+-- What is taken: topics, ids, values, lives, flags, large bodies, each by position.
 local T = {topics = {}, ids = {}, values = {}, lives = {}, flags = {}, large = {}, count = 0}
 
 local function add_taken(topic, id, value, life, flags)
-  local place = T.count + 1
-  T.count, T.topics[place], T.ids[place], T.values[place], T.lives[place], T.flags[place] = place, topic, id, value, life, flags
+  local position = T.count + 1
+  T.count, T.topics[position], T.ids[position], T.values[position], T.lives[position], T.flags[position] = position, topic, id, value, life, flags
   bytes = bytes + #value
   if has(flags, LARGE) then
-    T.large[place] = call('GET', large_of(topic, id)) or ''
-    bytes = bytes + #T.large[place]
+    T.large[position] = call('GET', large_of(topic, id)) or ''
+    bytes = bytes + #T.large[position]
   end
 end
 
@@ -46,7 +46,7 @@ local function read_all(topic, ids)
   spent = spent + #heads / SEVERAL
   for _, head in ipairs(heads) do
     local group = groups[head]
-    local bucket = bucket_of(topic, home(ids[group[1]]))
+    local bucket = bucket_of(topic, location(ids[group[1]]))
     if #group * 4 > group.high - group.low then
       local found = call('LRANGE', bucket, group.low, group.high)
       for _, i in ipairs(group) do values[i] = found[byte(ids[i], ID) % BUCKET - group.low + 1] end
@@ -100,7 +100,7 @@ local function take_front(topic, n, ids, values, numbers, limit, bound)
   local count = 0
   for i = 1, #ids do
     if count >= limit or bytes >= FULL or (bound and born_due(ids[i], values[i]) > bound) then
-      return count, select(3, home(ids[i])) - n, i - 1
+      return count, select(3, location(ids[i])) - n, i - 1
     end
     count = count + hand_out(topic, ids[i], values[i], nil)
   end

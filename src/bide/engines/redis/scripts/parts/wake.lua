@@ -1,3 +1,21 @@
+-- Who is woken, and whose alarm is set.
+
+-- A token that nobody has taken yet is enough for all who sleep on a topic.
+local function push_token(name)
+  local key = P .. 'w:' .. name
+  if call('LLEN', key) == 0 then call('LPUSH', key, '1') end
+  if stored[4] then call('SET', P .. 'alarm', '1', 'PX', 1) end -- somebody listens for its expiry
+end
+
+-- Wake one of those who sleep on a topic, of which something is due then.
+local function wake(topic, due)
+  if topic.f.paused ~= 0 then return end
+  if due < topic.f.next then set(topic, 'next', due) end
+  if topic.woken then return end
+  topic.woken = true
+  push_token(topic.name)
+end
+
 -- Whose alarm is set for the next message of a topic: one idle caller's, and a moment later a second one's.
 --
 -- All that wait know the next due time, and would wake together for one message. So `timers` has, by topic: due, when

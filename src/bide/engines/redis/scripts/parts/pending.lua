@@ -1,7 +1,7 @@
 -- Messages that somebody names, to end or to move them.
 
 local function leave_far(topic, id)
-  local kind, slot = home(id)
+  local kind, slot = location(id)
   add(topic, 'far', -1)
   if sort_of(kind) == READY then
     add(topic, 'g' .. kind, 1)
@@ -37,4 +37,24 @@ end
 local function pending_holder(topic, key)
   local id = holder_of(topic, key)
   if id then return living(topic, id) end
+end
+
+-- Messages as they are named from outside: ('id', topic's number, id, salt) or ('key', topic, key, '').
+
+local function take_ref()
+  local ref = {how = take_text(), topic = take_text(), id = take_text(), salt = take_text()}
+  if ref.how ~= 'key' and (ref.how ~= 'id' or #ref.id ~= ID or not is_kind(ref.id)) then error('BADARG id', 0) end
+  return ref
+end
+
+-- Topic, id, value, life, state of a message that has not ended.
+local function find(ref)
+  local topic
+  if ref.how == 'id' then
+    topic = load(ref.topic)
+    if topic then return topic, living(topic, ref.id, ref.salt) end
+  else
+    topic = find_topic(ref.topic)
+    if topic then return topic, pending_holder(topic, ref.id) end
+  end
 end

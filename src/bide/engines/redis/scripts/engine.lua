@@ -1,0 +1,52 @@
+-- What an engine asks of a shard beside its verbs, when it opens, sleeps and closes.
+
+-- include: begin
+
+-- script: time
+-- Tell the time. Gives: now.
+
+return tell({format('%d', now)})
+
+-- script: pin
+-- Say how many shards there are. Gives: now.
+
+begin_shrinking()
+return {format('%d', now)}
+
+-- script: expect
+-- From now on a wake-up is also a key that expires, since somebody listens for that. Gives: now.
+
+if not stored[4] then
+  begin_shrinking()
+  call('HSET', META, 'expiry', '1')
+end
+return tell({format('%d', now)})
+
+-- script: hear
+-- Take a token from the wake lists, without blocking. After what every script is told: topics. Gives: now, 1 or 0.
+
+local refused = before()
+if refused then return refused end
+local woken = 0
+while NEXT < #ARGV and woken == 0 do
+  if call('LPOP', P .. 'w:' .. take_text()) then woken = 1 end
+end
+return tell({format('%d', now), woken})
+
+-- script: leave
+-- Give back the alarms of a caller that goes. After what every script is told: who (8 letters), then topics. Gives: now.
+
+-- include: layout topics wake
+
+local me = take_text()
+call('HDEL', META, '-')
+while NEXT < #ARGV do
+  local name = take_text()
+  local record = call('HGET', P .. 'timers', name)
+  if record and (sub(record, 13, 20) == me or sub(record, 21, 28) == me) then
+    call('HDEL', P .. 'timers', name)
+    local topic = find_topic(name)
+    if topic and topic.f.paused == 0 then push_token(name) end
+  end
+end
+return tell({format('%d', now)})

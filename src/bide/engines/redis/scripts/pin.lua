@@ -1,6 +1,0 @@
--- Say how many shards there are. Gives: now.
-
--- include: begin once
-
-begin_shrinking()
-return {format('%d', now)}
