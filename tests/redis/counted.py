@@ -42,10 +42,13 @@ def counted(client: redis.Redis) -> Iterator[list[Ran]]:
         client.script_load(script.text)
     run, ran = AsyncConnection.run, list[Ran]()
 
-    async def listen(connection: AsyncConnection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+    async def listen(
+        connection: AsyncConnection, script: Script | None, keys: Sequence[str], args: Sequence[Any], **how: Any
+    ) -> Any:
         client.config_resetstat()
         answer = await run(connection, script, keys, args, **how)
-        ran.append(Ran(script.name, called(client), size(args), size(answer)))
+        if script:
+            ran.append(Ran(script.name, called(client), size(args), size(answer)))
         return answer
 
     with pytest.MonkeyPatch.context() as patch:

@@ -109,12 +109,12 @@ def any_shard(bench: Bench) -> Any:
 async def pin(at: Bench) -> None:
     """What the first message of another shard would do."""
     first = any_shard(at)
-    other = AsyncShard(1, first._namespace, first._connections)
-    connection = await first._connections.take()
+    other = AsyncShard(1, first._namespace, first.connections, first)
+    connection = await first.connections.take()
     try:
         await other.calls._pin(connection, at.now)
     finally:
-        await first._connections.give(connection)
+        await first.connections.give(connection)
 
 
 Ask = Callable[[Bench, Crowd], Awaitable[Any]]
@@ -186,9 +186,11 @@ async def recorded(scene: Scene, verb: str, patch: pytest.MonkeyPatch) -> list[C
     run = AsyncConnection.run
     found: list[Call] = []
 
-    async def listen(connection: AsyncConnection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+    async def listen(
+        connection: AsyncConnection, script: Script | None, keys: Sequence[str], args: Sequence[Any], **how: Any
+    ) -> Any:
         answer = await run(connection, script, keys, args, **how)
-        if script.name == verb:
+        if script and script.name == verb:
             found.append(Call(script, list(keys), list(args)))
         return answer
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bide.engines.base import Settings
-from bide.engines.redis import CAPABILITIES, rights, source
+from bide.engines.redis import CAPABILITIES, source
+from bide.engines.redis.doctor import rights
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine

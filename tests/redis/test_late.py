@@ -5,8 +5,7 @@ nothing.
 import pytest
 import redis
 
-from bide.engines.base import Settings
-from bide.engines.redis import namespace, url
+from bide.engines.redis import namespace
 from bide.engines.redis.script import scripts
 from bide.errors import OutcomeUnknown
 from tests.redis.crowd import Scene, recorded
@@ -130,15 +129,14 @@ async def test_what_may_have_acted_longer_ago_than_the_server_remembers_is_unkno
 
 
 def test_the_time_to_act_is_counted_from_when_the_server_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(url="redis://localhost")
-    clock = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    shop = namespace.Namespace(url.read(settings), settings)
-    shop.hear(1_000_000)
-    assert shop.until(None, 15.0) == 1_015_000
-    clock[0] += 4.5
-    shop.hear(999_000)  # an answer that was overtaken
-    assert shop.until(None, 15.0) == 1_019_500
-    assert shop.until(3_000_000, 15.0) == 3_015_000
-    clock[0] += 3_600
-    assert shop.until(None, 15.0) == 1_000_000 + int(namespace.SILENT) * 1_000 + 15_000
+    ours = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: ours[0])
+    clock = namespace.Clock()
+    clock.hear(1_000_000)
+    assert clock.until(None, 15.0) == 1_015_000
+    ours[0] += 4.5
+    clock.hear(999_000)  # an answer that was overtaken
+    assert clock.until(None, 15.0) == 1_019_500
+    assert clock.until(3_000_000, 15.0) == 3_015_000
+    ours[0] += 3_600
+    assert clock.until(None, 15.0) == 1_000_000 + int(namespace.SILENT) * 1_000 + 15_000

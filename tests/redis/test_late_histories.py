@@ -36,13 +36,15 @@ class Echoes:
         run_async, run_sync = AsyncConnection.run, Connection.run
 
         async def run_and_repeat(
-            by: AsyncConnection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any
+            by: AsyncConnection, script: Script | None, keys: Sequence[str], args: Sequence[Any], **how: Any
         ) -> Any:
             answer = await run_async(by, script, keys, args, **how)
             self._answered(script, keys, args)
             return answer
 
-        def run_and_repeat_sync(by: Connection, script: Script, keys: Sequence[str], args: Sequence[Any], **how: Any) -> Any:
+        def run_and_repeat_sync(
+            by: Connection, script: Script | None, keys: Sequence[str], args: Sequence[Any], **how: Any
+        ) -> Any:
             answer = run_sync(by, script, keys, args, **how)
             self._answered(script, keys, args)
             return answer
@@ -50,8 +52,8 @@ class Echoes:
         patch.setattr(AsyncConnection, "run", run_and_repeat)
         patch.setattr(Connection, "run", run_and_repeat_sync)
 
-    def _answered(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> None:
-        if args[LANE]:
+    def _answered(self, script: Script | None, keys: Sequence[str], args: Sequence[Any]) -> None:
+        if script and args[LANE]:
             self._sent.append((script, keys, args))
         for _ in range(self._draw.choice([0, 0, 1]) if self._sent else 0):
             self._again(*self._draw.choice(self._sent[-self._draw.choice([1, 2, 10, 100]) :]))

@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from bide.engines.base import End, Hold, Move, NewMessage, Ref, Settings, Window
-from bide.engines.redis import CAPABILITIES, rights, source
+from bide.engines.redis import CAPABILITIES, source
 from bide.engines.redis.client import Wake
-from bide.engines.redis.rights import ROLES, Role, needed
+from bide.engines.redis.doctor import rights
+from bide.engines.redis.doctor.rights import ROLES, Role, needed
 from bide.engines.redis.sync.engine import Redis
 from bide.engines.registry import Source
 from bide.errors import ConfigError

@@ -88,7 +88,7 @@ def claimed_on(url: str, shard: int, now: int) -> str:
         [claimed] = shards[shard].claim("somebody", ["t"], 1, LEASE, "r", now).messages
         return claimed.id
     finally:
-        shards[0].close()
+        shards[0].connections.close()
 
 
 @both_colours
@@ -168,7 +168,7 @@ async def test_a_full_claim_says_more_when_a_shard_had_enough_to_do_before_it_ca
             first.put([NewMessage("a", b"old", expires_in=1)] * 1_000, bench.now)
         first.put([NewMessage("quiet", b"")], bench.now)
         second.put([NewMessage("a", b"")] * 100, bench.now)
-        first.close()
+        first.connections.close()
         bench.move(5_000)
         found: list[str] = []
         for _ in range(8):

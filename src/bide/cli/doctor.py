@@ -46,7 +46,7 @@ def show_rights(place: Place) -> int:
     settings = place.any_queue().session.setup.settings  # what is wrong with the URL, or not installed, is told as ever
     if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
         raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")
-    from bide.engines.redis import rights
+    from bide.engines.redis.doctor import rights
     from bide.engines.redis.url import read
 
     address = read(settings)

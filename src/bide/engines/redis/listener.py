@@ -5,7 +5,8 @@ The two colours differ in how they wait, and so each is written out.
 
 import asyncio
 import math
-from collections.abc import Iterator
+import selectors
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,7 +36,21 @@ class Listener:
     def ask(self, *command: Any) -> None:
         self._connection.send_command(*command, check_health=False)
 
-    def hears(self, timeout: float) -> bool:
+    @classmethod
+    def hear(cls, listeners: "Sequence[Listener]", timeout: float) -> "list[Listener]":
+        """Those that have an answer, once one of them has, or after so many seconds."""
+        if len(listeners) == 1:
+            return [each for each in listeners if each._has_answer(timeout)]
+        heard = [each for each in listeners if each._has_answer(0)]
+        if heard or not timeout:
+            return heard
+        with selectors.DefaultSelector() as sockets:
+            for each in listeners:
+                sockets.register(each._connection._sock, selectors.EVENT_READ)
+            sockets.select(timeout)
+        return [each for each in listeners if each._has_answer(0)]
+
+    def _has_answer(self, timeout: float) -> bool:
         return bool(self._connection.can_read(timeout=timeout))
 
     def answer(self) -> Any:
@@ -73,12 +88,18 @@ class AsyncListener:
         with _heeding_cancellation():
             await self._connection.send_command(*command, check_health=False)
 
-    async def hears(self, timeout: float) -> bool:
+    @classmethod
+    async def hear(cls, listeners: "Sequence[AsyncListener]", timeout: float) -> "list[AsyncListener]":
+        """Those that have an answer, once one of them has, or after so many seconds."""
+        answers = {each._next_answer(): each for each in listeners}
+        done, _ = await asyncio.wait(answers, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return [each for answer, each in answers.items() if answer in done]
+
+    def _next_answer(self) -> "asyncio.Task[Any]":
         if self._answer is None:
             self._answer = asyncio.ensure_future(self._connection.read_response(timeout=math.inf))
             self._answer.add_done_callback(_seen)
-        await asyncio.wait({self._answer}, timeout=timeout)
-        return self._answer.done()
+        return self._answer
 
     async def answer(self) -> Any:
         answer, self._answer = self._answer, None

@@ -1,4 +1,4 @@
-"""What is one for all engines of a source: the namespace, its shards, and the latest time that a server told."""
+"""What all engines of a source share: the namespace, its shards, the server of each, and the latest time that a server told."""
 
 import math
 import re
@@ -12,40 +12,43 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.errors import ConfigError
 
 GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
-"""The operation of a message whose put was given up: shard, lane, number, place."""
-
+"""The operation of a message whose put was given up: shard, lane, number, position."""
 
 SILENT = 60.0  # seconds: whoever has not heard from the server for longer asks for the time first
 
 
-class Namespace:
-    def __init__(self, address: Address, settings: Settings) -> None:
-        self.address: Address = address
-        self.shards: int = address.shards or 1
-        self.dead_for: int = settings.dead_for
-        self.dead_max: int = settings.dead_max
-        self._heard = (0, -math.inf)  # the engine's time, and ours when it was told
+class Clock:
+    """The engine time of one server, as far as it was told. It never goes back."""
 
-    def prefix(self, shard: int) -> str:
-        return f"{{{self.address.namespace}:{shard}}}:"
-
-    @property
-    def known(self) -> int:
-        """The latest engine time that we were told: it never goes back behind that."""
-        return self._heard[0]
+    def __init__(self) -> None:
+        self.known: int = 0  # the latest time that we were told
+        self._heard = -math.inf  # when that was, monotonic
 
     def hear(self, now: int) -> None:
         if now > self.known:
-            self._heard = now, time.monotonic()
+            self.known, self._heard = now, time.monotonic()
 
     def until(self, now: int | None, seconds: float) -> int:
         """The engine time until which an operation may act whose sender waits for it so many seconds from now.
 
         It is never later than that, but for the half speed of an engine whose server's clock was set back: hence SILENT.
         """
-        known, heard = self._heard
-        passed = min(time.monotonic() - heard, SILENT)
-        return max(known + int(passed * 1000), now or 0) + int(seconds * 1000)
+        passed = min(time.monotonic() - self._heard, SILENT)
+        return max(self.known + int(passed * 1000), now or 0) + int(seconds * 1000)
+
+
+class Namespace:
+    def __init__(self, address: Address, settings: Settings, servers: Sequence[Address] = ()) -> None:
+        """`servers`: the one of each shard, if they are not all on the same."""
+        self.address: Address = address
+        self.shards: int = address.shards or 1
+        self.servers: Sequence[Address] = servers or [address] * self.shards
+        self.clocks: dict[Address, Clock] = {server: Clock() for server in self.servers}
+        self.dead_for: int = settings.dead_for
+        self.dead_max: int = settings.dead_max
+
+    def prefix(self, shard: int) -> str:
+        return f"{{{self.address.namespace}:{shard}}}:"
 
     def shard_of(self, new: NewMessage, otherwise: int) -> int:
         """By its key, so that there is one such message; by its operation, so that it is the same when sent again."""
@@ -70,21 +73,23 @@ class Namespace:
     def _by(self, topic: str, text: str) -> int:
         return zlib.crc32(f"{topic} {text}".encode()) % self.shards
 
-    def judge(self, memory: bytes | str) -> None:
-        """Refuse a server that throws away what it was given when it runs out of memory."""
-        text = memory.decode() if isinstance(memory, bytes) else memory
-        policy = next((line[17:].strip() for line in text.splitlines() if line.startswith("maxmemory_policy:")), "")
-        if policy not in ("", "noeviction") and not self.address.allow_eviction:
-            raise ConfigError(
-                f"{self.address.shown} evicts keys when it is full (maxmemory-policy {policy}), and messages with them. "
-                "Set maxmemory-policy noeviction, or add allow_eviction=1 to the URL if losing messages is fine."
-            )
 
-    def judge_events(self, told: Sequence[bytes]) -> None:
-        """Refuse to listen for the expiry of keys where nobody tells of it."""
-        flags = bytes(told[1]) if len(told) == 2 else b""
-        if b"E" not in flags or not (b"x" in flags or b"A" in flags):
-            raise ConfigError(
-                f"wake=expiry needs a server that tells of expired keys: set notify-keyspace-events to Ex at "
-                f"{self.address.shown}, or leave wake= out of the URL."
-            )
+def check_eviction(address: Address, memory: bytes | str) -> None:
+    """Refuse a server that throws away what it was given when it runs out of memory."""
+    text = memory.decode() if isinstance(memory, bytes) else memory
+    policy = next((line[17:].strip() for line in text.splitlines() if line.startswith("maxmemory_policy:")), "")
+    if policy not in ("", "noeviction") and not address.allow_eviction:
+        raise ConfigError(
+            f"{address.shown} evicts keys when it is full (maxmemory-policy {policy}), and messages with them. "
+            "Set maxmemory-policy noeviction, or add allow_eviction=1 to the URL if losing messages is fine."
+        )
+
+
+def check_events(address: Address, told: Sequence[bytes]) -> None:
+    """Refuse to listen for the expiry of keys where nobody tells of it."""
+    flags = bytes(told[1]) if len(told) == 2 else b""
+    if b"E" not in flags or not (b"x" in flags or b"A" in flags):
+        raise ConfigError(
+            f"wake=expiry needs a server that tells of expired keys: set notify-keyspace-events to Ex at "
+            f"{address.shown}, or leave wake= out of the URL."
+        )

@@ -2,20 +2,25 @@
 
 import contextlib
 import weakref
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from bide.engines.redis.client import Address, async_pool, sync_pool
+from bide.engines.redis.namespace import Clock
 from bide.engines.redis.redaction import redacted
 
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
 class _Server:
-    def __init__(self, address: Address, pool: Any) -> None:
+    def __init__(self, address: Address, clock: Clock, pool: Any, opened: str) -> None:
         self.address: Address = address
+        self.clock: Clock = clock
         self.shown: str = address.shown
         self.secrets: list[str] = address.secrets
         self.retry_for: float = TIMEOUTS * address.timeout
+        self.is_open: Callable[[Any], Any] = attrgetter(opened)  # of a connection; no method, as every command asks
         self._pool = pool
 
     def new_connection(self) -> Any:
@@ -27,11 +32,8 @@ class _Server:
 
 
 class Server(_Server):
-    def __init__(self, address: Address) -> None:
-        super().__init__(address, sync_pool(address))
-
-    def is_open(self, connection: Any) -> bool:
-        return connection._sock is not None
+    def __init__(self, address: Address, clock: Clock) -> None:
+        super().__init__(address, clock, sync_pool(address), "_sock")
 
     def drop(self, connection: Any) -> None:
         connection.disconnect()
@@ -45,17 +47,14 @@ class Server(_Server):
 
 
 class AsyncServer(_Server):
-    def __init__(self, address: Address) -> None:
-        super().__init__(address, async_pool(address))
+    def __init__(self, address: Address, clock: Clock) -> None:
+        super().__init__(address, clock, async_pool(address), "is_connected")
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def new_connection(self) -> Any:
         connection = super().new_connection()
         self._connections.add(connection)
         return connection
-
-    def is_open(self, connection: Any) -> bool:
-        return bool(connection.is_connected)
 
     async def drop(self, connection: Any) -> None:
         await connection.disconnect()

@@ -28,29 +28,28 @@ class AsyncConnection:
         self.retry_for: float = server.retry_for
         self._driver: Any = None  # redis-py's connection
         self.lane: str = lane()
-        self.number: int = 0
-
-    def next_number(self) -> None:
-        """For the next operation. One that was given up and still arrives is refused once this one has."""
-        self.number += 1
-
-    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None) -> Any:
-        """What a script answers. Raises Unanswered when it may or may not have run."""
-        command = ("EVALSHA", script.sha, len(keys), *keys, *args)
-        return await self._repeated(command, script, self.retry_for if retry_for is None else retry_for)
+        self.number: int = 0  # of its latest operation: one that was given up, and arrives when there is another, is refused
 
     async def command(self, *args: Any) -> Any:
         """What a command that may be repeated answers."""
-        return await self._repeated(args, None, self.retry_for)
+        return await self.run(None, (), args)
 
-    async def _repeated(self, command: tuple[Any, ...], script: Script | None, retry_for: float) -> Any:
-        """Try until there is an answer, or for so many seconds."""
-        end = time.monotonic() + retry_for
+    async def run(
+        self, script: Script | None, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None
+    ) -> Any:
+        """What a script answers, or a command. Raises Unanswered when it may or may not have run.
+
+        It is tried until there is an answer, or for so many seconds.
+        """
+        command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, len(keys), *keys, *args)
+        end = time.monotonic() + (self.retry_for if retry_for is None else retry_for)
         pause, unsure = SOON, False  # unsure: one that was sent has had no answer, and may have acted
         while True:
             sent = False
             try:
-                driver = await self._connected()
+                driver = self._driver
+                if driver is None or not self._server.is_open(driver):
+                    driver = await self._connect()
                 sent = True
                 await driver.send_packed_command([pack_command(command)], check_health=False)
                 return await driver.read_response()
@@ -83,11 +82,10 @@ class AsyncConnection:
         self.lane, self.number = lane(), 0  # so that what is known of the operation stays known
         return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
 
-    async def _connected(self) -> Any:
+    async def _connect(self) -> Any:
         if self._driver is None:
             self._driver = self._server.new_connection()
-        if not self._server.is_open(self._driver):
-            await self._driver.connect()
+        await self._driver.connect()
         return self._driver
 
     async def abandon(self) -> None:
@@ -100,10 +98,10 @@ class AsyncConnection:
 
 
 class AsyncConnections:
-    """The connections of one engine: a free one for each call, or a new one."""
+    """The connections of one engine to one server: a free one for each call, or a new one."""
 
     def __init__(self, server: AsyncServer) -> None:
-        self._server = server
+        self.server: AsyncServer = server
         self._free: list[AsyncConnection] = []
         self._room = asyncio.Semaphore(MOST)
         self._closed = False
@@ -113,7 +111,7 @@ class AsyncConnections:
         try:
             return self._free.pop()
         except IndexError:
-            return AsyncConnection(self._server)
+            return AsyncConnection(self.server)
 
     async def give(self, connection: AsyncConnection) -> None:
         self._room.release()
@@ -125,7 +123,7 @@ class AsyncConnections:
     def abandon(self) -> None:
         """Close without the event loop, which is closed."""
         self._closed = True
-        self._server.sever()
+        self.server.sever()
 
     async def close(self) -> None:
         self._closed = True

@@ -29,7 +29,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.redis.aio.shard import AsyncShard
-from bide.engines.redis.aio.wakeup import AsyncWakeup
+from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.errors import BideError, OutcomeUnknown, Unavailable
@@ -55,44 +55,43 @@ class AsyncRedis(AsyncEngine):
 
     async def open(self) -> None:
         if not self._shards:
-            shards = AsyncShard.all_of(self._namespace)
+            shards, wake = AsyncShard.all_of(self._namespace), self._namespace.address.wake
             try:
-                await shards[0].greet()
-                for shard in shards if self._namespace.address.wake == "expiry" else ():
+                for shard in _one_a_server(shards):
+                    await shard.greet()
+                for shard in shards if wake == "expiry" else ():
                     await shard.ask_for_expiry()
             except BaseException:
-                await shards[0].close()
+                await _disconnect(shards)
                 raise
             self._shards = shards
-            self._wakeup = AsyncWakeup(self._namespace, shards)
+            self._wakeup = WAKEUPS[wake](self._namespace.address, shards)
 
     async def close(self) -> None:
         wakeup, self._wakeup = self._wakeup, None
         shards, self._shards = self._shards, []
-        topics = sorted(set().union(*self._alarms))
+        topics, away = sorted(set().union(*self._alarms)), set()
         try:
             if wakeup is not None:
                 await wakeup.close()
-            for shard in shards if topics else ():
-                if not await shard.leave(self._me, topics):
-                    break  # nobody waits for a server that is away
+            for shard in shards if topics else ():  # nobody waits for a server that is away
+                if shard.connections not in away and not await shard.leave(self._me, topics):
+                    away.add(shard.connections)
         finally:
-            if shards:
-                await shards[0].close()
+            await _disconnect(shards)
 
     def _abandon(self) -> None:
         shards, self._shards = self._shards, []
-        if shards and self._wakeup is not None:
-            self._wakeup.abandon()
-            shards[0].abandon()
+        for shard in _one_a_server(shards):
+            shard.connections.abandon()
 
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        shards = self._opened()
+        shards = self._shards
         if len(shards) == 1 and len(messages) == 1:  # the short way, that most sends take
             return await shards[0].put(messages, now)
-        any_shard = self._next() % len(shards)
+        any_shard = self._next() % len(self._opened())
         parts = sending.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard))
         if len(parts) == 1:
             [(shard, _)] = parts
@@ -101,12 +100,14 @@ class AsyncRedis(AsyncEngine):
 
     async def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
         """A batch in several parts. Each message has an operation, so that all can be sent again if one part fails."""
-        for new in messages:  # before the first part is taken
-            check_delay(new.delay, new.at, max(self._namespace.known, now or 0))
         name = lane()
         named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
+        parts = sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard))
+        for shard, indexes in parts:  # before the first part is taken
+            for i in indexes:
+                check_delay(named[i].delay, named[i].at, max(self._shards[shard].clock.known, now or 0))
         answers: dict[int, Sent] = {}
-        for shard, indexes in sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard)):
+        for shard, indexes in parts:
             try:
                 got = await self._shards[shard].put([named[i] for i in indexes], now)
             except BideError as error:
@@ -185,7 +186,8 @@ class AsyncRedis(AsyncEngine):
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
         for move in moves if len(moves) > sending.PART else ():  # before the first part is done
-            check_delay(move.delay, move.at, max(self._namespace.known, now or 0))
+            shard = self._opened()[self._namespace.shard_of_ref(move.ref)]
+            check_delay(move.delay, move.at, max(shard.clock.known, now or 0))
         return await self._spread(
             moves, lambda move: self._namespace.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
         )
@@ -279,3 +281,13 @@ class AsyncRedis(AsyncEngine):
         if not self._shards:
             raise Unavailable("The Redis engine is not open: open() it first.")
         return self._shards
+
+
+def _one_a_server(shards: Sequence[AsyncShard]) -> list[AsyncShard]:
+    """The first of those that share their connections."""
+    return list({shard.connections: shard for shard in reversed(shards)}.values())[::-1]
+
+
+async def _disconnect(shards: Sequence[AsyncShard]) -> None:
+    for shard in _one_a_server(shards):
+        await shard.connections.close()

@@ -9,7 +9,7 @@ from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, St
 from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.namespace import Clock, Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import AsyncServer
@@ -22,32 +22,41 @@ SAFE = "Sending again with this error's operation does it once."
 
 
 class AsyncShard:
-    def __init__(self, number: int, namespace: Namespace, connections: AsyncConnections) -> None:
+    def __init__(
+        self, number: int, namespace: Namespace, connections: AsyncConnections, first: "AsyncShard | None" = None
+    ) -> None:
+        """`first`: shard 0, if this is another one."""
         self.number: int = number
         self.prefix: str = namespace.prefix(number)
+        self.connections: AsyncConnections = connections
+        self.clock: Clock = connections.server.clock
+        self.calls: AsyncCalls = AsyncCalls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
-        self.calls: AsyncCalls = AsyncCalls(number, namespace, connections)
-        self._connections = connections
         self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
 
     @classmethod
     def all_of(cls, namespace: Namespace) -> "list[AsyncShard]":
-        connections = AsyncConnections(AsyncServer(namespace.address))
-        return [cls(number, namespace, connections) for number in range(namespace.shards)]
+        """Those on one server share their connections, and what time it is there."""
+        made = {server: AsyncConnections(AsyncServer(server, clock)) for server, clock in namespace.clocks.items()}
+        shards: list[AsyncShard] = []
+        for number, server in enumerate(namespace.servers):
+            shards.append(cls(number, namespace, made[server], shards[0] if shards else None))
+        return shards
 
     async def greet(self) -> None:
         """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
-        if not self._namespace.known:
+        if not self.clock.known:
             await self.tell_time()
-        if self._namespace.address.wake == "poll":
+        address = self.connections.server.address
+        if address.wake == "poll":
             return
-        self._namespace.judge(await self.calls.command("INFO", "memory"))
-        if self._namespace.address.wake == "expiry":
+        check_eviction(address, await self.calls.command("INFO", "memory"))
+        if address.wake == "expiry":
             try:
                 told = await self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
                 return  # many servers don't tell; then whoever runs them must know
-            self._namespace.judge_events(told)
+            check_events(address, told)
 
     async def tell_time(self) -> None:
         """So that we know it: an operation says when its sender last heard from the server."""
@@ -55,18 +64,16 @@ class AsyncShard:
 
     async def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
-        await self.calls.ask("expect", (), self._namespace.known)
+        await self.calls.ask("expect", (), self.clock.known)
 
-    def abandon(self) -> None:
-        self._connections.abandon()
-
-    async def close(self) -> None:
-        await self._connections.close()
+    async def unblock(self, number: int) -> bool:
+        """End the sleep of a listener; False when it does not sleep, or not yet."""
+        return bool(await self.calls.command("CLIENT", "UNBLOCK", number))
 
     async def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         asked, salt = sending.put(messages), os.urandom(2)
         try:
-            reply = await self.calls.once(asked.verb, asked.args, now, salt)
+            reply = await self.calls.do(asked.verb, asked.args, now, salt=salt)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         return sending.put_answer(asked, messages, self.number, salt, reply)
@@ -185,6 +192,5 @@ class AsyncShard:
             mark = mark if more else b""
 
     async def pause(self, topic: str, paused: bool) -> None:
-        await self.calls.do(
-            "pause", (topic, int(paused)), self._namespace.known
-        )  # no time passes: what is due does not matter here
+        # no time passes: what is due does not matter here
+        await self.calls.do("pause", (topic, int(paused)), self.clock.known)

@@ -1,26 +1,22 @@
 # unasync: ../sync/wakeup.py
-"""Sleeping until somebody pushes a token for one of the topics, or time is up.
+"""How a receiver sleeps until there may be something for it: three ways, by the option wake= of the URL.
 
-The server looks at its sleepers' time limits ten times a second only: where it matters, the limit is our own. Where the
-server can't block (wake=poll) the lists are looked at four times a second; with wake=expiry the expiry of a key is
-listened for.
+The server looks at its sleepers' time limits ten times a second only: where it matters, the limit is our own.
 """
 
 import time
-from collections.abc import Sequence
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 import redis.exceptions as theirs
 
 from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.listener import AsyncListener
-from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.server import AsyncServer
 from bide.errors import EngineError
 from bide.signals import AsyncSignal
 
-T = TypeVar("T")
 SHORT = 0.002  # seconds: not worth a call
 BEYOND = 2.0  # seconds after ours that the server's limit ends, should we not be there to end it
 LATE = 0.5  # seconds that the server may take to see that its limit is over
@@ -29,13 +25,10 @@ POLL = 0.25  # seconds between two looks
 SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
 
-class AsyncWakeup:
-    def __init__(self, namespace: Namespace, shards: Sequence[AsyncShard]) -> None:
-        self._namespace = namespace
+class AsyncWakeup(ABC):
+    def __init__(self, address: Address, shards: Sequence[AsyncShard]) -> None:
+        self._address = address
         self._shards = shards
-        self._server = AsyncServer(namespace.address)
-        self._free: list[AsyncListener] = []
-        self._blocked: set[int] = set()
         self._closed = False
 
     async def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> None:
@@ -44,89 +37,115 @@ class AsyncWakeup:
             await AsyncSignal().wait(max(0.0, timeout))
             return
         end = time.monotonic() + timeout
-        how = self._namespace.address.wake
-        if how == "poll":
-            await self._poll(topics, end)
-            return
         try:
-            listener = self._free.pop()
-        except IndexError:
-            listener = AsyncListener(self._server)
-        try:
-            if how == "list":
-                await self._listen(listener, topics, end, sharp)
-            else:
-                await self._expect(listener, end)
+            await self._sleep(topics, end, sharp)
         except theirs.NoPermissionError as error:
-            await listener.close()
-            raise translated(error, self._server.shown, self._server.secrets) from None
+            raise translated(error, self._address.shown, self._address.secrets) from None
         except (*LOST, theirs.ResponseError, EngineError):
-            await listener.close()
             await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
-        except BaseException:
-            await listener.close()
-            raise
-        else:
-            if self._closed or how == "expiry":  # one that goes on listening would gather what nobody reads
-                await listener.close()
-            else:
-                self._free.append(listener)
 
-    def abandon(self) -> None:
-        """Close without the event loop, which is closed."""
-        self._server.sever()
+    @abstractmethod
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+        """Until then, monotonic, or until there may be something; not much longer when the engine is closed meanwhile."""
 
     async def close(self) -> None:
+        """Let all end that sleep."""
         self._closed = True
-        for number in list(self._blocked):
-            try:
-                await self._unblock(number)
-            except EngineError:
-                break  # the server is away, and sleepers will see that
-        while self._free:
-            await self._free.pop().close()
 
-    async def _listen(self, listener: AsyncListener, topics: Sequence[str], end: float, sharp: bool) -> None:
-        """Blocked on the wake lists."""
-        lists = [f"{shard.prefix}w:{topic}" for shard in self._shards for topic in topics]
-        number = await listener.open()
-        self._blocked.add(number)
+
+class AsyncBlocking(AsyncWakeup):
+    """wake=list: blocked on the wake lists, which a token is pushed to. Each shard has a listener of its own."""
+
+    def __init__(self, address: Address, shards: Sequence[AsyncShard]) -> None:
+        super().__init__(address, shards)
+        self._free: list[list[AsyncListener]] = []  # one for each shard
+        self._blocked: set[tuple[AsyncShard, int]] = set()
+
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
         try:
-            left = max(SHORT, end - time.monotonic())
-            await listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
-            limit = left if sharp else left + LATE
-            while not await listener.hears(SHORT if self._closed else limit):
-                if await self._unblock(number):
-                    break
-                limit = SHORT  # it has overtaken what it is to end
-            await listener.answer()
-        finally:
-            self._blocked.discard(number)
+            listeners = self._free.pop()
+        except IndexError:
+            listeners = [AsyncListener(shard.connections.server) for shard in self._shards]
+        try:
+            await self._block(listeners, topics, end, sharp)
+        except BaseException:
+            await self._drop(listeners)
+            raise
+        if self._closed:
+            await self._drop(listeners)
+        else:
+            self._free.append(listeners)
 
-    async def _expect(self, listener: AsyncListener, end: float) -> None:
-        """Subscribed to expiries, of which our shards' alarm keys concern us."""
-        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
-        await listener.open("SUBSCRIBE", f"__keyevent@{self._namespace.address.db}__:expired")
-        while not self._closed and (left := end - time.monotonic()) > 0:
-            if await listener.hears(min(left, SLICE)):
-                told = await listener.answer()
-                if isinstance(told, list) and told[-1] in alarms:
-                    return
-
-    async def _poll(self, topics: Sequence[str], end: float) -> None:
-        while not self._closed:
+    async def close(self) -> None:
+        await super().close()
+        away = set()
+        for shard, number in list(self._blocked):
             try:
-                for shard in self._shards:
-                    if await shard.hear(topics):
-                        return
+                if shard.connections not in away:
+                    await shard.unblock(number)
             except EngineError:
-                await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
-                return
+                away.add(shard.connections)  # sleepers will see that, too
+        while self._free:
+            await self._drop(self._free.pop())
+
+    async def _block(self, listeners: Sequence[AsyncListener], topics: Sequence[str], end: float, sharp: bool) -> None:
+        blocked: list[tuple[AsyncShard, int]] = []
+        try:
+            for shard, listener in zip(self._shards, listeners, strict=True):
+                blocked.append((shard, await listener.open()))
+                self._blocked.add(blocked[-1])
+                left = max(SHORT, end - time.monotonic())
+                lists = [f"{shard.prefix}w:{topic}" for topic in topics]
+                await listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
+            left = max(SHORT, end - time.monotonic())
+            heard = await AsyncListener.hear(listeners, SHORT if self._closed else left if sharp else left + LATE)
+            over = not sharp and time.monotonic() > end
+            for (shard, number), listener in zip(blocked, listeners, strict=True):
+                if over and listener not in heard:  # it ends by itself
+                    heard += await AsyncListener.hear([listener], SHORT)
+                while listener not in heard and not await shard.unblock(number):
+                    heard += await AsyncListener.hear([listener], SHORT)  # it has overtaken what it is to end
+                await listener.answer()
+        finally:
+            self._blocked.difference_update(blocked)
+
+    @staticmethod
+    async def _drop(listeners: Sequence[AsyncListener]) -> None:
+        for listener in listeners:
+            await listener.close()
+
+
+class AsyncPolling(AsyncWakeup):
+    """wake=poll, for servers that can't block: the lists are looked at four times a second."""
+
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+        while not self._closed:
+            for shard in self._shards:
+                if await shard.hear(topics):
+                    return
             left = end - time.monotonic()
             if left <= 0:
                 return
             await AsyncSignal().wait(min(left, POLL))
 
-    async def _unblock(self, number: int) -> bool:
-        """False when it was not blocked, or not yet."""
-        return bool(await self._shards[0].calls.command("CLIENT", "UNBLOCK", number))
+
+class AsyncExpiring(AsyncWakeup):
+    """wake=expiry: subscribed to the expiry of keys, of which our shards' alarm keys concern us. One listener a server."""
+
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
+        listeners = [AsyncListener(server) for server in dict.fromkeys(shard.connections.server for shard in self._shards)]
+        try:
+            for listener in listeners:
+                await listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired")
+            while not self._closed and (left := end - time.monotonic()) > 0:
+                for listener in await AsyncListener.hear(listeners, min(left, SLICE)):
+                    told = await listener.answer()
+                    if isinstance(told, list) and told[-1] in alarms:
+                        return
+        finally:
+            for listener in listeners:  # one that goes on listening would gather what nobody reads
+                await listener.close()
+
+
+WAKEUPS: Mapping[Wake, type[AsyncWakeup]] = {"list": AsyncBlocking, "poll": AsyncPolling, "expiry": AsyncExpiring}

@@ -28,29 +28,26 @@ class Connection:
         self.retry_for: float = server.retry_for
         self._driver: Any = None  # redis-py's connection
         self.lane: str = lane()
-        self.number: int = 0
-
-    def next_number(self) -> None:
-        """For the next operation. One that was given up and still arrives is refused once this one has."""
-        self.number += 1
-
-    def run(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None) -> Any:
-        """What a script answers. Raises Unanswered when it may or may not have run."""
-        command = ("EVALSHA", script.sha, len(keys), *keys, *args)
-        return self._repeated(command, script, self.retry_for if retry_for is None else retry_for)
+        self.number: int = 0  # of its latest operation: one that was given up, and arrives when there is another, is refused
 
     def command(self, *args: Any) -> Any:
         """What a command that may be repeated answers."""
-        return self._repeated(args, None, self.retry_for)
+        return self.run(None, (), args)
 
-    def _repeated(self, command: tuple[Any, ...], script: Script | None, retry_for: float) -> Any:
-        """Try until there is an answer, or for so many seconds."""
-        end = time.monotonic() + retry_for
+    def run(self, script: Script | None, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None) -> Any:
+        """What a script answers, or a command. Raises Unanswered when it may or may not have run.
+
+        It is tried until there is an answer, or for so many seconds.
+        """
+        command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, len(keys), *keys, *args)
+        end = time.monotonic() + (self.retry_for if retry_for is None else retry_for)
         pause, unsure = SOON, False  # unsure: one that was sent has had no answer, and may have acted
         while True:
             sent = False
             try:
-                driver = self._connected()
+                driver = self._driver
+                if driver is None or not self._server.is_open(driver):
+                    driver = self._connect()
                 sent = True
                 driver.send_packed_command([pack_command(command)], check_health=False)
                 return driver.read_response()
@@ -83,11 +80,10 @@ class Connection:
         self.lane, self.number = lane(), 0  # so that what is known of the operation stays known
         return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._driver is None:
             self._driver = self._server.new_connection()
-        if not self._server.is_open(self._driver):
-            self._driver.connect()
+        self._driver.connect()
         return self._driver
 
     def abandon(self) -> None:
@@ -100,10 +96,10 @@ class Connection:
 
 
 class Connections:
-    """The connections of one engine: a free one for each call, or a new one."""
+    """The connections of one engine to one server: a free one for each call, or a new one."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
+        self.server: Server = server
         self._free: list[Connection] = []
         self._room = threading.Semaphore(MOST)
         self._closed = False
@@ -113,7 +109,7 @@ class Connections:
         try:
             return self._free.pop()
         except IndexError:
-            return Connection(self._server)
+            return Connection(self.server)
 
     def give(self, connection: Connection) -> None:
         self._room.release()
@@ -125,7 +121,7 @@ class Connections:
     def abandon(self) -> None:
         """Close without the event loop, which is closed."""
         self._closed = True
-        self._server.sever()
+        self.server.sever()
 
     def close(self) -> None:
         self._closed = True

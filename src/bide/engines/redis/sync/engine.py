@@ -30,7 +30,7 @@ from bide.engines.base import (
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.redis.sync.wakeup import Wakeup
+from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import lane, sequence
@@ -55,42 +55,41 @@ class Redis(Engine):
 
     def open(self) -> None:
         if not self._shards:
-            shards = Shard.all_of(self._namespace)
+            shards, wake = Shard.all_of(self._namespace), self._namespace.address.wake
             try:
-                shards[0].greet()
-                for shard in shards if self._namespace.address.wake == "expiry" else ():
+                for shard in _one_a_server(shards):
+                    shard.greet()
+                for shard in shards if wake == "expiry" else ():
                     shard.ask_for_expiry()
             except BaseException:
-                shards[0].close()
+                _disconnect(shards)
                 raise
             self._shards = shards
-            self._wakeup = Wakeup(self._namespace, shards)
+            self._wakeup = WAKEUPS[wake](self._namespace.address, shards)
 
     def close(self) -> None:
         wakeup, self._wakeup = self._wakeup, None
         shards, self._shards = self._shards, []
-        topics = sorted(set().union(*self._alarms))
+        topics, away = sorted(set().union(*self._alarms)), set()
         try:
             if wakeup is not None:
                 wakeup.close()
-            for shard in shards if topics else ():
-                if not shard.leave(self._me, topics):
-                    break  # nobody waits for a server that is away
+            for shard in shards if topics else ():  # nobody waits for a server that is away
+                if shard.connections not in away and not shard.leave(self._me, topics):
+                    away.add(shard.connections)
         finally:
-            if shards:
-                shards[0].close()
+            _disconnect(shards)
 
     def _abandon(self) -> None:
         shards, self._shards = self._shards, []
-        if shards and self._wakeup is not None:
-            self._wakeup.abandon()
-            shards[0].abandon()
+        for shard in _one_a_server(shards):
+            shard.connections.abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        shards = self._opened()
+        shards = self._shards
         if len(shards) == 1 and len(messages) == 1:  # the short way, that most sends take
             return shards[0].put(messages, now)
-        any_shard = self._next() % len(shards)
+        any_shard = self._next() % len(self._opened())
         parts = sending.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard))
         if len(parts) == 1:
             [(shard, _)] = parts
@@ -99,12 +98,14 @@ class Redis(Engine):
 
     def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
         """A batch in several parts. Each message has an operation, so that all can be sent again if one part fails."""
-        for new in messages:  # before the first part is taken
-            check_delay(new.delay, new.at, max(self._namespace.known, now or 0))
         name = lane()
         named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
+        parts = sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard))
+        for shard, indexes in parts:  # before the first part is taken
+            for i in indexes:
+                check_delay(named[i].delay, named[i].at, max(self._shards[shard].clock.known, now or 0))
         answers: dict[int, Sent] = {}
-        for shard, indexes in sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard)):
+        for shard, indexes in parts:
             try:
                 got = self._shards[shard].put([named[i] for i in indexes], now)
             except BideError as error:
@@ -181,7 +182,8 @@ class Redis(Engine):
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
         for move in moves if len(moves) > sending.PART else ():  # before the first part is done
-            check_delay(move.delay, move.at, max(self._namespace.known, now or 0))
+            shard = self._opened()[self._namespace.shard_of_ref(move.ref)]
+            check_delay(move.delay, move.at, max(shard.clock.known, now or 0))
         return self._spread(
             moves, lambda move: self._namespace.shard_of_ref(move.ref), lambda shard, some: shard.reschedule(some, now)
         )
@@ -273,3 +275,13 @@ class Redis(Engine):
         if not self._shards:
             raise Unavailable("The Redis engine is not open: open() it first.")
         return self._shards
+
+
+def _one_a_server(shards: Sequence[Shard]) -> list[Shard]:
+    """The first of those that share their connections."""
+    return list({shard.connections: shard for shard in reversed(shards)}.values())[::-1]
+
+
+def _disconnect(shards: Sequence[Shard]) -> None:
+    for shard in _one_a_server(shards):
+        shard.connections.close()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.namespace import Clock, Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import Server
@@ -22,32 +22,39 @@ SAFE = "Sending again with this error's operation does it once."
 
 
 class Shard:
-    def __init__(self, number: int, namespace: Namespace, connections: Connections) -> None:
+    def __init__(self, number: int, namespace: Namespace, connections: Connections, first: "Shard | None" = None) -> None:
+        """`first`: shard 0, if this is another one."""
         self.number: int = number
         self.prefix: str = namespace.prefix(number)
+        self.connections: Connections = connections
+        self.clock: Clock = connections.server.clock
+        self.calls: Calls = Calls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
-        self.calls: Calls = Calls(number, namespace, connections)
-        self._connections = connections
         self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
 
     @classmethod
     def all_of(cls, namespace: Namespace) -> "list[Shard]":
-        connections = Connections(Server(namespace.address))
-        return [cls(number, namespace, connections) for number in range(namespace.shards)]
+        """Those on one server share their connections, and what time it is there."""
+        made = {server: Connections(Server(server, clock)) for server, clock in namespace.clocks.items()}
+        shards: list[Shard] = []
+        for number, server in enumerate(namespace.servers):
+            shards.append(cls(number, namespace, made[server], shards[0] if shards else None))
+        return shards
 
     def greet(self) -> None:
         """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
-        if not self._namespace.known:
+        if not self.clock.known:
             self.tell_time()
-        if self._namespace.address.wake == "poll":
+        address = self.connections.server.address
+        if address.wake == "poll":
             return
-        self._namespace.judge(self.calls.command("INFO", "memory"))
-        if self._namespace.address.wake == "expiry":
+        check_eviction(address, self.calls.command("INFO", "memory"))
+        if address.wake == "expiry":
             try:
                 told = self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
                 return  # many servers don't tell; then whoever runs them must know
-            self._namespace.judge_events(told)
+            check_events(address, told)
 
     def tell_time(self) -> None:
         """So that we know it: an operation says when its sender last heard from the server."""
@@ -55,18 +62,16 @@ class Shard:
 
     def ask_for_expiry(self) -> None:
         """From now on a wake-up is also an alarm key that expires."""
-        self.calls.ask("expect", (), self._namespace.known)
+        self.calls.ask("expect", (), self.clock.known)
 
-    def abandon(self) -> None:
-        self._connections.abandon()
-
-    def close(self) -> None:
-        self._connections.close()
+    def unblock(self, number: int) -> bool:
+        """End the sleep of a listener; False when it does not sleep, or not yet."""
+        return bool(self.calls.command("CLIENT", "UNBLOCK", number))
 
     def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         asked, salt = sending.put(messages), os.urandom(2)
         try:
-            reply = self.calls.once(asked.verb, asked.args, now, salt)
+            reply = self.calls.do(asked.verb, asked.args, now, salt=salt)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         return sending.put_answer(asked, messages, self.number, salt, reply)
@@ -183,4 +188,5 @@ class Shard:
             mark = mark if more else b""
 
     def pause(self, topic: str, paused: bool) -> None:
-        self.calls.do("pause", (topic, int(paused)), self._namespace.known)  # no time passes: what is due does not matter here
+        # no time passes: what is due does not matter here
+        self.calls.do("pause", (topic, int(paused)), self.clock.known)

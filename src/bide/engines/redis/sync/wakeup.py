@@ -1,26 +1,22 @@
 # Generated from ../aio/wakeup.py by tools/unasync.py; change that file instead.
-"""Sleeping until somebody pushes a token for one of the topics, or time is up.
+"""How a receiver sleeps until there may be something for it: three ways, by the option wake= of the URL.
 
-The server looks at its sleepers' time limits ten times a second only: where it matters, the limit is our own. Where the
-server can't block (wake=poll) the lists are looked at four times a second; with wake=expiry the expiry of a key is
-listened for.
+The server looks at its sleepers' time limits ten times a second only: where it matters, the limit is our own.
 """
 
 import time
-from collections.abc import Sequence
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 import redis.exceptions as theirs
 
+from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.listener import Listener
-from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.server import Server
 from bide.engines.redis.sync.shard import Shard
 from bide.errors import EngineError
 from bide.signals import Signal
 
-T = TypeVar("T")
 SHORT = 0.002  # seconds: not worth a call
 BEYOND = 2.0  # seconds after ours that the server's limit ends, should we not be there to end it
 LATE = 0.5  # seconds that the server may take to see that its limit is over
@@ -29,13 +25,10 @@ POLL = 0.25  # seconds between two looks
 SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
 
-class Wakeup:
-    def __init__(self, namespace: Namespace, shards: Sequence[Shard]) -> None:
-        self._namespace = namespace
+class Wakeup(ABC):
+    def __init__(self, address: Address, shards: Sequence[Shard]) -> None:
+        self._address = address
         self._shards = shards
-        self._server = Server(namespace.address)
-        self._free: list[Listener] = []
-        self._blocked: set[int] = set()
         self._closed = False
 
     def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> None:
@@ -44,89 +37,115 @@ class Wakeup:
             Signal().wait(max(0.0, timeout))
             return
         end = time.monotonic() + timeout
-        how = self._namespace.address.wake
-        if how == "poll":
-            self._poll(topics, end)
-            return
         try:
-            listener = self._free.pop()
-        except IndexError:
-            listener = Listener(self._server)
-        try:
-            if how == "list":
-                self._listen(listener, topics, end, sharp)
-            else:
-                self._expect(listener, end)
+            self._sleep(topics, end, sharp)
         except theirs.NoPermissionError as error:
-            listener.close()
-            raise translated(error, self._server.shown, self._server.secrets) from None
+            raise translated(error, self._address.shown, self._address.secrets) from None
         except (*LOST, theirs.ResponseError, EngineError):
-            listener.close()
             Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
-        except BaseException:
-            listener.close()
-            raise
-        else:
-            if self._closed or how == "expiry":  # one that goes on listening would gather what nobody reads
-                listener.close()
-            else:
-                self._free.append(listener)
 
-    def abandon(self) -> None:
-        """Close without the event loop, which is closed."""
-        self._server.sever()
+    @abstractmethod
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+        """Until then, monotonic, or until there may be something; not much longer when the engine is closed meanwhile."""
 
     def close(self) -> None:
+        """Let all end that sleep."""
         self._closed = True
-        for number in list(self._blocked):
-            try:
-                self._unblock(number)
-            except EngineError:
-                break  # the server is away, and sleepers will see that
-        while self._free:
-            self._free.pop().close()
 
-    def _listen(self, listener: Listener, topics: Sequence[str], end: float, sharp: bool) -> None:
-        """Blocked on the wake lists."""
-        lists = [f"{shard.prefix}w:{topic}" for shard in self._shards for topic in topics]
-        number = listener.open()
-        self._blocked.add(number)
+
+class Blocking(Wakeup):
+    """wake=list: blocked on the wake lists, which a token is pushed to. Each shard has a listener of its own."""
+
+    def __init__(self, address: Address, shards: Sequence[Shard]) -> None:
+        super().__init__(address, shards)
+        self._free: list[list[Listener]] = []  # one for each shard
+        self._blocked: set[tuple[Shard, int]] = set()
+
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
         try:
-            left = max(SHORT, end - time.monotonic())
-            listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
-            limit = left if sharp else left + LATE
-            while not listener.hears(SHORT if self._closed else limit):
-                if self._unblock(number):
-                    break
-                limit = SHORT  # it has overtaken what it is to end
-            listener.answer()
-        finally:
-            self._blocked.discard(number)
+            listeners = self._free.pop()
+        except IndexError:
+            listeners = [Listener(shard.connections.server) for shard in self._shards]
+        try:
+            self._block(listeners, topics, end, sharp)
+        except BaseException:
+            self._drop(listeners)
+            raise
+        if self._closed:
+            self._drop(listeners)
+        else:
+            self._free.append(listeners)
 
-    def _expect(self, listener: Listener, end: float) -> None:
-        """Subscribed to expiries, of which our shards' alarm keys concern us."""
-        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
-        listener.open("SUBSCRIBE", f"__keyevent@{self._namespace.address.db}__:expired")
-        while not self._closed and (left := end - time.monotonic()) > 0:
-            if listener.hears(min(left, SLICE)):
-                told = listener.answer()
-                if isinstance(told, list) and told[-1] in alarms:
-                    return
-
-    def _poll(self, topics: Sequence[str], end: float) -> None:
-        while not self._closed:
+    def close(self) -> None:
+        super().close()
+        away = set()
+        for shard, number in list(self._blocked):
             try:
-                for shard in self._shards:
-                    if shard.hear(topics):
-                        return
+                if shard.connections not in away:
+                    shard.unblock(number)
             except EngineError:
-                Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
-                return
+                away.add(shard.connections)  # sleepers will see that, too
+        while self._free:
+            self._drop(self._free.pop())
+
+    def _block(self, listeners: Sequence[Listener], topics: Sequence[str], end: float, sharp: bool) -> None:
+        blocked: list[tuple[Shard, int]] = []
+        try:
+            for shard, listener in zip(self._shards, listeners, strict=True):
+                blocked.append((shard, listener.open()))
+                self._blocked.add(blocked[-1])
+                left = max(SHORT, end - time.monotonic())
+                lists = [f"{shard.prefix}w:{topic}" for topic in topics]
+                listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
+            left = max(SHORT, end - time.monotonic())
+            heard = Listener.hear(listeners, SHORT if self._closed else left if sharp else left + LATE)
+            over = not sharp and time.monotonic() > end
+            for (shard, number), listener in zip(blocked, listeners, strict=True):
+                if over and listener not in heard:  # it ends by itself
+                    heard += Listener.hear([listener], SHORT)
+                while listener not in heard and not shard.unblock(number):
+                    heard += Listener.hear([listener], SHORT)  # it has overtaken what it is to end
+                listener.answer()
+        finally:
+            self._blocked.difference_update(blocked)
+
+    @staticmethod
+    def _drop(listeners: Sequence[Listener]) -> None:
+        for listener in listeners:
+            listener.close()
+
+
+class Polling(Wakeup):
+    """wake=poll, for servers that can't block: the lists are looked at four times a second."""
+
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+        while not self._closed:
+            for shard in self._shards:
+                if shard.hear(topics):
+                    return
             left = end - time.monotonic()
             if left <= 0:
                 return
             Signal().wait(min(left, POLL))
 
-    def _unblock(self, number: int) -> bool:
-        """False when it was not blocked, or not yet."""
-        return bool(self._shards[0].calls.command("CLIENT", "UNBLOCK", number))
+
+class Expiring(Wakeup):
+    """wake=expiry: subscribed to the expiry of keys, of which our shards' alarm keys concern us. One listener a server."""
+
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+        alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
+        listeners = [Listener(server) for server in dict.fromkeys(shard.connections.server for shard in self._shards)]
+        try:
+            for listener in listeners:
+                listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired")
+            while not self._closed and (left := end - time.monotonic()) > 0:
+                for listener in Listener.hear(listeners, min(left, SLICE)):
+                    told = listener.answer()
+                    if isinstance(told, list) and told[-1] in alarms:
+                        return
+        finally:
+            for listener in listeners:  # one that goes on listening would gather what nobody reads
+                listener.close()
+
+
+WAKEUPS: Mapping[Wake, type[Wakeup]] = {"list": Blocking, "poll": Polling, "expiry": Expiring}

@@ -7,7 +7,7 @@ import redis.exceptions as theirs
 
 from bide.engines.base import Finding
 from bide.engines.redis.client import Wake
-from bide.engines.redis.look import Look, text_of
+from bide.engines.redis.doctor.look import Look, text_of
 
 Role: TypeAlias = Literal["producer", "worker"]
 

@@ -1,63 +1,25 @@
-"""What an operator should know of a server: asked, never changed."""
+"""What is looked at, one check each: it tells what it found, in one line or none."""
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-import msgspec
 import redis.exceptions as theirs
 
 from bide.core.amounts import size, span
 from bide.engines.base import Finding
-from bide.engines.redis import rights
-from bide.engines.redis.failures import layout_advice, refused, translated
-from bide.engines.redis.look import Look, refusal, text_of
-from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.doctor.look import Look, refusal, text_of
+from bide.engines.redis.failures import layout_advice
+from bide.engines.redis.namespace import check_events
 from bide.engines.redis.protocol.encoding import LAYOUT
-from bide.engines.redis.server import Server
-from bide.errors import BideError, ConfigError
+from bide.errors import ConfigError
 
-TIMEOUT = 5.0  # seconds for an answer, also where the URL has more
 SAMPLE = 200  # keys whose size is asked
 SLOW = 10_000  # microseconds
 SKEW = 1.0  # seconds
 
 
-def examine(namespace: Namespace) -> list[Finding]:
-    shown = namespace.address.shown
-    try:
-        given = namespace.address
-        quick = {"timeout": min(given.timeout, TIMEOUT), "connect_timeout": min(given.connect_timeout, TIMEOUT)}
-        server = Server(msgspec.structs.replace(given, **quick))
-        connection = server.new_connection()
-    except BideError as error:
-        return [Finding("server", str(error), "bad")]
-    look = Look(namespace, server, connection)
-    findings: list[Finding] = []
-    try:
-        connection.connect()
-        for name, check in CHECKS.items():
-            findings += _checked(look, name, check)
-    except theirs.ResponseError as error:  # a right that every connection needs
-        findings.append(Finding("server", str(translated(error, shown, server.secrets)), "bad", "see `bide doctor --acl`"))
-    except (theirs.RedisError, OSError, EOFError) as error:
-        lost = f"{shown} can't be reached: {server.told(error)}. Is it running, and let in?"
-        told = str(translated(error, shown, server.secrets)) if refused(error) else lost
-        findings.append(Finding("server", told, "bad", "nothing more can be told"))
-    finally:
-        server.drop(connection)
-    return findings
-
-
-def _checked(look: Look, name: str, check: "Check") -> Iterator[Finding]:
-    """What a check finds; what the server refuses to tell is a finding too."""
-    try:
-        yield from check(look)
-    except theirs.ResponseError as error:
-        yield Finding(name, f"not known: {refusal(look, error)}")
-
-
-def _server(look: Look) -> Iterator[Finding]:
+def server(look: Look) -> Iterator[Finding]:
     name, own = "Redis", look.info.get("redis_version", "of an unknown version")
     for other in ("valkey", "dragonfly", "keydb"):
         if f"{other}_version" in look.info or look.info.get("server_name") == other:
@@ -70,7 +32,7 @@ def _server(look: Look) -> Iterator[Finding]:
         yield _warn("server", value, advice, when=look.version < (7, 0))
 
 
-def _mode(look: Look) -> Iterator[Finding]:
+def mode(look: Look) -> Iterator[Finding]:
     mode = look.info.get("redis_mode", "standalone")
     advice = {
         "cluster": "Redis Cluster is not in this release: name a single server",
@@ -82,7 +44,7 @@ def _mode(look: Look) -> Iterator[Finding]:
         yield _warn("tls", "weak" if note else "on", note, when=bool(note))
 
 
-def _layout(look: Look) -> Iterator[Finding]:
+def layout(look: Look) -> Iterator[Finding]:
     layouts = {text_of(layout) for [layout] in look.of_shards("layout") if layout is not None}
     others = sorted(layouts - {LAYOUT})
     if others:
@@ -91,7 +53,7 @@ def _layout(look: Look) -> Iterator[Finding]:
         yield Finding("layout", LAYOUT if layouts else "nothing is there yet: it is made on first use")
 
 
-def _memory(look: Look) -> Iterator[Finding]:
+def memory(look: Look) -> Iterator[Finding]:
     used, most = look.number("used_memory"), look.number("maxmemory")
     if most:
         left = max(0, most - used)
@@ -102,7 +64,7 @@ def _memory(look: Look) -> Iterator[Finding]:
         yield _warn("memory", f"{size(used)} used, maxmemory 0", advice)
 
 
-def _eviction(look: Look) -> Iterator[Finding]:
+def eviction(look: Look) -> Iterator[Finding]:
     policy = look.info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         yield Finding("eviction", policy)
@@ -112,11 +74,11 @@ def _eviction(look: Look) -> Iterator[Finding]:
         yield Finding("eviction", policy, "bad", "it drops messages when it is full: set maxmemory-policy noeviction")
 
 
-def _waking(look: Look) -> Iterator[Finding]:
+def waking(look: Look) -> Iterator[Finding]:
     wake = look.namespace.address.wake
     try:
         if wake == "expiry":
-            look.namespace.judge_events(look.ask("CONFIG", "GET", "notify-keyspace-events"))
+            check_events(look.namespace.address, look.ask("CONFIG", "GET", "notify-keyspace-events"))
         yield Finding("waking", f"wake={wake}")
     except ConfigError as error:
         yield Finding("waking", f"wake={wake}", "bad", str(error))
@@ -129,7 +91,7 @@ SYNCED: Mapping[str, str] = {
 }
 
 
-def _persistence(look: Look) -> Iterator[Finding]:
+def persistence(look: Look) -> Iterator[Finding]:
     try:
         config, unknown = look.config("appendfsync", "save"), ""
     except theirs.ResponseError as error:
@@ -152,7 +114,7 @@ def _persistence(look: Look) -> Iterator[Finding]:
             yield Finding("last save", "failed", "bad", f"{field} is not ok: the server's log says why; it may refuse to write")
 
 
-def _replicas(look: Look) -> Iterator[Finding]:
+def replicas(look: Look) -> Iterator[Finding]:
     count = look.number("connected_slaves")
     if look.info.get("role") == "slave":
         yield Finding("replicas", "this one is a replica", "bad", "it takes no messages: name its master")
@@ -163,7 +125,7 @@ def _replicas(look: Look) -> Iterator[Finding]:
         yield Finding("replicas", f"{count}")
 
 
-def _clock(look: Look) -> Iterator[Finding]:
+def clock(look: Look) -> Iterator[Finding]:
     before = time.time()
     theirs_now = look.microseconds() / 1_000_000
     after = time.time()
@@ -172,7 +134,7 @@ def _clock(look: Look) -> Iterator[Finding]:
     yield _warn("clock", value, "the server's clock decides what is due: set both by NTP", when=abs(skew) - margin > SKEW)
 
 
-def _engine_time(look: Look) -> Iterator[Finding]:
+def engine_time(look: Look) -> Iterator[Finding]:
     marks = [int(mark) for [mark] in look.of_shards("mark") if mark is not None]
     ahead = (max(marks, default=0) - look.microseconds()) / 1_000_000
     if ahead > 0:
@@ -182,7 +144,7 @@ def _engine_time(look: Look) -> Iterator[Finding]:
         yield Finding("engine time", "with the server's clock")
 
 
-def _slow(look: Look) -> Iterator[Finding]:
+def slow(look: Look) -> Iterator[Finding]:
     entries, ours = look.ask("SLOWLOG", "GET", 1_000), look.namespace.prefix(0).partition(":")[0].encode()
     since = look.microseconds() // 1_000_000 - 3_600
     taken = [
@@ -198,7 +160,7 @@ def _slow(look: Look) -> Iterator[Finding]:
         yield Finding("slow scripts", f"none over {SLOW // 1_000} ms in the last hour, as far as SLOWLOG goes back")
 
 
-def _messages(look: Look) -> Iterator[Finding]:
+def messages(look: Look) -> Iterator[Finding]:
     kept, each = 0, ""
     for prefix in map(look.namespace.prefix, range(look.namespace.shards)):
         numbers = [known.partition(b"@")[0] for known in look.ask("HGETALL", prefix + "topics")[1::2]]
@@ -218,7 +180,7 @@ def _bytes_of_all(look: Look) -> float:
     return sum(sizes) / max(1, len(sizes)) * len(keys) / share
 
 
-def _connections(look: Look) -> Iterator[Finding]:
+def connections(look: Look) -> Iterator[Finding]:
     lines = text_of(look.ask("CLIENT", "LIST")).splitlines()
     named = f" name={look.namespace.address.client_name} "
     if look.namespace.address.wake == "poll":  # then they have no names
@@ -230,22 +192,3 @@ def _connections(look: Look) -> Iterator[Finding]:
 
 def _warn(name: str, value: str, advice: str, *, when: bool = True) -> Finding:
     return Finding(name, value, "warn", advice) if when else Finding(name, value)
-
-
-Check = Callable[[Look], Iterator[Finding]]
-CHECKS: Mapping[str, Check] = {
-    "server": _server,
-    "mode": _mode,
-    "rights": rights.check,
-    "layout": _layout,
-    "memory": _memory,
-    "eviction": _eviction,
-    "persistence": _persistence,
-    "replicas": _replicas,
-    "waking": _waking,
-    "clock": _clock,
-    "engine time": _engine_time,
-    "slow scripts": _slow,
-    "messages": _messages,
-    "connections": _connections,
-}
