@@ -11,6 +11,19 @@ from tests.unit.prove.book import Book, sent_and_done
 # the verdict
 
 
+def test_an_empty_history_has_a_report_too() -> None:
+    report = check([])
+    assert (report.valid, report.looked) == ("unknown", False)
+    assert "No send was accepted." in str(report)
+
+
+def test_the_report_says_whether_the_end_was_looked_at(book: Book) -> None:
+    sent_and_done(book)
+    assert not book.check().looked
+    book.look()
+    assert book.check().looked
+
+
 def test_a_message_that_was_sent_delivered_and_acked_is_valid(book: Book) -> None:
     sent_and_done(book)
     book.look()

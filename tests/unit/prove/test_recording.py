@@ -1,11 +1,11 @@
-"""What is written down of what is done with a queue."""
+"""What is recorded of the use of a queue."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, LeaseLost, OutcomeUnknown, PartlySent, Queue, Sent, Unavailable
+from bide import AsyncQueue, LeaseLost, OutcomeUnknown, Outgoing, PartlySent, Queue, Sent, Unavailable
 from bide.prove import AsyncRecorded, History, Recorded, check, read
 
 
@@ -77,6 +77,24 @@ def test_all_that_is_done_with_a_queue_is_written(tmp_path: Path) -> None:
     assert report.valid is True, str(report)
     assert third.id in {record.id for record in read(path) if record.op == "deliver"}
     assert (report.counts["accepted"], report.counts["left"], report.counts["refused"]) == (5, 1, 1)
+
+
+def test_a_batch_keeps_the_options_of_its_messages(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    with Queue("memory://") as queue, History(path) as history:
+        Recorded(queue, history).send_many("t", ["plain", Outgoing("later", delay=60, key="k", max_attempts=1)])
+        [later] = queue.messages("t", state="scheduled")
+        assert (later.body["body"], later.key, later.max_attempts) == ("later", "k", 1)
+    asked = [record for record in read(path) if record.op == "send" and record.result == "invoke"]
+    assert [(each.delay, each.key, each.max_attempts, each.if_exists) for each in asked] == [
+        (0, None, 3, None),
+        (60_000, "k", 1, "keep"),
+    ]
+
+
+def test_a_send_within_a_transaction_is_refused(tmp_path: Path) -> None:
+    with History(tmp_path / "p.jsonl") as history, pytest.raises(ValueError, match="transaction"):
+        history.sending("t", connection=object())
 
 
 async def test_async_code_writes_the_same(tmp_path: Path) -> None:
