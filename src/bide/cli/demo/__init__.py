@@ -6,7 +6,6 @@ import logging
 import tempfile
 from pathlib import Path
 
-from bide import AsyncQueue
 from bide.cli.demo.board import Board, print_event
 from bide.cli.demo.plan import plan
 from bide.cli.demo.screen import Screen, fits
@@ -38,7 +37,4 @@ def _play(seed: int, board: Board) -> Verdict:
 
 
 async def _open_shop(seed: int, board: Board, folder: Path) -> None:
-    queue = AsyncQueue(f"sqlite:///{folder}/shop.db")
-    shop = Shop(queue, folder, plan(seed), board)
-    async with queue:
-        await shop.day()
+    await Shop(folder, plan(seed), board).day()
