@@ -13,8 +13,8 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, NewMessage, Ref
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import BadOption
-from bide.signals import AsyncSignal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from bide.wakeable import AsyncSignal
 
 LACKS = {"keys": False, "idempotent": False, "pause": False, "priority": False, "persistent": False}
 CAPABILITIES = base.Capabilities(accepted="in a dict", colours=frozenset({"async"}), **LACKS)

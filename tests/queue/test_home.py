@@ -10,7 +10,7 @@ import pytest
 
 from bide import AsyncQueue, Queue, Unavailable, WrongLoop
 from bide.engines.memory.sync import Memory
-from bide.signals import Signal
+from bide.wakeable import Signal
 
 
 def test_a_second_event_loop_gets_an_error_that_says_so_while_the_first_is_open() -> None:

@@ -12,8 +12,8 @@ from typing import Final, Generic, NewType, TypeVar, overload
 
 from bide.core.when import duration_ms
 from bide.errors import BadOption, Unavailable
-from bide.signals import Raisable
 from bide.types import Duration
+from bide.wakeable import Wakeable
 
 T = TypeVar("T")
 Default = TypeVar("Default")
@@ -43,8 +43,8 @@ class DelayLine(Generic[T]):
         self._lock: threading.RLock = threading.RLock()
         self._items: dict[Handle, T] = {}
         self._order: list[tuple[int, Handle]] = []  # a heap of due times; of what was removed too, until tidied
-        self._waiting: dict[Raisable, None] = {}  # longest first
-        self._leader: Raisable | None = None
+        self._waiting: dict[Wakeable, None] = {}  # longest first
+        self._leader: Wakeable | None = None
         self._closed: bool = False
 
     def put(self, item: T, delay: Duration = 0) -> Handle:
@@ -113,7 +113,7 @@ class DelayLine(Generic[T]):
         """How many items there are, due or not."""
         return len(self._items)
 
-    def _take_or_wait(self, me: Raisable, deadline: int | None) -> tuple[T | Nothing, float]:
+    def _take_or_wait(self, me: Wakeable, deadline: int | None) -> tuple[T | Nothing, float]:
         """What is due, or how many seconds to sleep before trying again."""
         with self._lock:
             self._check_open()
@@ -130,7 +130,7 @@ class DelayLine(Generic[T]):
             ends = [each for each in (due, deadline) if each is not None]
             return NOTHING, min([max(0, each - now) / SECOND for each in ends], default=LONGEST_SLEEP)
 
-    def _leave(self, me: Raisable) -> None:
+    def _leave(self, me: Wakeable) -> None:
         """Wait no longer, with an item or without; somebody else leads."""
         with self._lock:
             self._waiting.pop(me, None)

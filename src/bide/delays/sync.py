@@ -4,8 +4,8 @@
 from typing import Generic, TypeVar
 
 from bide.delays.line import DelayLine, Nothing, deadline_of
-from bide.signals import Signal
 from bide.types import Duration
+from bide.wakeable import Signal
 
 T = TypeVar("T")
 

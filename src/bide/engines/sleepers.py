@@ -6,7 +6,7 @@ Not thread-safe by itself: used under the lock of whatever it wakes for.
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from bide.signals import Raisable
+from bide.wakeable import Wakeable
 
 Topic = TypeVar("Topic", bound=Hashable)
 
@@ -14,7 +14,7 @@ Topic = TypeVar("Topic", bound=Hashable)
 class Sleeper(Generic[Topic]):
     """One caller asleep. `woken_by` is the topic whose wake-up it was given."""
 
-    def __init__(self, signal: Raisable, topics: Sequence[Topic]) -> None:
+    def __init__(self, signal: Wakeable, topics: Sequence[Topic]) -> None:
         self.signal = signal
         self.topics = topics
         self.woken_by: Topic | None = None

@@ -23,8 +23,8 @@ from bide.engines.base import (
 from bide.engines.memory import change, deliver, look, put, tend
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
-from bide.signals import AsyncSignal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from bide.wakeable import AsyncSignal
 
 
 class AsyncMemory(AsyncEngine):

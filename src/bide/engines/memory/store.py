@@ -20,8 +20,8 @@ from bide.engines.memory.topic import Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
 from bide.reentry import is_own, refuse_reentry
-from bide.signals import Raisable
 from bide.types import Sent
+from bide.wakeable import Wakeable
 
 Deadline = tuple[int, int, Unit, Sequence[str]]
 SPARE = 1_000  # records that count no more, before it is worth while to look for them
@@ -87,7 +87,7 @@ class Store:
         """Something has become due, or due sooner than all else."""
         self._wake.add(topic)
 
-    def sleep(self, signal: Raisable, topics: Sequence[str]) -> Sleeper[str] | None:
+    def sleep(self, signal: Wakeable, topics: Sequence[str]) -> Sleeper[str] | None:
         """Lie down; None when there is a wake-up already."""
         sleeper = Sleeper(signal, topics)
         with self._lock:

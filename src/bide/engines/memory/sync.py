@@ -23,8 +23,8 @@ from bide.engines.memory import change, deliver, look, put, tend
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
 from bide.engines.sync import Engine
-from bide.signals import Signal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from bide.wakeable import Signal
 
 
 class Memory(Engine):

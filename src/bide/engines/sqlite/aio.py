@@ -26,8 +26,8 @@ from bide.engines.sqlite import change, deliver, look, put, tend
 from bide.engines.sqlite.desk import AsyncDesk
 from bide.engines.sqlite.turn import Space, Turn
 from bide.errors import Unavailable
-from bide.signals import AsyncSignal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from bide.wakeable import AsyncSignal
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from bide.engines.sqlite.watch import Watch
 from bide.engines.sqlite.writer import Writer
 from bide.errors import EngineError
 from bide.reentry import is_own, refuse_reentry
-from bide.signals import Raisable
+from bide.wakeable import Wakeable
 
 T = TypeVar("T")
 LATELY = 5.0  # seconds
@@ -108,7 +108,7 @@ class Place:
         with self._sleeping:
             self._sleepers.wake_all()
 
-    def sleep(self, signal: Raisable, space: Space, topics: Sequence[str], timeout: float) -> Sleeper[tuple[str, str]] | None:
+    def sleep(self, signal: Wakeable, space: Space, topics: Sequence[str], timeout: float) -> Sleeper[tuple[str, str]] | None:
         """Lie down; None when there is a wake-up already."""
         sleeper = Sleeper(signal, [(space.name, topic) for topic in topics])
         refuse_reentry(self._sleeping)

@@ -26,8 +26,8 @@ from bide.engines.sqlite.desk import Desk
 from bide.engines.sqlite.turn import Space, Turn
 from bide.engines.sync import Engine
 from bide.errors import Unavailable
-from bide.signals import Signal
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from bide.wakeable import Signal
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from bide.queue.deliveries import Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.sync.delivery import Delivery
-from bide.signals import Signal
+from bide.wakeable import Signal
 
 _log = Log("bide.intake")
 SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer

@@ -16,7 +16,7 @@ from bide.engines.redis.script import Script
 from bide.engines.redis.server import AsyncServer
 from bide.errors import Unavailable
 from bide.ids import lane
-from bide.signals import AsyncSignal
+from bide.wakeable import AsyncSignal
 
 MOST = 32  # connections that one engine has open at a time
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing

@@ -15,7 +15,7 @@ from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.listener import AsyncListener
 from bide.errors import EngineError
-from bide.signals import AsyncSignal
+from bide.wakeable import AsyncSignal
 
 SHORT = 0.002  # seconds: not worth a call
 BEYOND = 2.0  # seconds after ours that the server's limit ends, should we not be there to end it

@@ -15,7 +15,7 @@ from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.listener import Listener
 from bide.engines.redis.sync.shard import Shard
 from bide.errors import EngineError
-from bide.signals import Signal
+from bide.wakeable import Signal
 
 SHORT = 0.002  # seconds: not worth a call
 BEYOND = 2.0  # seconds after ours that the server's limit ends, should we not be there to end it

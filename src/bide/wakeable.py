@@ -1,4 +1,4 @@
-"""A flag that a thread or an event loop can sleep on, and that anybody may raise."""
+"""Signals that a thread or an event loop waits for, and that any thread may set."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ import threading
 from typing import Protocol
 
 
-class Raisable(Protocol):
-    """What the waking side needs to know of a signal: any thread may raise it, of either colour."""
+class Wakeable(Protocol):
+    """A signal as the waking side sees it: any thread may set it, whether its owner is sync or async."""
 
     def set(self) -> None: ...
 
@@ -25,7 +25,7 @@ class Signal:
         self._event.clear()
 
     def wait(self, timeout: float) -> None:
-        """Sleep until the signal is raised, at most so many seconds."""
+        """Sleep until the signal is set, at most so many seconds."""
         self._event.wait(timeout)
 
 
@@ -44,7 +44,7 @@ class AsyncSignal:
         self._event.clear()
 
     async def wait(self, timeout: float) -> None:
-        """Sleep until the signal is raised, at most so many seconds."""
+        """Sleep until the signal is set, at most so many seconds."""
         alarm = self._loop.call_later(timeout, self._event.set)
         try:
             await self._event.wait()
