@@ -1,4 +1,4 @@
-"""Clocks: what the in-process engines take for the time, and the one that tests turn by hand."""
+"""Clocks: what the in-process engines take for the time, the one that tests turn by hand, and time that never goes back."""
 
 import threading
 import time
@@ -65,6 +65,29 @@ class ManualClock:
             told = list(self._told)
         for each in told:
             each()
+
+
+class Monotonic:
+    """Engine time in any unit: it follows a wall clock, but never goes back and never stands still."""
+
+    __slots__ = ("mark", "raw")
+
+    def __init__(self, raw: int = 0, mark: int = 0) -> None:
+        self.raw: int = raw  # the wall clock when last read
+        self.mark: int = mark  # engine time then
+
+    def read(self, raw: int) -> int:
+        """Engine time now that the wall clock shows `raw`.
+
+        If the wall clock is set back, engine time runs at half speed until the two agree: due messages come a little
+        late, none early, and no lease stands still.
+        """
+        if raw >= self.mark:
+            self.mark = raw
+        else:
+            self.mark += max(0, raw - self.raw) // 2
+        self.raw = raw
+        return self.mark
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,8 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
 
-from bide.clock import MS, Clock
-from bide.core.steady import Steady
+from bide.clock import MS, Clock, Monotonic
 from bide.engines.base import Ref
 from bide.engines.memory.message import DEAD, ENDED, PENDING, Message, Unit
 from bide.engines.memory.topic import Topic
@@ -38,7 +37,7 @@ class Store:
 
     def _begin(self) -> None:
         self._lock: threading.RLock = threading.RLock()
-        self._steady = Steady()
+        self._monotonic = Monotonic()
         self.messages: dict[str, Message] = {}
         self.topics: dict[str, Topic] = {}
         self.deadlines: list[Deadline] = []  # a heap of leases by their end
@@ -77,7 +76,7 @@ class Store:
 
     def now_ns(self, now: int | None) -> int:
         """Engine time in nanoseconds."""
-        return self._steady.read(self.clock.now_ns() if now is None else max(now * MS, self._steady.mark))
+        return self._monotonic.read(self.clock.now_ns() if now is None else max(now * MS, self._monotonic.mark))
 
     def now(self, now: int | None) -> int:
         """Engine time in milliseconds, rounded down: what is not due by a hair is not due."""

@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from bide.clock import MS, Clock
-from bide.core.steady import Steady
+from bide.clock import MS, Clock, Monotonic
 from bide.engines import assets
 from bide.engines.base import Ref
 from bide.engines.sqlite.plan import LEVELS, PENDING, Known, private_id
@@ -28,24 +27,24 @@ class Time:
 
     def __init__(self) -> None:
         self._lock: threading.RLock = threading.RLock()  # a signal handler may read it in the middle of a reading
-        self._steady = Steady()
+        self._monotonic = Monotonic()
         self.claims: int = 0
 
     def read(self, clock: Clock, now: int | None) -> int:
         """Nanoseconds."""
         with self._lock:
-            return self._steady.read(clock.now_ns() if now is None else max(now * MS, self._steady.mark))
+            return self._monotonic.read(clock.now_ns() if now is None else max(now * MS, self._monotonic.mark))
 
     def meet(self, raw: int, mark: int, claims: int) -> None:
         """What the file says: another process may have gone on."""
         with self._lock:
-            if mark > self._steady.mark:
-                self._steady = Steady(raw, mark)
+            if mark > self._monotonic.mark:
+                self._monotonic = Monotonic(raw, mark)
             self.claims = max(self.claims, claims)
 
     def row(self) -> tuple[int, int, int]:
         with self._lock:
-            return self._steady.raw, self._steady.mark, self.claims
+            return self._monotonic.raw, self._monotonic.mark, self.claims
 
 
 class Statements(Protocol):
