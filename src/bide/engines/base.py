@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from bide.clock import Clock
 from bide.core.when import MAX_DELAY_MS
 from bide.types import State
 
@@ -179,6 +180,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     url: str  # as given; may hold a password, so it is never shown
     namespace: str = "bide"
     client: object | None = None
-    clock: object | None = None
+    clock: Clock | None = None
     dead_for: int = 30 * 86_400_000  # ms that dead letters are kept
     dead_max: int = 100_000  # dead letters a topic

@@ -5,7 +5,7 @@
 
 import re
 
-from bide.clock import Clock, SystemClock
+from bide.clock import SystemClock
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.memory.aio import AsyncMemory
 from bide.engines.memory.store import Store
@@ -58,5 +58,4 @@ def source(settings: Settings) -> MemorySource:
 
 
 def _new(settings: Settings) -> Store:
-    clock: Clock = settings.clock or SystemClock()  # type: ignore[assignment]
-    return Store(clock, settings.dead_for, settings.dead_max)
+    return Store(settings.clock or SystemClock(), settings.dead_for, settings.dead_max)

@@ -4,7 +4,7 @@
 of one machine may use it.
 """
 
-from bide.clock import MS, Clock
+from bide.clock import MS
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.sqlite import file
 from bide.engines.sqlite.aio import AsyncSqlite
@@ -45,6 +45,5 @@ def source(settings: Settings) -> SqliteSource:
         raise ConfigError(
             "The SQLite engine opens its file itself: leave client= out, and use connection= to join a transaction."
         )
-    clock: Clock = settings.clock or MachineClock()  # type: ignore[assignment]
-    space = Space(settings.namespace, clock, settings.dead_for, settings.dead_max)
+    space = Space(settings.namespace, settings.clock or MachineClock(), settings.dead_for, settings.dead_max)
     return SqliteSource(file.path_of(settings.url), space)
