@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
-from bide.engines.sqlite import machine
+from bide.engines.sqlite import clock as sqlite_clock
 
 _AHEAD = struct.Struct("<q")
 _NAME = "clock"
@@ -53,14 +53,14 @@ def followed(folder: Path) -> Iterator[None]:
     """While this lasts this process goes by the run's clock, if it has one."""
     with contextlib.ExitStack() as undo:
         if is_set(folder):
-            clock, stamped = WallClock(folder / _NAME), machine.kernel_ns
+            clock, stamped = WallClock(folder / _NAME), sqlite_clock.kernel_ns
             undo.enter_context(own_time(clock.ahead_ns))
 
             def kernel_ns() -> int | None:
                 stamp = stamped()
                 return None if stamp is None else stamp + clock.ahead_ns()
 
-            undo.enter_context(mock.patch.object(machine, "kernel_ns", kernel_ns))
+            undo.enter_context(mock.patch.object(sqlite_clock, "kernel_ns", kernel_ns))
         yield
 
 

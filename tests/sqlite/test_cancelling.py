@@ -37,8 +37,8 @@ async def test_a_claim_that_is_cancelled_while_the_file_is_locked_takes_nothing(
 
 async def _taken_up(engine: AsyncSqlite) -> None:
     """Until the thread that writes has begun with the job, and waits for the lock."""
-    assert engine._desk is not None
-    writer = engine._desk.place.writer
+    assert engine._executor is not None
+    writer = engine._executor.database.writer
     while writer._waiting or not _held(writer._lock):  # noqa: ASYNC110  (a thread has no event to tell us)
         await asyncio.sleep(0.001)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Queue, QueueFull, aside
-from bide.engines.sqlite import file, place, tend
+from bide.engines.sqlite import database, file, tend
 
 PAGE = 4_096
 
@@ -53,11 +53,11 @@ class Limit:
         self._set("max_page_count = 100000")
 
     def _set(self, pragma: str) -> None:
-        entered = place.enter(str(self.path))
+        entered = database.acquire(str(self.path))
         connection = entered.writer._connection
         assert connection is not None
         connection.execute(f"pragma {pragma}")
-        place.leave(entered)
+        database.release(entered)
 
     def remove(self) -> None:
         """It goes with its folder."""
@@ -300,11 +300,11 @@ async def test_a_place_that_is_left_by_all_is_let_go(tmp_path: Path, monkeypatch
     for queue in queues:
         queue.receive("u", wait="10ms")
     assert "bide-sqlite-reader" in {thread.name for thread in threading.enumerate()}
-    assert list(place._places) == [str(path)]
+    assert list(database._databases) == [str(path)]
     await both.close()
     for queue in queues:
         queue.close()
-    assert place._places == {}
+    assert database._databases == {}
     for thread in threading.enumerate():
         if thread.name.startswith("bide-sqlite") and thread not in others:
             thread.join(10)  # it has been told to end

@@ -14,8 +14,8 @@ import pytest
 
 from bide import Finding, ManualClock, Queue
 from bide.clock import MS
-from bide.engines.sqlite import machine
-from bide.engines.sqlite.machine import MachineClock, kernel_ns
+from bide.engines.sqlite import clock
+from bide.engines.sqlite.clock import MachineClock, kernel_ns
 
 SECOND = 1_000 * MS
 HOUR = 3_600 * SECOND
@@ -57,7 +57,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Time]:
     turned = Time()
     with monkeypatch.context() as patched:
         patched.setattr(time, "time_ns", lambda: turned.own)
-        patched.setattr(machine, "kernel_ns", turned.kernel_ns)
+        patched.setattr(clock, "kernel_ns", turned.kernel_ns)
         yield turned
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from bide import BadUrl, ConfigError, EngineError, Queue, SchemaMismatch, Unavailable
 from bide.engines.base import End, Settings
-from bide.engines.sqlite import file, place, source
+from bide.engines.sqlite import database, file, source
 from bide.engines.sqlite.file import mounted_as
 
 SENTENCE = r"^\S.*[.?]$"  # what an error of ours reads like
@@ -167,11 +167,11 @@ def test_a_file_that_is_there_keeps_its_mode_and_its_companions_take_it(url: str
 
 
 @pytest.fixture
-def entered(path: Path) -> Iterator[place.Place]:
+def entered(path: Path) -> Iterator[database.Database]:
     """The file as this process has it open."""
-    entered = place.enter(str(path))
+    entered = database.acquire(str(path))
     yield entered
-    place.leave(entered)
+    database.release(entered)
 
 
 def set_to(connection: sqlite3.Connection | None, name: str) -> Any:
@@ -179,7 +179,7 @@ def set_to(connection: sqlite3.Connection | None, name: str) -> Any:
     return connection.execute(f"pragma {name}").fetchone()[0]
 
 
-async def test_every_connection_is_set(entered: place.Place, queue: Any, path: Path) -> None:
+async def test_every_connection_is_set(entered: database.Database, queue: Any, path: Path) -> None:
     await queue.send("t", 1)
     await queue.stats()
     writer, reader = entered.writer._connection, entered._reader
@@ -192,7 +192,7 @@ async def test_every_connection_is_set(entered: place.Place, queue: Any, path: P
     assert (set_to(writer, "query_only"), set_to(reader, "query_only")) == (0, 1)
 
 
-async def test_what_is_accepted_waits_for_the_disk_and_a_lease_need_not(entered: place.Place, queue: Any, path: Path) -> None:
+async def test_what_is_accepted_waits_for_the_disk_and_a_lease_need_not(entered: Any, queue: Any, path: Path) -> None:
     def waits() -> bool:
         return bool(set_to(entered.writer._connection, "synchronous") == 2)
 
@@ -224,7 +224,7 @@ async def test_what_is_accepted_waits_for_the_disk_and_a_lease_need_not(entered:
         assert waits()
 
 
-async def test_every_write_takes_the_lock_before_it_reads(entered: place.Place, queue: Any) -> None:
+async def test_every_write_takes_the_lock_before_it_reads(entered: database.Database, queue: Any) -> None:
     statements: list[str] = []
     connection = entered.writer._connection
     assert connection is not None

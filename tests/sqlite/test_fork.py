@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Call, Hook, Queue
-from bide.engines.sqlite.job import Job
+from bide.engines.sqlite.transaction import Job
 
 LONG_BEFORE_A_SWEEP = 2.5  # seconds; without a wake-up, it takes 5
 
@@ -197,12 +197,12 @@ def test_what_waits_in_the_parent_is_not_done_by_the_child_too(url: str) -> None
     with closing(Queue(url)) as queue:
         queue.send("t", 1)
         [held] = queue.receive("t")
-        writer = queue.session.engine()._engine._desk.place.writer  # type: ignore[attr-defined]
-        waiting = Job(lambda turn: turn.execute("insert into topic (space, name) values ('once', 'once')"), lasting=True)
+        writer = queue.session.engine()._engine._executor.database.writer  # type: ignore[attr-defined]
+        waiting = Job(lambda tx: tx.sql.execute("insert into topic (space, name) values ('once', 'once')"), durable=True)
         writer._waiting.append(waiting)  # a thread is about to ask for the lock
         assert plain_fork(held.ack)() == 0
         assert queue.topics() == []
-        writer.do(Job(lambda turn: None, lasting=False))
+        writer.do(Job(lambda tx: None, durable=False))
         assert waiting.answer.exception() is None
 
 

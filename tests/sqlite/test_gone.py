@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bide import Call, Hook, ManualClock, OutcomeUnknown, Queue, Unavailable
-from bide.engines.sqlite import place
+from bide.engines.sqlite import database
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere a file that is open can't be removed")
 
@@ -178,13 +178,13 @@ def test_a_file_that_went_during_a_fork_is_not_made_anew(path: Path, url: str) -
     with closing(Queue(url)) as queue:
         queue.send("t", 1)
         queue.stats()
-        here = place.enter(str(path))
-        here.hold()
+        here = database.acquire(str(path))
+        here.before_fork()
         path.unlink()
-        here.go_on()
+        here.after_fork()
         with pytest.raises(Unavailable, match="removed"):
             queue.send("t", 2)
         with pytest.raises(Unavailable, match="removed"):
             queue.stats()
-        place.leave(here)
+        database.release(here)
     assert not path.exists()

@@ -14,20 +14,19 @@ import pytest
 from bide import AsyncQueue, BadTime, OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
-from bide.engines.sqlite import deliver, file, place, put, tend
-from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.turn import Space, Turn
+from bide.engines.sqlite import database, deliver, file, put, tend
+from bide.engines.sqlite.transaction import Job, Namespace, Times, Transaction
 from bide.engines.sqlite.writer import MOST_JOBS, Writer
 from bide.types import Sent
 
-SPACE = Space("bide", SystemClock(), 1_000_000, 1_000)
-Work = Callable[[Turn], Any]
+NAMESPACE = Namespace("bide", SystemClock(), 1_000_000, 1_000)
+Work = Callable[[Transaction], Any]
 Until = Callable[[Callable[[], bool]], None]
 
 
 def sends(body: str, topic: str = "t") -> Work:
-    def work(turn: Turn) -> Sent:
-        return put.put(turn, SPACE, [NewMessage(topic, body.encode())], None)[0]
+    def work(tx: Transaction) -> Sent:
+        return put.put(tx, NAMESPACE, [NewMessage(topic, body.encode())], None)[0]
 
     return work
 
@@ -35,9 +34,9 @@ def sends(body: str, topic: str = "t") -> Work:
 def fails(error: Exception, *, after: str | None = None) -> Work:
     """Work that is refused, perhaps after it has written something."""
 
-    def work(turn: Turn) -> None:
+    def work(tx: Transaction) -> None:
         if after is not None:
-            sends(after)(turn)
+            sends(after)(tx)
         raise error
 
     return work
@@ -48,14 +47,14 @@ class Held:
 
     def __init__(self, writer: Writer, *, plain: bool = False) -> None:
         self._begun, self._go = threading.Event(), threading.Event()
-        job = Job(self._work, lasting=False)
+        job = Job(self._work, durable=False)
         if plain:
             in_threads(lambda: writer.do(job))
         else:
             writer.submit(job)
         assert self._begun.wait(30)
 
-    def _work(self, turn: Turn) -> None:
+    def _work(self, tx: Transaction) -> None:
         self._begun.set()
         assert self._go.wait(30)
 
@@ -65,9 +64,9 @@ class Held:
 
 @pytest.fixture
 def writer_(path: Path) -> Iterator[Writer]:
-    entered = place.enter(str(path))
+    entered = database.acquire(str(path))
     yield entered.writer
-    place.leave(entered)
+    database.release(entered)
 
 
 @pytest.fixture
@@ -80,10 +79,10 @@ def statements(writer_: Writer) -> list[str]:
     return said
 
 
-def gathered(writer: Writer, *works: Work, lasting: bool = True) -> list["Future[Any]"]:
+def gathered(writer: Writer, *works: Work, durable: bool = True) -> list["Future[Any]"]:
     """The fates of works that came while a transaction was under way."""
     held = Held(writer)
-    answers = [writer.submit(Job(work, lasting=lasting)) for work in works]
+    answers = [writer.submit(Job(work, durable=durable)) for work in works]
     assert not any(answer.done() for answer in answers)
     held.let_go()
     for answer in answers:
@@ -154,7 +153,7 @@ def test_a_transaction_has_no_more_than_its_share(writer_: Writer, statements: l
 
 def test_one_that_must_last_makes_all_that_share_wait_for_the_disk(writer_: Writer, statements: list[str]) -> None:
     held = Held(writer_)
-    answers = [writer_.submit(Job(sends("1"), lasting=lasting)) for lasting in (False, True, False)]
+    answers = [writer_.submit(Job(sends("1"), durable=durable)) for durable in (False, True, False)]
     held.let_go()
     for answer in answers:
         answer.result(30)
@@ -178,28 +177,28 @@ def test_a_burst_by_many_threads_needs_few_commits(writer_: Writer, statements: 
 def test_an_answer_comes_after_the_commit(writer_: Writer, path: Path) -> None:
     seen: list[list[str]] = []
     held = Held(writer_)
-    answers = [writer_.submit(Job(sends(body), lasting=True)) for body in ("one", "two")]
+    answers = [writer_.submit(Job(sends(body), durable=True)) for body in ("one", "two")]
     for answer in answers:
         answer.add_done_callback(lambda _: seen.append(stored(path)))
     held.let_go()
     for answer in answers:
         answer.result(30)
-    assert writer_.do(Job(lambda turn: 7, lasting=False)) == 7  # the callbacks are over too
+    assert writer_.do(Job(lambda tx: 7, durable=False)) == 7  # the callbacks are over too
     assert seen == [["one", "two"]] * 2
 
 
 def test_nobody_is_answered_when_the_commit_fails(writer_: Writer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never_keeps(turn: Turn) -> None:
+    def never_keeps(times: Times) -> None:
         raise sqlite3.OperationalError("the disk is on fire")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Turn, "keep_time", never_keeps)  # the last thing before the commit
+        broken.setattr(Times, "keep", never_keeps)  # the last thing before the commit
         answers = gathered(writer_, sends("one"), sends("two"))
         for answer in answers:
             with pytest.raises(Unavailable, match="on fire"):
                 answer.result()
     assert stored(path) == []
-    writer_.do(Job(sends("three"), lasting=True))
+    writer_.do(Job(sends("three"), durable=True))
     assert stored(path) == ["three"]
 
 
@@ -234,9 +233,9 @@ def test_a_job_that_fails_does_not_take_the_others_with_it(
 
 
 def test_a_statement_that_fails_on_the_way_takes_only_its_own_job_with_it(writer_: Writer, path: Path) -> None:
-    def breaks_a_rule(turn: Turn) -> None:
-        sends("half")(turn)
-        turn.execute("insert into message (id) values (1)")
+    def breaks_a_rule(tx: Transaction) -> None:
+        sends("half")(tx)
+        tx.sql.execute("insert into message (id) values (1)")
 
     good, bad, also_good = gathered(writer_, sends("a"), breaks_a_rule, sends("b"))
     assert good.result().created
@@ -280,8 +279,8 @@ def test_a_topic_that_upkeep_drops_is_made_again_by_who_comes_next_in_the_same_t
         [held] = queue.receive("t")
         ends = [held.end("done")]
         works: list[Work] = [
-            lambda turn: deliver.settle(turn, SPACE, ends, None),
-            lambda turn: tend.tend(turn, SPACE, 1_000, None),
+            lambda tx: deliver.settle(tx, NAMESPACE, ends, None),
+            lambda tx: tend.tend(tx, NAMESPACE, 1_000, None),
             sends('"next"'),
         ]
         before = statements.count("commit")
@@ -309,7 +308,7 @@ def test_a_lock_that_is_not_to_be_had_is_waited_for_once_by_all_that_gathered(
             begin(connection, path)
 
         monkeypatch.setattr(file, "begin", late)
-        answers = [writer_.submit(Job(sends(str(number)), lasting=True)) for number in range(10)]
+        answers = [writer_.submit(Job(sends(str(number)), durable=True)) for number in range(10)]
         held.let_go()
         for answer in answers:
             assert "write lock" in str(answer.exception(30))
@@ -317,7 +316,7 @@ def test_a_lock_that_is_not_to_be_had_is_waited_for_once_by_all_that_gathered(
         holder.execute("rollback")
     assert len(tries) == 1
     assert stored(path) == []
-    writer_.do(Job(sends("after"), lasting=True))
+    writer_.do(Job(sends("after"), durable=True))
     assert stored(path) == ["after"]
 
 
@@ -370,12 +369,12 @@ async def test_a_loop_that_is_gone_does_not_stop_the_others(writer_: Writer, url
     queue = AsyncQueue(url)
     assert (await queue.send("t", 1)).created
     await queue.close()
-    place.leave(place._places[writer_.path])  # of the loop that is gone, which did not close its queue
+    database.release(database._databases[writer_.path])  # of the loop that is gone, which did not close its queue
 
 
 def test_ctrl_c_in_the_thread_that_works_for_all_leaves_nobody_waiting(writer_: Writer, path: Path, until: Until) -> None:
-    def interrupted(turn: Turn) -> None:
-        sends("half")(turn)
+    def interrupted(tx: Transaction) -> None:
+        sends("half")(tx)
         raise KeyboardInterrupt
 
     held = Held(writer_, plain=True)
@@ -383,7 +382,7 @@ def test_ctrl_c_in_the_thread_that_works_for_all_leaves_nobody_waiting(writer_: 
 
     def does(work: Work) -> None:
         try:
-            writer_.do(Job(work, lasting=True))
+            writer_.do(Job(work, durable=True))
         except BaseException as error:
             fates.append(error)
         else:
@@ -397,15 +396,15 @@ def test_ctrl_c_in_the_thread_that_works_for_all_leaves_nobody_waiting(writer_: 
         assert not thread.is_alive()
     assert all(isinstance(fate, KeyboardInterrupt | OutcomeUnknown | None) for fate in fates)
     assert "half" not in stored(path)
-    writer_.do(Job(sends("after"), lasting=True))
+    writer_.do(Job(sends("after"), durable=True))
     assert stored(path)[-1] == "after"
 
 
 def test_closing_sees_through_what_waits(path: Path) -> None:
-    entered = place.enter(str(path))
+    entered = database.acquire(str(path))
     held = Held(entered.writer)
-    answers = [entered.writer.submit(Job(sends(str(number)), lasting=True)) for number in range(5)]
-    threads = in_threads(lambda: place.leave(entered))
+    answers = [entered.writer.submit(Job(sends(str(number)), durable=True)) for number in range(5)]
+    threads = in_threads(lambda: database.release(entered))
     held.let_go()
     threads[0].join()
     assert all(answer.result(30).created for answer in answers)

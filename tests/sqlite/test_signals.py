@@ -12,18 +12,17 @@ import pytest
 from bide import OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
-from bide.engines.sqlite import file, place, put
-from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.turn import Space, Turn
+from bide.engines.sqlite import database, file, put
+from bide.engines.sqlite.transaction import Job, Namespace, Transaction
 
-SPACE = Space("bide", SystemClock(), 1_000_000, 1_000)
+NAMESPACE = Namespace("bide", SystemClock(), 1_000_000, 1_000)
 Handler = Callable[[int, FrameType | None], None]
 
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Callable[[Handler], None]]:
     """Has the next commit of the file followed by a signal, before anybody is answered."""
-    entered = place.enter(str(path))
+    entered = database.acquire(str(path))
     before = signal.getsignal(signal.SIGUSR1)
     wake = entered.writer._wake
 
@@ -37,7 +36,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Callable[
 
     yield prepare
     signal.signal(signal.SIGUSR1, before)
-    place.leave(entered)
+    database.release(entered)
 
 
 def times_out(_number: int, _frame: FrameType | None) -> None:
@@ -47,12 +46,12 @@ def times_out(_number: int, _frame: FrameType | None) -> None:
 def test_a_handler_that_raises_after_a_commit_has_nothing_done_twice(path: Path, interrupt: Callable[[Handler], None]) -> None:
     with Queue(f"sqlite:///{path}") as queue:
         queue.stats()
-        writer = place._places[str(path)].writer
+        writer = database._databases[str(path)].writer
 
-        def sends(turn: Turn) -> object:
-            return put.put(turn, SPACE, [NewMessage("t", b"1")], None)[0]
+        def sends(tx: Transaction) -> object:
+            return put.put(tx, NAMESPACE, [NewMessage("t", b"1")], None)[0]
 
-        other = Job(sends, lasting=True)  # of another thread, which shares the commit
+        other = Job(sends, durable=True)  # of another thread, which shares the commit
         writer._waiting.append(other)
         interrupt(times_out)
         with pytest.raises(TimeoutError):
@@ -97,7 +96,7 @@ def test_a_handler_that_raises_right_behind_a_begin_leaves_no_transaction_open(
 def test_a_transaction_that_a_handler_left_open_is_given_up(path: Path) -> None:
     with Queue(f"sqlite:///{path}") as queue:
         queue.send("t", 1)
-        connection = place._places[str(path)].writer._connection
+        connection = database._databases[str(path)].writer._connection
         assert connection is not None
         connection.execute("begin immediate")
         queue.send("t", 2)

@@ -175,15 +175,15 @@ async def test_what_is_not_for_a_sleeper_does_not_wake_it(
     with closing(Queue(url)) as queue, closing(sqlite3.connect(path, check_same_thread=False)) as other:
         queue.send("t", "last", delay=3_600)
         assert await receiver.receive("t", wait="1ms") == []
-        place = queue.session.engine()._engine._desk.place  # type: ignore[attr-defined]
+        database = queue.session.engine()._engine._executor.database  # type: ignore[attr-defined]
 
         def others() -> None:
-            until(lambda: bool(place._until))
+            until(lambda: bool(database._until))
             for topic, delay in [("other", 0), ("t", 7_200), ("t", 60), ("other", 0), ("t", 0)]:
                 with other:  # to SQLite, this is somebody else
                     queue.send(topic, f"{topic} {delay}", delay=delay, connection=other)
-                place._look()
-                woken.extend(f"{topic} {delay}" for sleeper in list(place._until) if sleeper.woken_by is not None)
+                database._look()
+                woken.extend(f"{topic} {delay}" for sleeper in list(database._until) if sleeper.woken_by is not None)
 
         lying.do = threading.Thread(target=others).start
         [delivery] = await receiver.receive("t", wait="60s")
@@ -197,7 +197,7 @@ async def test_a_message_that_came_between_the_claim_and_lying_down_is_not_slept
 ) -> None:
     with closing(Queue(url)) as queue, closing(sqlite3.connect(path, check_same_thread=False)) as other:
         queue.stats()
-        looked = queue.session.engine()._engine._desk.place._look  # type: ignore[attr-defined]
+        looked = queue.session.engine()._engine._executor.database._look  # type: ignore[attr-defined]
 
         def late() -> None:
             with other:  # to SQLite, this is somebody else
@@ -220,16 +220,16 @@ def test_a_process_looks_only_while_somebody_sleeps(url: str, until: Until) -> N
     looks: list[str] = []
     with closing(Queue(url)) as queue:
         queue.receive("t", wait="100ms")
-        place = queue.session.engine()._engine._desk.place  # type: ignore[attr-defined]
-        connection = place.writer._connection
+        database = queue.session.engine()._engine._executor.database  # type: ignore[attr-defined]
+        connection = database.writer._connection
         connection.set_trace_callback(lambda said: looks.append(said) if "data_version" in said else None)
-        assert not place._watch._wanted.is_set()
+        assert not database._watch._wanted.is_set()
         sleeping = threading.Thread(target=queue.receive, args=["t"], kwargs={"wait": "1m"})
         sleeping.start()
         until(lambda: len(looks) > 2)
         queue.send("t", 1)
         sleeping.join()
-        until(lambda: not place._watch._wanted.is_set())
+        until(lambda: not database._watch._wanted.is_set())
 
 
 async def test_a_watch_survives_a_look_that_failed(

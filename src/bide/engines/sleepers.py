@@ -1,6 +1,6 @@
-"""Who sleeps on which topics, and whom to wake: for engines whose waiting happens in this process.
+"""Which callers sleep on which topics, and which of them to wake: for engines whose waiting happens in this process.
 
-Not thread-safe by itself: used under the lock of whatever it wakes for.
+Not thread-safe: the engine takes its lock first.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,7 +12,7 @@ Topic = TypeVar("Topic", bound=Hashable)
 
 
 class Sleeper(Generic[Topic]):
-    """One caller asleep. `woken_by` is the topic whose wake-up it was given."""
+    """A caller that sleeps. `woken_by` is the topic for which it was woken."""
 
     def __init__(self, signal: Wakeable, topics: Sequence[Topic]) -> None:
         self.signal = signal
@@ -23,10 +23,10 @@ class Sleeper(Generic[Topic]):
 class Sleepers(Generic[Topic]):
     def __init__(self) -> None:
         self._asleep: dict[Topic, dict[Sleeper[Topic], None]] = {}
-        self._kept: set[Topic] = set()  # topics whose wake-up found nobody asleep
+        self._kept: set[Topic] = set()  # topics whose wake-up found no sleeper
 
     def add(self, sleeper: Sleeper[Topic]) -> bool:
-        """Lie down; False when there is a wake-up already, which is then used up."""
+        """Register a sleeper; False when there is a wake-up already, which is then used up."""
         kept = self._kept.intersection(sleeper.topics)
         if kept:
             self._kept -= kept
@@ -43,7 +43,7 @@ class Sleepers(Generic[Topic]):
                 self._asleep.pop(topic, None)
 
     def wake(self, topics: Iterable[Topic]) -> None:
-        """Wake one sleeper a topic, the one that has slept longest; with none, keep the wake-up for the next."""
+        """Wake the sleeper of each topic that has slept longest; if there is none, keep the wake-up for the next."""
         for topic in topics:
             sleeper = next(iter(self._asleep.get(topic, ())), None)
             if sleeper is None:

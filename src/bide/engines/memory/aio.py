@@ -82,12 +82,12 @@ class AsyncMemory(AsyncEngine):
             self._asleep.discard(signal)
 
     async def _sleep(self, sleeper: Sleeper[str], signal: AsyncSignal, timeout: float) -> None:
-        disturbed = True
+        cancelled = True
         try:
             await signal.wait(timeout)
-            disturbed = False
+            cancelled = False
         finally:
-            self._store.rise(sleeper, disturbed=disturbed)
+            self._store.stop_sleeping(sleeper, cancelled=cancelled)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
         return look.get(self._store, refs, now)

@@ -87,16 +87,16 @@ class Store:
         self._wake.add(topic)
 
     def sleep(self, signal: Wakeable, topics: Sequence[str]) -> Sleeper[str] | None:
-        """Lie down; None when there is a wake-up already."""
+        """Register a sleeper; None when there is a wake-up already."""
         sleeper = Sleeper(signal, topics)
         with self._lock:
             return sleeper if self._sleepers.add(sleeper) else None
 
-    def rise(self, sleeper: Sleeper[str], *, disturbed: bool) -> None:
-        """Get up; a sleeper that was disturbed, and will not claim, hands on the wake-up it was given."""
+    def stop_sleeping(self, sleeper: Sleeper[str], *, cancelled: bool) -> None:
+        """Remove a sleeper; if it was cancelled after it was woken, wake another one."""
         with self._lock:
             self._sleepers.remove(sleeper)
-            if disturbed and sleeper.woken_by is not None:
+            if cancelled and sleeper.woken_by is not None:
                 self._sleepers.wake([sleeper.woken_by])
 
     def _jumped(self) -> None:

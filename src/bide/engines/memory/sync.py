@@ -78,12 +78,12 @@ class Memory(Engine):
             self._asleep.discard(signal)
 
     def _sleep(self, sleeper: Sleeper[str], signal: Signal, timeout: float) -> None:
-        disturbed = True
+        cancelled = True
         try:
             signal.wait(timeout)
-            disturbed = False
+            cancelled = False
         finally:
-            self._store.rise(sleeper, disturbed=disturbed)
+            self._store.stop_sleeping(sleeper, cancelled=cancelled)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
         return look.get(self._store, refs, now)

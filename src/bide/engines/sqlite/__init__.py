@@ -8,11 +8,10 @@ from bide.clock import MS
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.sqlite import file
 from bide.engines.sqlite.aio import AsyncSqlite
-from bide.engines.sqlite.doctor import examine
-from bide.engines.sqlite.machine import MachineClock
-from bide.engines.sqlite.mend import mend
+from bide.engines.sqlite.clock import MachineClock
+from bide.engines.sqlite.doctor import examine, mend
 from bide.engines.sqlite.sync import Sqlite
-from bide.engines.sqlite.turn import Space
+from bide.engines.sqlite.transaction import Namespace
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(accepted="committed and synced to the disk", transactional=True, max_body=2**29)
@@ -21,23 +20,23 @@ CAPABILITIES = Capabilities(accepted="committed and synced to the disk", transac
 class SqliteSource:
     capabilities = CAPABILITIES
 
-    def __init__(self, path: str, space: Space) -> None:
+    def __init__(self, path: str, namespace: Namespace) -> None:
         self._path = path
-        self._space = space
+        self._namespace = namespace
         self.shown: str = f"sqlite:///{path}"
-        self.namespace: str = space.name
+        self.namespace: str = namespace.name
 
     def aio(self) -> AsyncSqlite:
-        return AsyncSqlite(self._path, self._space, CAPABILITIES)
+        return AsyncSqlite(self._path, self._namespace, CAPABILITIES)
 
     def sync(self) -> Sqlite:
-        return Sqlite(self._path, self._space, CAPABILITIES)
+        return Sqlite(self._path, self._namespace, CAPABILITIES)
 
     def examine(self) -> list[Finding]:
-        return examine(self._path, self._space.clock.now_ns() // MS)
+        return examine(self._path, self._namespace.clock.now_ns() // MS)
 
     def mend(self) -> list[Finding]:
-        return mend(self._path, self._space.clock.now_ns() // MS)
+        return mend(self._path, self._namespace.clock.now_ns() // MS)
 
 
 def source(settings: Settings) -> SqliteSource:
@@ -45,5 +44,5 @@ def source(settings: Settings) -> SqliteSource:
         raise ConfigError(
             "The SQLite engine opens its file itself: leave client= out, and use connection= to join a transaction."
         )
-    space = Space(settings.namespace, settings.clock or MachineClock(), settings.dead_for, settings.dead_max)
-    return SqliteSource(file.path_of(settings.url), space)
+    namespace = Namespace(settings.namespace, settings.clock or MachineClock(), settings.dead_for, settings.dead_max)
+    return SqliteSource(file.path_of(settings.url), namespace)

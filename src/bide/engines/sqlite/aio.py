@@ -1,5 +1,5 @@
 # unasync: sync.py
-"""The SQLite engine: each verb is a function that gets its turn in a transaction, or looks without one."""
+"""The SQLite engine: each verb is a function that is run in a transaction, by the writer or a reader."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -23,8 +23,8 @@ from bide.engines.base import (
 )
 from bide.engines.sleepers import Sleeper
 from bide.engines.sqlite import change, deliver, look, put, tend
-from bide.engines.sqlite.desk import AsyncDesk
-from bide.engines.sqlite.turn import Space, Turn
+from bide.engines.sqlite.executor import AsyncExecutor
+from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.errors import Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
@@ -33,112 +33,112 @@ T = TypeVar("T")
 
 
 class AsyncSqlite(AsyncEngine):
-    def __init__(self, path: str, space: Space, capabilities: Capabilities) -> None:
+    def __init__(self, path: str, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self._path = path
-        self._space = space
-        self._desk: AsyncDesk | None = None
+        self._namespace = namespace
+        self._executor: AsyncExecutor | None = None
         self._closed = False
         self._asleep: set[AsyncSignal] = set()
 
     async def open(self) -> None:
-        if self._desk is None:
-            self._desk = await AsyncDesk.enter(self._path)
-            self._space.clock.on_jump(self._desk.place.wake_all)
+        if self._executor is None:
+            self._executor = await AsyncExecutor.opened(self._path)
+            self._namespace.clock.on_jump(self._executor.database.wake_all)
 
     async def close(self) -> None:
         self._closed = True
         for signal in list(self._asleep):
             signal.set()
-        desk, self._desk = self._desk, None
-        if desk is not None:
-            await desk.leave()
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            await executor.close()
 
     def _abandon(self) -> None:
         self._closed = True
-        desk, self._desk = self._desk, None
-        if desk is not None:
-            desk.abandon()
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.abandon()
 
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        return await self._write(lambda turn: put.put(turn, self._space, messages, now), connection=connection)
+        return await self._write(lambda tx: put.put(tx, self._namespace, messages, now), connection=connection)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
         return await self._write(
-            lambda turn: deliver.claim(turn, self._space, topics, limit, lease, request, now), lasting=False
+            lambda tx: deliver.claim(tx, self._namespace, topics, limit, lease, request, now), durable=False
         )
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        return await self._write(lambda turn: deliver.settle(turn, self._space, ends, now), connection=connection)
+        return await self._write(lambda tx: deliver.settle(tx, self._namespace, ends, now), connection=connection)
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        return await self._write(lambda turn: deliver.extend(turn, self._space, holds, lease, now), lasting=False)
+        return await self._write(lambda tx: deliver.extend(tx, self._namespace, holds, lease, now), durable=False)
 
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
     ) -> list[CancelResult]:
-        return await self._write(lambda turn: change.cancel(turn, self._space, refs, now), connection=connection)
+        return await self._write(lambda tx: change.cancel(tx, self._namespace, refs, now), connection=connection)
 
     async def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        return await self._write(lambda turn: change.reschedule(turn, self._space, moves, now), connection=connection)
+        return await self._write(lambda tx: change.reschedule(tx, self._namespace, moves, now), connection=connection)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        return await self._write(lambda turn: tend.tend(turn, self._space, budget, now, ended_by))
+        return await self._write(lambda tx: tend.tend(tx, self._namespace, budget, now, ended_by))
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()
         self._asleep.add(signal)  # before the look, or a close in between would not see it
         try:
-            sleeper = None if self._closed else self._opened().place.sleep(signal, self._space, topics, timeout)
+            sleeper = None if self._closed else self._opened().database.sleep(signal, self._namespace, topics, timeout)
             if sleeper is not None:
                 await self._sleep(sleeper, signal, timeout)
         finally:
             self._asleep.discard(signal)
 
     async def _sleep(self, sleeper: Sleeper[tuple[str, str]], signal: AsyncSignal, timeout: float) -> None:
-        place = self._opened().place
-        disturbed = True
+        database = self._opened().database
+        cancelled = True
         try:
             await signal.wait(timeout)
-            disturbed = False
+            cancelled = False
         finally:
-            place.rise(sleeper, disturbed=disturbed)
+            database.stop_sleeping(sleeper, cancelled=cancelled)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        return await self._opened().read(lambda turn: look.get(turn, self._space, refs, now))
+        return await self._opened().read(lambda tx: look.get(tx, self._namespace, refs, now))
 
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        return await self._opened().read(lambda turn: look.scan(turn, self._space, topic, state, limit, after, now))
+        return await self._opened().read(lambda tx: look.scan(tx, self._namespace, topic, state, limit, after, now))
 
     async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        return await self._opened().read(lambda turn: look.stats(turn, self._space, topic, window, now))
+        return await self._opened().read(lambda tx: look.stats(tx, self._namespace, topic, window, now))
 
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        return await self._write(lambda turn: change.requeue(turn, self._space, topic, ids, delay, limit, now))
+        return await self._write(lambda tx: change.requeue(tx, self._namespace, topic, ids, delay, limit, now))
 
     async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        return await self._write(lambda turn: change.purge(turn, self._space, topic, state, limit, now))
+        return await self._write(lambda tx: change.purge(tx, self._namespace, topic, state, limit, now))
 
     async def pause(self, topic: str, paused: bool) -> None:
-        await self._write(lambda turn: change.pause(turn, self._space, topic, paused))
+        await self._write(lambda tx: change.pause(tx, self._namespace, topic, paused))
 
-    async def _write(self, work: Callable[[Turn], T], *, lasting: bool = True, connection: object | None = None) -> T:
-        desk = self._opened()
+    async def _write(self, work: Callable[[Transaction], T], *, durable: bool = True, connection: object | None = None) -> T:
+        executor = self._opened()
         if connection is not None:
-            return await desk.join(connection, work)
-        return await desk.write(work, lasting=lasting)
+            return await executor.join(connection, work)
+        return await executor.write(work, durable=durable)
 
-    def _opened(self) -> AsyncDesk:
-        if self._desk is None:
+    def _opened(self) -> AsyncExecutor:
+        if self._executor is None:
             raise Unavailable("The SQLite engine is not open: open() it first.")
-        return self._desk
+        return self._executor

@@ -1,21 +1,31 @@
-"""What an operator should know of a file: read, never changed."""
+"""What an operator should know of a file, and how engine time that is ahead of the clock is set right."""
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
 
+from bide.clock import MS
 from bide.core import amounts
 from bide.engines.base import Finding
 from bide.engines.sqlite import file
-from bide.engines.sqlite.failures import translated
-from bide.engines.sqlite.mend import examined
-from bide.errors import EngineError
+from bide.engines.sqlite.failures import is_locked, translated
+from bide.errors import EngineError, Unavailable
 
 WAL_RESET_MENDED = (3, 51, 3)  # before it, two processes that met in a checkpoint could, rarely, damage the file
 LONG_WAL = 2 * file.WAL_LIMIT
+AHEAD = 10_000  # ms that a file's time may be ahead of the clock before it is an operator's business
+
+_MARKS = "select space, mark from engine where mark > :limit"
+_SET = "update engine set raw = :now, mark = :now where space = :space"
+_LEASES = """
+update message set until = until - :ahead
+where stage = 1 and until > :mark and topic in (select id from topic where space = :space)
+"""
 
 
 def examine(path: str, now_ms: int) -> list[Finding]:
+    """Reads the file and changes nothing."""
     findings = [Finding("file", path), *_library(), *_around(path)]
     if not os.path.exists(path):
         return [*findings, Finding("state", "not there yet: it is made on first use")]
@@ -25,7 +35,7 @@ def examine(path: str, now_ms: int) -> list[Finding]:
             file.recognise(connection, path)
             findings += _inside(connection, path)
             findings += _messages(connection, now_ms)
-            findings.append(examined(connection, now_ms))
+            findings.append(_engine_time(connection, now_ms))
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -110,3 +120,59 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+def _engine_time(connection: sqlite3.Connection, now_ms: int) -> Finding:
+    """How far the time of a file is ahead."""
+    marks = [mark // MS - now_ms for _, mark in connection.execute(_MARKS, {"limit": (now_ms + AHEAD) * MS})]
+    if not marks:
+        return Finding("engine time", "agrees with the clock")
+    advice = (
+        "a process wrote while its clock was that far ahead, and until the clock has caught up, time goes at half its speed: "
+        "set the clock if it is wrong; if not, stop what uses the file and run bide doctor --fix"
+    )
+    return Finding("engine time", f"{max(marks) / 1000:,.1f} s ahead of the clock", "bad", advice)
+
+
+def mend(path: str, now_ms: int) -> list[Finding]:
+    """Set engine time, and with it the ends of the running leases, back to the clock. Gives what was done, if anything."""
+    if not os.path.exists(path):
+        return []
+    connection = file.connect(path)
+    try:
+        file.recognise(connection, path)
+        if _engine_time(connection, now_ms).level == "ok":
+            return []
+        _refuse_if_used(connection, path)
+        connection.execute("begin immediate")
+        mended = [_mended(connection, name, mark, now_ms) for name, mark in _ahead(connection, now_ms)]
+        connection.execute("commit")
+        return mended
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    finally:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("pragma journal_mode = wal")
+        connection.close()
+
+
+def _ahead(connection: sqlite3.Connection, now_ms: int) -> list[tuple[str, int]]:
+    return connection.execute(_MARKS, {"limit": (now_ms + AHEAD) * MS}).fetchall()
+
+
+def _mended(connection: sqlite3.Connection, space: str, mark: int, now_ms: int) -> Finding:
+    ahead = mark // MS - now_ms
+    connection.execute(_LEASES, {"ahead": ahead, "mark": mark // MS, "space": space})
+    connection.execute(_SET, {"now": now_ms * MS, "space": space})
+    return Finding("mended", f"the time of namespace {space} was {ahead / 1000:,.1f} s ahead, and is the clock's again")
+
+
+def _refuse_if_used(connection: sqlite3.Connection, path: str) -> None:
+    """A process that has the file open remembers its time and would write it back. Only a sole user may change the mode."""
+    connection.execute("pragma busy_timeout = 0")
+    try:
+        connection.execute("pragma journal_mode = delete")
+    except sqlite3.Error as error:
+        if not is_locked(error):
+            raise
+        raise Unavailable(f"{path} is in use, and its time can't be set back: stop what uses it, and try again.") from error

@@ -1,9 +1,8 @@
-"""What SQLite's errors mean to a user. Nothing was changed unless it says so: every write is one transaction."""
+"""From SQLite's errors to those of bide, with what to do. Every write is one transaction, so nothing was changed."""
 
 import os
 import sqlite3
 
-from bide.engines.sqlite.holder import holder
 from bide.errors import EngineError, QueueFull, SchemaMismatch, Unavailable
 
 _FULL = {sqlite3.SQLITE_FULL}
@@ -11,6 +10,9 @@ _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _READ_ONLY = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 OWN_TRANSACTION = "a transaction of this process: give it as connection= to be part of it, or end it first"
+
+
+_WRITE_LOCK = 120  # the byte of the shared memory that stands for the write lock, fixed by SQLite's file format
 
 
 def code_of(error: sqlite3.Error) -> int:
@@ -49,8 +51,8 @@ def translated(error: sqlite3.Error, path: str, waited: float = 0) -> EngineErro
 
 
 def _locked(path: str, waited: float) -> Unavailable:
-    """By whom, where that is known: to wait for a transaction of one's own is the commonest way to wait in vain."""
-    number = holder(path)
+    """Who holds the lock, where that is known. Often it is a transaction of the same process."""
+    number = lock_holder(path)
     if number == os.getpid():
         return Unavailable(
             f"The write lock of {path} has been held for {waited:.0f} seconds by {OWN_TRANSACTION}. Nothing was changed."
@@ -60,3 +62,23 @@ def _locked(path: str, waited: float) -> Unavailable:
         f"Another process has held the write lock of {path} for {waited:.0f} seconds. Nothing was changed: "
         f"find its long transaction ({which}) and try again."
     )
+
+
+def lock_holder(path: str, table: str = "/proc/locks") -> int | None:
+    """The process that holds the write lock of a file; None when no process does, or the system does not tell."""
+    try:
+        shared = os.stat(os.path.realpath(path) + "-shm").st_ino
+        with open(table, encoding="ascii", errors="replace") as lines:
+            locks = [line.split() for line in lines]
+    except OSError:
+        return None
+    for lock in locks:
+        if lock[1:2] == ["POSIX"] and lock[3:4] == ["WRITE"] and len(lock) == 8 and _is_of(lock, shared):
+            return int(lock[4])
+    return None
+
+
+def _is_of(lock: list[str], inode: int) -> bool:
+    """Whether a lock such as `1: POSIX ADVISORY WRITE 4711 fe:00:2146419 120 120` is on this file, and on that byte."""
+    first, last = int(lock[6]), int(lock[7]) if lock[7].isdecimal() else _WRITE_LOCK
+    return lock[5].rpartition(":")[2] == str(inode) and first <= _WRITE_LOCK <= last

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from bide.engines.sqlite.borrowed import Borrowed, borrowed
 from bide.engines.sqlite.failures import is_locked, translated
-from bide.engines.sqlite.turn import Turn
+from bide.engines.sqlite.transaction import Transaction
 from bide.errors import Unsupported
 
 T = TypeVar("T")
 
 
-def joined(path: str, connection: object, work: Callable[[Turn], T]) -> T:
+def joined(path: str, connection: object, work: Callable[[Transaction], T]) -> T:
     """Do a verb's work in the caller's transaction, in the caller's thread; all of it or, when it fails, nothing."""
     own = borrowed(connection)
     try:
@@ -32,11 +32,11 @@ def joined(path: str, connection: object, work: Callable[[Turn], T]) -> T:
         raise translated(error, path, _patience(own) if is_locked(error) else 0) from error
 
 
-def _in_savepoint(own: Borrowed, work: Callable[[Turn], T]) -> T:
+def _in_savepoint(own: Borrowed, work: Callable[[Transaction], T]) -> T:
     try:
-        turn = Turn(own)
-        answer = work(turn)
-        turn.keep_time()
+        tx = Transaction(own)
+        answer = work(tx)
+        tx.times.keep()
     except BaseException:
         if own.in_transaction:  # on a full disk, SQLite itself has rolled back the whole of it
             own.execute("rollback to bide")

@@ -4,72 +4,74 @@ from collections.abc import Sequence
 from typing import Any
 
 from bide.engines.base import Ref, Scanned, Stored, Window
-from bide.engines.sqlite import plan
-from bide.engines.sqlite.turn import Space, Turn
+from bide.engines.sqlite.rows import DEAD, LEASED, LEVELS, PENDING, private_id, stored_of
+from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.errors import BadOption
 from bide.types import State, Stats
 
 Place = tuple[int, int, int]  # of a message in a scan: pending, leased or dead; due time, or when it died; order of sending
 
 
-def get(turn: Turn, space: Space, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
-    at = turn.now(space, now)
-    return [_get(turn, space, ref, at) for ref in refs]
+def get(tx: Transaction, namespace: Namespace, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
+    at = tx.times.now(namespace, now)
+    return [_get(tx, namespace, ref, at) for ref in refs]
 
 
-def _get(turn: Turn, space: Space, ref: Ref, now: int) -> Stored | None:
+def _get(tx: Transaction, namespace: Namespace, ref: Ref, now: int) -> Stored | None:
     if ref.id is not None:
-        number, salt = plan.private_id(ref.id)
-        row = turn.one("stored_by_id", {"id": number, "salt": salt, "space": space.name})
+        number, salt = private_id(ref.id)
+        row = tx.sql.one("stored_by_id", {"id": number, "salt": salt, "space": namespace.name})
     else:
-        row = turn.one("stored_by_key", {"space": space.name, "name": ref.topic, "key": ref.key})
+        row = tx.sql.one("stored_by_key", {"space": namespace.name, "name": ref.topic, "key": ref.key})
     if row is None:
         return None
-    stored = plan.stored(row, now)
+    stored = stored_of(row, now)
     expired = stored.state in ("scheduled", "ready") and stored.expires is not None and stored.expires <= now
     return None if expired else stored
 
 
-def scan(turn: Turn, space: Space, name: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:
+def scan(
+    tx: Transaction, namespace: Namespace, name: str, state: State | None, limit: int, after: str | None, now: int | None
+) -> Scanned:
     begin = _read_mark(after)
-    at = turn.now(space, now)
-    topic = turn.known_topic(space, name)
+    at = tx.times.now(namespace, now)
+    topic = tx.topics.known(namespace, name)
     found: list[tuple[Place, Any]] = []
-    for stage in (plan.PENDING, plan.LEASED, plan.DEAD):
+    for stage in (PENDING, LEASED, DEAD):
         if begin[0] <= stage and len(found) <= limit:
             instant, number = begin[1:] if begin[0] == stage else (-1, 0)
             values = {"topic": topic, "instant": instant, "id": number, "limit": limit + 1 - len(found)}
-            found += [(_place(stage, row), row) for row in _of_stage(turn, stage, state, values, at)]
+            found += [(_place(stage, row), row) for row in _of_stage(tx, stage, state, values, at)]
     page = found[:limit]
     mark = ".".join(map(str, page[-1][0])) if len(found) > limit else None
-    return Scanned([plan.stored(row, at) for _, row in page], mark)
+    return Scanned([stored_of(row, at) for _, row in page], mark)
 
 
 def _place(stage: int, row: tuple[Any, ...]) -> Place:
     number, due, died = row[0], row[4], row[14]
-    return stage, died if stage == plan.DEAD else due, number
+    return stage, died if stage == DEAD else due, number
 
 
-def _of_stage(turn: Turn, stage: int, state: State | None, values: dict[str, Any], now: int) -> list[Any]:
-    if stage == plan.PENDING and state in (None, "scheduled", "ready"):
+def _of_stage(tx: Transaction, stage: int, state: State | None, values: dict[str, Any], now: int) -> list[Any]:
+    if stage == PENDING and state in (None, "scheduled", "ready"):
         begin = now + 1 if state == "scheduled" else -1
         end = now if state == "ready" else 2**62
         levels = [
-            turn.all("page_pending", {**values, "level": level, "begin": max(begin, values["instant"]), "end": end})
-            for level in plan.LEVELS
+            tx.sql.all("page_pending", {**values, "level": level, "begin": max(begin, values["instant"]), "end": end})
+            for level in LEVELS
         ]
         rows = sorted((row for rows in levels for row in rows), key=lambda row: (row[4], row[0]))
         return rows[: values["limit"]]
-    if stage == plan.LEASED and state in (None, "leased"):
-        return turn.all("page_leased", values)
-    if stage == plan.DEAD and state in (None, "dead"):
-        return turn.all("page_dead", values)
+    if stage == LEASED and state in (None, "leased"):
+        return tx.sql.all("page_leased", values)
+    if stage == DEAD and state in (None, "dead"):
+        return tx.sql.all("page_dead", values)
     return []
 
 
 def _read_mark(after: str | None) -> Place:
     if after is None:
-        return plan.PENDING, -1, 0
+        return PENDING, -1, 0
     try:
         stage, instant, number = map(int, after.split("."))
     except ValueError:
@@ -77,13 +79,13 @@ def _read_mark(after: str | None) -> Place:
     return stage, instant, number
 
 
-def stats(turn: Turn, space: Space, name: str | None, window: Window | None, now: int | None) -> Stats:
-    at = turn.now(space, now)
+def stats(tx: Transaction, namespace: Namespace, name: str | None, window: Window | None, now: int | None) -> Stats:
+    at = tx.times.now(namespace, now)
     if name is not None:
-        rows = turn.all("one_topic", {"space": space.name, "name": name})
+        rows = tx.sql.all("one_topic", {"space": namespace.name, "name": name})
     else:
-        rows = turn.all("topics", {"space": space.name})
-    each = {row[1]: _topic_stats(turn, row, at) for row in rows}
+        rows = tx.sql.all("topics", {"space": namespace.name})
+    each = {row[1]: _topic_stats(tx, row, at) for row in rows}
     each = {topic: one for topic, one in each.items() if one != Stats()}
     of = each.values()
     return Stats(
@@ -96,16 +98,16 @@ def stats(turn: Turn, space: Space, name: str | None, window: Window | None, now
         oldest_overdue=max((one.oldest_overdue for one in of if one.oldest_overdue is not None), default=None),
         next_due=min((one.next_due for one in of if one.next_due is not None), default=None),
         topics=each if name is None else {},
-        timeline=_timeline(turn, [row[0] for row in rows], window) if window is not None else (),
+        timeline=_timeline(tx, [row[0] for row in rows], window) if window is not None else (),
     )
 
 
-def _topic_stats(turn: Turn, row: tuple[int, str, int, int], now: int) -> Stats:
+def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> Stats:
     topic, _, paused, dropped = row
     ready = scheduled = 0
     firsts, nexts = [], []
-    for level in plan.LEVELS:
-        due, pending, first, following = turn.one("count_pending", {"topic": topic, "level": level, "now": now})
+    for level in LEVELS:
+        due, pending, first, following = tx.sql.one("count_pending", {"topic": topic, "level": level, "now": now})
         ready += due
         scheduled += pending - due
         firsts.append(first)
@@ -114,8 +116,8 @@ def _topic_stats(turn: Turn, row: tuple[int, str, int, int], now: int) -> Stats:
     return Stats(
         scheduled=scheduled,
         ready=ready,
-        leased=turn.one("count_leased", {"topic": topic})[0],
-        dead=turn.one("count_dead", {"topic": topic})[0],
+        leased=tx.sql.one("count_leased", {"topic": topic})[0],
+        dead=tx.sql.one("count_dead", {"topic": topic})[0],
         dead_dropped=dropped,
         paused=bool(paused),
         oldest_overdue=(now - first) / 1000 if ready and first is not None else None,
@@ -123,11 +125,11 @@ def _topic_stats(turn: Turn, row: tuple[int, str, int, int], now: int) -> Stats:
     )
 
 
-def _timeline(turn: Turn, topics: list[int], window: Window) -> list[int]:
+def _timeline(tx: Transaction, topics: list[int], window: Window) -> list[int]:
     counts = [0] * window.parts
     for topic in topics:
-        for level in plan.LEVELS:
+        for level in LEVELS:
             values = {"topic": topic, "level": level, "start": window.start, "end": window.end, "parts": window.parts}
-            for part, count in turn.all("timeline", values):
+            for part, count in tx.sql.all("timeline", values):
                 counts[part] += count
     return counts

@@ -1,7 +1,7 @@
 """All writes of a process to one file, many to a transaction.
 
-Whoever gets the lock does the work of all who wait: what gathers while a commit is under way goes into the next one.
-Threads need no other thread for that; event loops, which must not wait, have one that does it for them.
+The thread that gets the lock does the work of all callers that wait: work that arrives during a commit goes into the next
+one. Callers in threads need no other thread for that; event loops, which must not wait, have one that does it for them.
 """
 
 import contextlib
@@ -13,18 +13,18 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from bide.engines.sqlite import file
+from bide.engines.sqlite.clock import EngineTime
 from bide.engines.sqlite.failures import translated
-from bide.engines.sqlite.job import Job
-from bide.engines.sqlite.presence import FileGone, Presence
-from bide.engines.sqlite.turn import SQL, Time, Turn
+from bide.engines.sqlite.transaction import SQL, Job, Transaction
+from bide.engines.sqlite.watch import FileGone, FileIdentity
 from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.reentry import refuse_reentry
 
 MOST_JOBS = 64  # in one transaction
 
 
-class _NoTurn(Exception):
-    """No transaction could be begun; `error` is for the user."""
+class _NotBegun(Exception):
+    """No transaction could be begun; `error` tells the user why."""
 
     def __init__(self, error: EngineError) -> None:
         super().__init__(str(error))
@@ -40,8 +40,8 @@ def _is_committed(connection: sqlite3.Connection, error: BaseException) -> bool:
     return not connection.in_transaction and not any(isinstance(each, sqlite3.Error) for each in failures)
 
 
-def _give_up_open(connection: sqlite3.Connection) -> None:
-    """End a transaction that nobody is in any more."""
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """Roll back a transaction that was left open."""
     if connection.in_transaction:
         connection.execute("rollback")
 
@@ -52,20 +52,20 @@ class Writer:
         self._wake = wake
         self._lock: threading.RLock = threading.RLock()
         self._connection: sqlite3.Connection | None = file.opened(path)
-        self.presence: Presence = Presence(path)
-        self.presence.opened()
-        self._lasting = True  # how the connection is set
-        self.times: dict[str, Time] = {}  # of each namespace
+        self.identity: FileIdentity = FileIdentity(path)
+        self.identity.opened()
+        self._durable = True  # whether the connection is set to wait for the disk
+        self.times: dict[str, EngineTime] = {}  # of each namespace
         self._waiting: deque[Job] = deque()
         self._bell = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._counter = 0
         self._others_wrote = False
-        self._unkept = False  # time has gone on in a transaction that stored nothing
+        self._unkept = False  # a transaction that stored nothing has read a later time
 
     def do(self, job: Job) -> Any:
-        """Have a job done, by this thread or by one that is at it already."""
+        """Do a job, here or in another thread that holds the lock."""
         self.refuse_reentry()
         self._waiting.append(job)
         try:
@@ -84,7 +84,7 @@ class Writer:
         refuse_reentry(self._lock)
 
     def submit(self, job: Job) -> "Future[Any]":
-        """Have a job done by the thread that works for event loops."""
+        """Give a job to the thread that works for event loops."""
         if self._thread is None:
             self._begin_thread()
         self._waiting.append(job)
@@ -102,7 +102,7 @@ class Writer:
                 self._thread = thread
 
     def others_wrote(self) -> bool:
-        """Whether anybody else has written to the file since this was asked last, as far as we know without waiting."""
+        """Whether another process has written to the file since the last call, as far as is known without waiting."""
         if self._lock.acquire(blocking=False):
             try:
                 self._notice(self._opened())
@@ -114,14 +114,14 @@ class Writer:
         return True
 
     def _notice(self, connection: sqlite3.Connection) -> None:
-        """The counter rises with every commit but our own."""
+        """The counter rises with every commit but those of this connection."""
         [counter] = connection.execute(SQL["data_version"]).fetchone()
         if counter != self._counter:
             self._counter = counter
             self._others_wrote = True
 
     def close(self) -> None:
-        """Do what waits, and let go of the file."""
+        """Do the jobs that wait, and close the file."""
         self._closed = True
         self._bell.set()
         if self._thread is not None:
@@ -134,39 +134,39 @@ class Writer:
             self._shut()
 
     def _keep_times(self) -> None:
-        """Or the next to open the file could find an earlier time than was shown. A lock is not waited for."""
+        """Without this, the next process could see an earlier time than this one has shown. It does not wait for a lock."""
         with contextlib.suppress(sqlite3.Error, EngineError):
             connection = self._opened()
             connection.execute("begin immediate")
-            Turn(connection, self.times).keep_all_times()
+            Transaction(connection, self.times).times.keep_all()
             connection.execute("commit")
 
-    def hold(self) -> None:
-        """Before a fork: when no transaction is under way, let go of the file."""
+    def before_fork(self) -> None:
+        """Wait for the running transaction, and close the file."""
         self._lock.acquire()
         self._shut()
 
-    def go_on(self) -> None:
-        """After a fork: the file is opened again by whoever needs it next."""
+    def after_fork(self) -> None:
+        """Release the lock. The next call opens the file again."""
         self._lock.release()
 
     def forget(self) -> None:
-        """After a fork, in the child: what waits is the parent's to do, and so was the thread."""
+        """In a forked child: the jobs and the thread are the parent's."""
         self._waiting.clear()
         self._bell = threading.Event()
         self._thread = None
 
     def _shut(self) -> None:
-        self.presence.closed()
+        self.identity.closed()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _opened(self) -> sqlite3.Connection:
-        self.presence.check()
+        self.identity.check()
         if self._connection is None:
-            self._connection, self._lasting, self._counter = file.opened(self.path), True, 0
-            self.presence.opened()
+            self._connection, self._durable, self._counter = file.opened(self.path), True, 0
+            self.identity.opened()
         return self._connection
 
     def _work(self) -> None:
@@ -179,7 +179,7 @@ class Writer:
                     self._one_transaction()
 
     def _one_transaction(self) -> None:
-        """Under the lock: take what waits, and do it together; if that fails, one by one, so that each has its own fate."""
+        """Under the lock: do the jobs that wait together; if that fails, do them one by one, so that each fails for itself."""
         jobs: list[Job] = []
         while self._waiting and len(jobs) < MOST_JOBS:
             job = self._waiting.popleft()
@@ -189,7 +189,7 @@ class Writer:
             return
         try:
             self._together(jobs)
-        except BaseException:  # Ctrl-C reaches the thread that works for all: nobody may wait for ever
+        except BaseException:  # Ctrl-C reaches the thread that works for all of them, and none may wait for ever
             for job in jobs:
                 if not job.answer.done():
                     job.fail(OutcomeUnknown("The process was interrupted meanwhile: it may have happened."))
@@ -198,7 +198,7 @@ class Writer:
     def _together(self, jobs: list[Job]) -> None:
         try:
             interruption = self._attempt(jobs)
-        except _NoTurn as locked:
+        except _NotBegun as locked:
             for job in jobs:
                 job.fail(locked.error)
         except Exception as error:
@@ -212,41 +212,41 @@ class Writer:
                 raise interruption
 
     def _attempt(self, jobs: list[Job]) -> BaseException | None:
-        """Do jobs in one transaction. What is cancelled while the lock is waited for is not done.
+        """Do jobs in one transaction, but for those that are cancelled while it waits for the lock.
 
-        Gives what a signal handler raised when the commit was done: then no job may be done a second time.
+        Gives the error that a signal handler raised after the commit: then no job may be done a second time.
         """
         done: list[_Done] = []
-        connection = self._begin(any(job.lasting for job in jobs))
+        connection = self._begin(any(job.durable for job in jobs))
         jobs = [job for job in jobs if job.begin()]
         try:
-            self._notice(connection)  # here, since a process that writes all the time finds no time for it in between
+            self._notice(connection)  # here, because a process that writes all the time has no time for it in between
             before = connection.total_changes
-            turn = Turn(connection, self.times)
-            done = [(job, *self._result(job, turn, connection)) for job in jobs]
+            tx = Transaction(connection, self.times)
+            done = [(job, *self._result(job, tx, connection)) for job in jobs]
             if connection.total_changes != before:
-                turn.keep_time()
+                tx.times.keep()
             else:
                 self._unkept = True
             connection.execute("commit")
-            self._tell(done, turn)
+            self._tell(done, tx)
         except BaseException as error:
             if done and _is_committed(connection, error):
-                self._tell(done, turn)
+                self._tell(done, tx)
                 return error
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("rollback")
             raise
         return None
 
-    def _tell(self, done: list[_Done], turn: Turn) -> None:
-        """After the commit: answer those who have no answer yet, and wake who waits for their messages."""
-        self._wake(turn.wakes)
-        vanished = self._vanished() if any(job.lasting for job, _, _ in done) else None
+    def _tell(self, done: list[_Done], tx: Transaction) -> None:
+        """After the commit: answer the jobs, and wake the sleepers of their topics."""
+        self._wake(tx.wakes)
+        vanished = self._vanished() if any(job.durable for job, _, _ in done) else None
         for job, answer, refusal in done:
             if job.answer.done():
                 continue
-            if vanished is not None and job.lasting:
+            if vanished is not None and job.durable:
                 job.answer.set_exception(vanished)
             elif refusal is None:
                 job.answer.set_result(answer)
@@ -254,40 +254,40 @@ class Writer:
                 job.answer.set_exception(refusal)
 
     def _vanished(self) -> OutcomeUnknown | None:
-        """Nothing counts as accepted that went into a file without a name."""
+        """What went into a file that was removed is not accepted."""
         try:
-            self.presence.check()
+            self.identity.check()
         except FileGone as gone:
             return OutcomeUnknown(f"{gone} What was being done may be in the old file only.")
         return None
 
-    def _begin(self, lasting: bool) -> sqlite3.Connection:
-        """Begin a transaction; when that fails, it fails for all: to try one by one would be to wait as often."""
+    def _begin(self, durable: bool) -> sqlite3.Connection:
+        """Begin a transaction. A failure is for all jobs: trying one by one would wait for the lock as often."""
         try:
             connection = self._opened()
-            _give_up_open(connection)  # a signal handler raised right behind a begin
-            self._set_lasting(connection, lasting)
+            _roll_back(connection)  # a signal handler raised right behind a begin
+            self._set_durable(connection, durable)
             file.begin(connection, self.path)
         except (sqlite3.Error, EngineError) as error:
-            raise _NoTurn(translated(error, self.path) if isinstance(error, sqlite3.Error) else error) from error
-        except BaseException:  # of a signal handler: nobody else could write while this transaction is open
+            raise _NotBegun(translated(error, self.path) if isinstance(error, sqlite3.Error) else error) from error
+        except BaseException:  # of a signal handler: while this transaction is open, no other process can write
             if self._connection is not None:
-                _give_up_open(self._connection)
+                _roll_back(self._connection)
             raise
         return connection
 
-    def _result(self, job: Job, turn: Turn, connection: sqlite3.Connection) -> tuple[Any, BideError | None]:
-        """What a job came to; a refusal is a result like any other, as long as nothing was written before it."""
+    def _result(self, job: Job, tx: Transaction, connection: sqlite3.Connection) -> tuple[Any, BideError | None]:
+        """A job's answer or refusal. After a refusal the transaction goes on, as long as the job has written nothing."""
         before = connection.total_changes
         try:
-            return job.work(turn), None
+            return job.work(tx), None
         except BideError as refusal:
             if connection.total_changes != before:
                 raise
             return None, refusal
 
-    def _set_lasting(self, connection: sqlite3.Connection, lasting: bool) -> None:
-        """Whether a commit waits for the disk. A lease need not: when the machine goes down, so does its holder."""
-        if lasting != self._lasting:
-            connection.execute(f"pragma synchronous = {'full' if lasting else 'normal'}")
-            self._lasting = lasting
+    def _set_durable(self, connection: sqlite3.Connection, durable: bool) -> None:
+        """Whether a commit waits for the disk. A lease need not: a machine that goes down takes the lease's holder with it."""
+        if durable != self._durable:
+            connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
+            self._durable = durable

@@ -5,10 +5,6 @@ values (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: put_large
 insert or replace into large (id, body) values (?, ?)
 
--- name: holder
--- The message that holds a key: pending or leased.
-select id, salt, topic, stage, due, expires from message where topic = :topic and key = :key and stage < 2
-
 -- name: replace
 update message
 set level = :level, due = :due, most = :most, body = :body, headers = :headers, life = :life, expires = :expires,

@@ -1,4 +1,4 @@
-"""What SQLite's rows mean, and ids: pure."""
+"""From the rows of the tables to messages, and back: ids, tokens, headers, and the order by priority."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from bide.types import State
 PENDING, LEASED, DEAD = range(3)
 LEVELS = (0, 1, 2)
 LARGE = 1_024  # bytes: longer bodies are kept apart, so that a claim does not write them again
-OLDEST_TURN = 8  # of so many places, one goes to what is due longest, whatever its priority
+OLDEST_EVERY = 8  # every eighth message handed out is the oldest, whatever its priority
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode_headers = msgspec.json.Encoder().encode
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A message that is held, and what its end depends on."""
+    """A leased message, with what its end depends on."""
 
     id: int
     topic: int
@@ -49,7 +49,7 @@ def public_id(number: int, salt: int) -> str:
 
 
 def private_id(text: str) -> tuple[int, int]:
-    """The row and salt of an id; those of no message when it is none of ours."""
+    """The row and salt of an id; zeros, which no message has, when the text is not an id of bide."""
     if len(text) != 16:
         return 0, 0
     try:
@@ -74,22 +74,22 @@ def headers_of(text: str | None) -> Any:
     return _decode_headers(text) if text else NO_HEADERS
 
 
-def claimed(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed:
+def claimed_of(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed:
     """From a row of `due` (whose attempt is not counted yet: 1) or of `claimed_again` (0)."""
     number, salt, due, attempt, most, body, headers, key, since = row[:9]
     return Claimed(public_id(number, salt), topic, body, headers_of(headers), key, due, since, attempt + counted, most, token)
 
 
-def in_turn(levels: Sequence[list[tuple[Any, ...]]], turn: int) -> list[tuple[Any, ...]]:
-    """What is due, a list a level, in the order of handing out: by level, but every so often what is due longest."""
+def by_priority(levels: Sequence[list[tuple[Any, ...]]], count: int) -> list[tuple[Any, ...]]:
+    """Due messages, one list for each priority, in the order of delivery: by priority, but every eighth is the oldest."""
     if sum(map(bool, levels)) < 2:
         return [row for rows in levels for row in rows]
     left = [deque(rows) for rows in levels]
     ordered = []
     while any(left):
-        turn += 1
+        count += 1
         filled = [rows for rows in left if rows]
-        first = min(filled, key=lambda rows: (rows[0][2], rows[0][0])) if turn % OLDEST_TURN == 0 else filled[0]
+        first = min(filled, key=lambda rows: (rows[0][2], rows[0][0])) if count % OLDEST_EVERY == 0 else filled[0]
         ordered.append(first.popleft())
     return ordered
 
@@ -102,7 +102,7 @@ def state_of(stage: int, due: int, now: int) -> State:
     return "ready" if due <= now else "scheduled"
 
 
-def stored(row: tuple[Any, ...], now: int) -> Stored:
+def stored_of(row: tuple[Any, ...], now: int) -> Stored:
     number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, _ = row
     return Stored(
         id=public_id(number, salt),

@@ -22,3 +22,13 @@ where id = :topic and paused = 0 and dropped = 0
 and not exists (select 1 from message where message.topic = topic.id and stage = 0)
 and not exists (select 1 from message where message.topic = topic.id and stage = 1)
 and not exists (select 1 from message where message.topic = topic.id and stage = 2)
+
+-- name: engine
+select raw, mark, claims from engine where space = ?
+
+-- name: keep_engine
+insert into engine (space, raw, mark, claims) values (?, ?, ?, ?)
+on conflict (space) do update set raw = excluded.raw, mark = excluded.mark, claims = excluded.claims
+
+-- name: data_version
+pragma data_version
