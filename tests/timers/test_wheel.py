@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bide import BadOption, BadTime, ConfigError, Unavailable
-from bide.timers import Timer, TimerWheel, crew, lent
+from bide.timers import Timer, TimerWheel, callbacks
 from bide.timers.levels import Levels
 
 A_WHILE = 30.0  # seconds after which a test gives up
@@ -374,7 +374,7 @@ def test_more_threads_come_while_callbacks_are_stuck(running: TimerWheel, gate: 
 
 
 def test_no_more_threads_come_than_the_limit_and_the_rest_waits(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
-    monkeypatch.setattr(crew, "MOST", 4)
+    monkeypatch.setattr(callbacks, "MOST_THREADS", 4)
     running = threading.Semaphore(0)
     with TimerWheel(tick="1ms") as wheel:
         for _ in range(4):
@@ -391,7 +391,7 @@ def test_no_more_threads_come_than_the_limit_and_the_rest_waits(monkeypatch: pyt
 
 
 def test_threads_with_nothing_to_do_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LINGER", 0.001)
+    monkeypatch.setattr(callbacks, "LINGER", 0.001)
     workers: queue.Queue[threading.Thread] = queue.Queue()
     with TimerWheel(tick="1ms") as wheel:
         for _ in range(3):
@@ -430,7 +430,7 @@ def test_fifty_thousand_in_one_tick_can_be_cancelled_while_they_fire(running: Ti
     left = running.close()
     assert cancelled
     assert cancelled.isdisjoint(fired)
-    assert len(cancelled) + len(set(fired)) + len(left) >= 50_000 - crew.MOST
+    assert len(cancelled) + len(set(fired)) + len(left) >= 50_000 - callbacks.MOST_THREADS
     assert len(set(fired)) == len(fired)
 
 
@@ -532,7 +532,7 @@ def test_an_executor_that_has_been_shut_down_is_told_of_in_the_log(caplog: pytes
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_an_executor_is_not_flooded(monkeypatch: pytest.MonkeyPatch, by_hand: bool) -> None:
-    monkeypatch.setattr(lent, "MOST", 10)
+    monkeypatch.setattr(callbacks, "MOST_SUBMITTED", 10)
     fired: list[int] = []
     most: list[int] = []
     ended = threading.Event()

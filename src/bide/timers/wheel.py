@@ -1,4 +1,4 @@
-"""What users hold: schedule, cancel, and either a thread that turns the wheel or a caller who does."""
+"""The public wheel: schedule, cancel, and either a thread that turns the wheel or a caller who does."""
 
 import math
 import threading
@@ -11,8 +11,7 @@ from typing import Self, TypeVarTuple
 
 from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError, Unavailable
-from bide.timers.crew import Crew
-from bide.timers.lent import Lent
+from bide.timers.callbacks import CallbackExecutor, CallbackThreads
 from bide.timers.levels import Levels
 from bide.timers.timer import Timer
 from bide.types import Duration
@@ -48,12 +47,12 @@ class TimerWheel:
         # Reentrant, because the garbage collector may run a __del__ that cancels a timer anywhere.
         self._lock: threading.RLock = threading.RLock()
         self._sooner: threading.Event = threading.Event()
-        self._lent: Lent | None = None
+        self._executor: CallbackExecutor | None = None
         if executor is not None:
             if not isinstance(executor, Executor):
                 raise BadOption(f"executor is a {type(executor).__name__}. Give a concurrent.futures.Executor, or none.")
-            self._lent = Lent(executor, self._lock, self._levels, self._sooner.set)
-        self._crew: Crew | None = None
+            self._executor = CallbackExecutor(executor, self._lock, self._levels, self._sooner.set)
+        self._threads: CallbackThreads | None = None
         self._now: int = 0  # nanoseconds, until the thread is there
         self._began: int = 0  # when that was 0, on the monotonic clock
         self._thread: threading.Thread | None = None
@@ -94,8 +93,8 @@ class TimerWheel:
         with self._lock:
             while self._levels.turn(tick):
                 pass
-        if self._lent:
-            return self._lent.hand_over()
+        if self._executor:
+            return self._executor.submit_all()
         fired = 0
         while timer := self._next():
             timer._run()
@@ -108,7 +107,8 @@ class TimerWheel:
             if self._closed:
                 raise Unavailable("The wheel is closed. Make a new TimerWheel and start that.")
             if self._thread is None:
-                self._crew = None if self._lent else Crew(self._lock, self._levels, self._tick / SECOND / 4)
+                if self._executor is None:
+                    self._threads = CallbackThreads(self._lock, self._levels, self._tick / SECOND / 4)
                 self._began = monotonic_ns() - self._now
                 thread = self._thread = threading.Thread(target=self._drive, name="bide-timers", daemon=True)
                 try:
@@ -125,10 +125,10 @@ class TimerWheel:
         with self._lock:
             self._closed = True
             left = self._levels.take_all()
-            thread, crew = self._thread, self._crew
+            thread, threads = self._thread, self._threads
         self._sooner.set()
-        if crew:
-            crew.close()
+        if threads:
+            threads.close()
         if thread and thread is not threading.current_thread():
             thread.join()
         return left
@@ -163,15 +163,15 @@ class TimerWheel:
             return self._levels.due.take_first()
 
     def _drive(self) -> None:
-        hands = self._lent or self._crew
-        assert hands is not None
+        callbacks = self._executor or self._threads
+        assert callbacks is not None
         while True:
             self._sooner.clear()
             with self._lock:
                 if self._closed:
                     return
                 more = self._levels.turn(self._present() // self._tick)
-            again = hands.serve()
+            again = callbacks.serve()
             if more:
                 sleep(BREATH)
             else:
