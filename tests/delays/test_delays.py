@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bide import BadOption, BadTime, Unavailable
-from bide.delays import AsyncDelayQueue, DelayQueue, Handle, line
-from bide.delays.line import DelayLine
+from bide.delays import AsyncDelayQueue, DelayQueue, Handle, base
+from bide.delays.base import BaseDelayQueue
 
 A_WHILE = 30.0  # seconds after which a test gives up
 MS = 1_000_000
@@ -33,7 +33,7 @@ class Turned:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Turned:
     turned = Turned()
-    monkeypatch.setattr(line, "monotonic_ns", turned)
+    monkeypatch.setattr(base, "monotonic_ns", turned)
     return turned
 
 
@@ -48,14 +48,14 @@ def queue(request: pytest.FixtureRequest) -> Iterator[Any]:
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Grows with every look that a waiter takes at the queue: once when it comes, and once each time it is woken."""
     seen: list[object] = []
-    look = DelayLine._take_or_wait
+    look = BaseDelayQueue._take_or_wait
 
-    def counted(self: DelayLine[Any], me: Any, deadline: int | None) -> Any:
+    def counted(self: BaseDelayQueue[Any], me: Any, deadline: int | None) -> Any:
         result = look(self, me, deadline)
         seen.append(me)
         return result
 
-    monkeypatch.setattr(DelayLine, "_take_or_wait", counted)
+    monkeypatch.setattr(BaseDelayQueue, "_take_or_wait", counted)
     return seen
 
 
@@ -137,7 +137,7 @@ def test_removed_items_leave_memory(queue: Any) -> None:
     for number, handle in enumerate(handles):
         assert number % 20 == 0 or queue.remove(handle)
     assert len(queue) == 500
-    assert len(queue._order) <= 2 * 500 + line.FEW
+    assert len(queue._order) <= 2 * 500 + base.FEW
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "soon", None, "36526d"])
@@ -189,7 +189,7 @@ def test_it_does_what_a_sorted_list_would(operations: list[tuple[str, int]]) -> 
     model: list[tuple[int, Handle]] = []
     handles: list[Handle] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line, "monotonic_ns", clock)
+        patch.setattr(base, "monotonic_ns", clock)
         for verb, number in operations:
             if verb == "put":
                 handles.append(queue.put(len(handles), f"{number}ms"))

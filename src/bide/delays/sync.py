@@ -3,14 +3,14 @@
 
 from typing import Generic, TypeVar
 
-from bide.delays.line import DelayLine, Nothing, deadline_of
+from bide.delays.base import BaseDelayQueue, Nothing, deadline_of
 from bide.types import Duration
 from bide.wakeable import Signal
 
 T = TypeVar("T")
 
 
-class DelayQueue(DelayLine[T], Generic[T]):
+class DelayQueue(BaseDelayQueue[T], Generic[T]):
     """Items that can be taken when their delay has gone by: never early, first due first. In this process only.
 
     However many wait in `take`, one sleeps until the first item is due, and an earlier one wakes one. The clock is monotonic.

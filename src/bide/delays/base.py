@@ -1,7 +1,7 @@
-"""What a delay queue of either colour decides: which item is next, and who waits for it.
+"""What the sync and the async delay queue share: which item is next, and which caller waits for it.
 
-If anybody waits, exactly one of them leads: it sleeps until the first item is due, and the others sleep until they are told.
-Whoever leads no longer, for whatever reason, hands the lead on; so no wake-up can get lost with the one who got it.
+Of the callers that wait, one is the leader: it sleeps until the first item is due, and the others sleep until they are
+woken. A leader that stops waiting, for whatever reason, makes another one leader, so no wake-up gets lost.
 """
 
 import itertools
@@ -23,7 +23,7 @@ Handle = NewType("Handle", int)
 
 MS, SECOND = 1_000_000, 1_000_000_000  # in nanoseconds
 LONGEST_SLEEP = 3_600.0
-FEW = 64  # removed items that are not worth tidying up for
+FEW = 64  # removed items that may stay in the heap
 
 _handles = itertools.count(1)  # of all queues, so that one queue's handle means nothing to another
 
@@ -35,8 +35,8 @@ class Nothing:
 NOTHING: Final = Nothing()
 
 
-class DelayLine(Generic[T]):
-    """All of a delay queue but `take`. Nothing here waits, so both colours have it as it is. Thread-safe."""
+class BaseDelayQueue(Generic[T]):
+    """All of a delay queue but `take`, the only method that waits. Thread-safe."""
 
     def __init__(self) -> None:
         # Reentrant, because the garbage collector may run a __del__ that uses the queue anywhere.
@@ -131,7 +131,7 @@ class DelayLine(Generic[T]):
             return NOTHING, min([max(0, each - now) / SECOND for each in ends], default=LONGEST_SLEEP)
 
     def _leave(self, me: Wakeable) -> None:
-        """Wait no longer, with an item or without; somebody else leads."""
+        """Stop waiting, with an item or without; if it led, another caller leads."""
         with self._lock:
             self._waiting.pop(me, None)
             if self._leader is me:
