@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from bide import Call, Hook
+from bide.engines import memory
+from bide.engines.base import Settings
+from bide.engines.guard.sync import Guard
 
 
 class Noted(Hook):
@@ -55,6 +58,12 @@ async def test_each_verb_is_told_once_with_its_outcome(make_queue: Callable[...,
     assert [each.key for each in put.asked] == ["k"]
     assert [each.attempt for each in claim.answer.messages] == [1]
     assert all(call.seconds >= 0 for call in noted.calls)
+
+
+def test_without_hooks_the_guard_calls_the_engine_itself() -> None:
+    engine = memory.source(Settings(url="memory://")).sync()
+    assert Guard(engine, "memory://")._verbs is engine
+    assert Guard(engine, "memory://", [Noted()])._verbs is not engine
 
 
 async def test_what_the_heartbeat_renews_is_told_too(make_queue: Callable[..., Any]) -> None:

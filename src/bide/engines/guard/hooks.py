@@ -1,4 +1,4 @@
-"""Where logging, metrics and tracing plug in: every call of every verb passes here, once."""
+"""Hooks, where logging, metrics and tracing plug in: they are told of every call that reaches an engine."""
 
 import logging
 import time
@@ -53,15 +53,16 @@ class LogCalls(Hook):
 
 
 class Listeners:
-    """Tells all hooks of a queue about its calls."""
+    """Tells all hooks of a queue of its calls."""
 
     def __init__(self, hooks: Sequence[Hook], engine: str) -> None:
         self._hooks = tuple(hooks)
         self._engine = engine
 
     @contextmanager
-    def call(self, verb: str, topics: Sequence[str] = (), asked: Sequence[Any] = ()) -> Iterator[Call]:
-        call = Call(verb, self._engine, topics, asked)
+    def call(self, verb: str, first: Any = None) -> Iterator[Call]:
+        """A call that is made within the block, from the first argument of its verb."""
+        call = Call(verb, self._engine, *_subject(verb, first))
         self._tell("before", call)
         begin = time.perf_counter()
         try:
@@ -83,6 +84,20 @@ class Listeners:
                 _log.exception("The hook %s failed in %s; the call goes on.", type(hook).__name__, moment)
 
 
+def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:
+    """The topics of a call, where it names them, and what it asks for."""
+    match verb:
+        case "put" | "settle" | "extend":
+            return sorted({each.topic for each in first}), first
+        case "cancel" | "reschedule" | "get":
+            return (), first
+        case "claim" | "wait":
+            return first, ()
+        case "scan" | "stats" | "requeue" | "purge" | "pause":
+            return [] if first is None else [first], ()
+    return [], ()
+
+
 def hooks_for(given: Sequence[Hook]) -> Sequence[Hook]:
-    """Those that were given, and the log when somebody listens to it."""
+    """The given hooks, and the log of calls if its level is on."""
     return [*given, LogCalls()] if _log.listens(logging.DEBUG) else given
