@@ -81,6 +81,7 @@ check: .venv/.dev ## format, lint, types, import rules, size limits, generated f
 	$(call step,mypy,$(BIN)/mypy --strict)
 	$(call step,pyright,$(PYRIGHT) >.venv/pyright.log && grep score .venv/pyright.log || { cat .venv/pyright.log; false; })
 	$(call step,lint-imports,$(BIN)/lint-imports --no-logo)
+	$(call step,rooms,$(BIN)/python tools/rooms.py)
 	$(call step,unasync,$(BIN)/python tools/unasync.py --check)
 	$(call step,limits,$(BIN)/python tools/limits.py)
 	$(call step,docs,$(BIN)/python tools/docs.py --check)
