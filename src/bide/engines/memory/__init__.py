@@ -1,6 +1,6 @@
 """Messages in this process: for tests, demos, and work that may die with the process.
 
-`memory://` is private to its queue and that queue's twin; `memory://name` is shared by all in the process that name it.
+`memory://` belongs to one queue with its `.sync` and `.aio`; all queues of a process share `memory://name`.
 """
 
 import re
@@ -18,7 +18,7 @@ _named: dict[tuple[str, str], Store] = {}
 
 
 class MemorySource:
-    """One store, for engines of both colours."""
+    """One store, for sync and async engines."""
 
     capabilities = CAPABILITIES
 
@@ -37,7 +37,7 @@ class MemorySource:
         return [Finding("place", "this process: what is here is gone with it")]
 
     def mend(self) -> None:
-        """Nothing of what examine finds can be set right from here."""
+        """There is nothing to set right."""
 
 
 def source(settings: Settings) -> MemorySource:

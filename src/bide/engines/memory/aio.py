@@ -1,5 +1,5 @@
 # unasync: sync.py
-"""The memory engine: it lends the shared store to one colour."""
+"""The memory engine: each verb is a function on the store, which sync and async engines share."""
 
 from collections.abc import Sequence
 

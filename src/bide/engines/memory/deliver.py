@@ -1,4 +1,4 @@
-"""Handing messages out, and what comes of it."""
+"""Delivering messages: claims, ends and longer leases."""
 
 import heapq
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bide.clock import MS
 from bide.core.when import due_time
 from bide.engines.base import Claim, End, Ended, Hold
-from bide.engines.memory.message import LEASED, Message, Unit
+from bide.engines.memory.message import LEASED, HeldClaim, Message
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import Topic
 
@@ -15,11 +15,11 @@ def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: 
     with store:
         at = store.now(now)
         awake = [topic for topic in map(store.topics.get, topics) if topic is not None and not topic.paused]
-        unit = store.units.get(request) if request is not None else None
-        if unit is None:
-            unit = _lease(store, _choose(store, awake, limit, at), at + lease, request, at)
-        held = (store.messages.get(each) for each in unit.ids)
-        handed_out = [message.claimed(unit.token) for message in held if message is not None and message.unit is unit]
+        held = store.held_claims.get(request) if request is not None else None
+        if held is None:
+            held = _lease(store, _choose(store, awake, limit, at), at + lease, request, at)
+        messages = (store.messages.get(each) for each in held.ids)
+        handed_out = [message.claimed(held.token) for message in messages if message is not None and message.claim is held]
         left = {topic.name: due for topic in awake if (due := topic.first_due()) is not None}
         for name, due in left.items():
             if due <= at:
@@ -28,7 +28,7 @@ def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: 
 
 
 def _choose(store: Store, topics: list[Topic], limit: int, now: int) -> list[Message]:
-    """Each topic's share first, then whatever is left, in the order of the topics."""
+    """Each topic's share first, then what is left, in the order of the topics."""
     if not topics:
         return []
     chosen: list[Message] = []
@@ -43,7 +43,7 @@ def _choose(store: Store, topics: list[Topic], limit: int, now: int) -> list[Mes
 
 
 def _take(store: Store, topic: Topic, now: int) -> Message | None:
-    """The next message, counted as leased at once: a topic that holds one is not dropped when another expires."""
+    """The next message, counted as leased at once: a topic with a leased message is not dropped when another one expires."""
     while (message := topic.take(now)) is not None:
         if not message.expired(now):
             topic.leased[message.id] = message
@@ -52,19 +52,19 @@ def _take(store: Store, topic: Topic, now: int) -> Message | None:
     return None
 
 
-def _lease(store: Store, messages: list[Message], until: int, request: str | None, now: int) -> Unit:
-    store.claims = max(store.claims + 1, now)
-    unit = Unit(f"{store.claims:016d}", request, [message.id for message in messages], len(messages))
+def _lease(store: Store, messages: list[Message], until: int, request: str | None, now: int) -> HeldClaim:
+    store.last_token = max(store.last_token + 1, now)
+    held = HeldClaim(f"{store.last_token:016d}", request, [message.id for message in messages], len(messages))
     for message in messages:
         message.stage = LEASED
         message.attempt += 1
-        message.unit = unit
+        message.claim = held
         message.lease_until = until
     if messages:
-        heapq.heappush(store.deadlines, (until, store.new_entry(), unit, unit.ids))
+        heapq.heappush(store.deadlines, (until, store.new_entry(), held, held.ids))
         if request is not None:
-            store.units[request] = unit
-    return unit
+            store.held_claims[request] = held
+    return held
 
 
 def settle(store: Store, ends: Sequence[End], now: int | None) -> list[Ended]:
@@ -78,7 +78,7 @@ def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
     message = _held(store, end)
     if message is None:
         return "lost"
-    let_go(store, message)
+    end_delivery(store, message)
     if end.verdict == "done":
         store.end(message)
         return "done"
@@ -95,23 +95,23 @@ def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
 
 
 def _held(store: Store, hold: Hold | End) -> Message | None:
-    """The message of a delivery, unless it has ended or was handed out anew."""
+    """The message of a delivery, unless it has ended or was delivered again."""
     message = store.messages.get(hold.id)
-    if message is None or message.unit is None or message.unit.token != hold.token or message.content.topic != hold.topic:
+    if message is None or message.claim is None or message.claim.token != hold.token or message.content.topic != hold.topic:
         return None
     return message
 
 
-def let_go(store: Store, message: Message) -> None:
-    """End a delivery: the message is in no state until the caller gives it one."""
-    unit = message.unit
-    assert unit is not None
-    unit.live -= 1
-    if not unit.live:
-        unit.ids.clear()  # its deadline is still to come, and would keep them until then
-        if unit.request is not None:
-            store.units.pop(unit.request, None)
-    message.unit = None
+def end_delivery(store: Store, message: Message) -> None:
+    """End a delivery; the caller must give the message a new state."""
+    held = message.claim
+    assert held is not None
+    held.live -= 1
+    if not held.live:
+        held.ids.clear()  # its deadline is still to come, and would keep them until then
+        if held.request is not None:
+            store.held_claims.pop(held.request, None)
+    message.claim = None
     message.lease_until = None
     del store.topics[message.content.topic].leased[message.id]
 
@@ -129,13 +129,13 @@ def come_back(store: Store, message: Message, due: int, now: int) -> bool:
 def extend(store: Store, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
     with store:
         until = store.now(now) + lease
-        answers, units = [], dict[str, tuple[Unit, dict[str, None]]]()  # a hold may be named twice
+        answers, claims = [], dict[str, tuple[HeldClaim, dict[str, None]]]()  # a hold may be named twice
         for hold in holds:
             message = _held(store, hold)
             answers.append(message is not None)
-            if message is not None and message.unit is not None:
+            if message is not None and message.claim is not None:
                 message.lease_until = until
-                units.setdefault(hold.token, (message.unit, {}))[1][message.id] = None
-        for unit, ids in units.values():
-            heapq.heappush(store.deadlines, (until, store.new_entry(), unit, list(ids)))
+                claims.setdefault(hold.token, (message.claim, {}))[1][message.id] = None
+        for held, ids in claims.values():
+            heapq.heappush(store.deadlines, (until, store.new_entry(), held, list(ids)))
         return answers

@@ -1,7 +1,7 @@
 """What the store keeps of a message and of a claim.
 
 Both are Structs that the garbage collector does not visit: a million of them would slow everything down. So they
-must never be part of a cycle, and name each other by id.
+must never be part of a reference cycle, and name each other by id.
 """
 
 import msgspec
@@ -12,8 +12,8 @@ from bide.types import State
 PENDING, LEASED, DEAD, ENDED = range(4)
 
 
-class Unit(msgspec.Struct, gc=False):
-    """One claim: what it handed out."""
+class HeldClaim(msgspec.Struct, gc=False):
+    """One claim, with the messages that it delivered."""
 
     token: str
     request: str | None
@@ -30,7 +30,7 @@ class Message(msgspec.Struct, gc=False):
     entry: int  # of its entries in the topic's heaps, the one that counts; also the order of sending
     stage: int = PENDING
     attempt: int = 0
-    unit: Unit | None = None  # while leased
+    claim: HeldClaim | None = None  # while leased
     lease_until: int | None = None
     last_error: str | None = None
     died: int = 0

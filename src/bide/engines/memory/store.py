@@ -1,4 +1,4 @@
-"""The store that both colours share: its state, its time, whom it wakes, and the steps that verbs are made of.
+"""The store that the sync and async engines share: its state, its time, its sleepers, and the steps that verbs are made of.
 
 The verbs themselves are functions over a store, in the files beside this one: put.py, deliver.py, tend.py,
 change.py and look.py. Each takes the lock, and so they happen one at a time.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence, Sized
 
 from bide.clock import MS, Clock, Monotonic
 from bide.engines.base import Ref
-from bide.engines.memory.message import DEAD, ENDED, PENDING, Message, Unit
+from bide.engines.memory.message import DEAD, ENDED, PENDING, HeldClaim, Message
 from bide.engines.memory.topic import Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
@@ -22,7 +22,7 @@ from bide.reentry import is_own, refuse_reentry
 from bide.types import Sent
 from bide.wakeable import Wakeable
 
-Deadline = tuple[int, int, Unit, Sequence[str]]
+Deadline = tuple[int, int, HeldClaim, Sequence[str]]
 SPARE = 1_000  # records that count no more, before it is worth while to look for them
 
 
@@ -44,8 +44,8 @@ class Store:
         self.expiries: list[tuple[int, str]] = []  # a heap
         self.deaths: deque[tuple[int, str]] = deque()
         self.operations: dict[str, tuple[int, Sent]] = {}  # with the time of their birth
-        self.units: dict[str, Unit] = {}  # by the request that made them
-        self.claims: int = 0
+        self.held_claims: dict[str, HeldClaim] = {}  # by the request that made them
+        self.last_token: int = 0
         self.new_id: Callable[[], str] = sequence()
         self.new_entry: Callable[[], int] = itertools.count().__next__
         self._sleepers: Sleepers[str] = Sleepers()
@@ -68,7 +68,7 @@ class Store:
             raise
 
     def __exit__(self, *error: object) -> None:
-        """Wake those whom the verb has made work for."""
+        """Wake sleepers of the topics in which the verb made something due."""
         if self._wake:
             self._sleepers.wake(self._wake)
             self._wake.clear()
@@ -178,7 +178,7 @@ class Store:
         self.end(message)
 
     def end(self, message: Message) -> None:
-        """Let go of a message that is in no heap and under no lease."""
+        """Forget a message that is in no heap and under no lease."""
         topic = self.topics[message.content.topic]
         message.stage = ENDED
         del self.messages[message.id]

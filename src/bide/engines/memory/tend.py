@@ -3,8 +3,8 @@
 import heapq
 
 from bide.engines.base import Tended
-from bide.engines.memory.deliver import come_back, let_go
-from bide.engines.memory.message import DEAD, PENDING, Message, Unit
+from bide.engines.memory.deliver import come_back, end_delivery
+from bide.engines.memory.message import DEAD, PENDING, HeldClaim, Message
 from bide.engines.memory.put import forget_operations
 from bide.engines.memory.store import Store
 
@@ -28,28 +28,28 @@ def tend(store: Store, budget: int, ended_by: int | None, now: int | None) -> Te
 def _end_leases(store: Store, budget: int, until: int, now: int) -> tuple[int, int]:
     returned = buried = 0
     while store.deadlines and store.deadlines[0][0] <= until and returned < budget:
-        deadline, entry, unit, ids = heapq.heappop(store.deadlines)
-        ended = [message for each in ids if (message := _ended(store, each, unit, until)) is not None]
+        deadline, entry, claim, ids = heapq.heappop(store.deadlines)
+        ended = [message for each in ids if (message := _ended(store, each, claim, until)) is not None]
         room = budget - returned
         if len(ended) > room:
-            heapq.heappush(store.deadlines, (deadline, entry, unit, [message.id for message in ended[room:]]))
+            heapq.heappush(store.deadlines, (deadline, entry, claim, [message.id for message in ended[room:]]))
         for message in ended[:room]:
             returned += 1
             buried += _take_back(store, message, now)
     return returned, buried
 
 
-def _ended(store: Store, message_id: str, unit: Unit, until: int) -> Message | None:
-    """The message, if this unit still holds it and its lease, which may have been extended, has ended."""
+def _ended(store: Store, message_id: str, claim: HeldClaim, until: int) -> Message | None:
+    """The message, if this claim still holds it and its lease, which may have been extended, has ended."""
     message = store.messages.get(message_id)
-    if message is None or message.unit is not unit or message.lease_until is None or message.lease_until > until:
+    if message is None or message.claim is not claim or message.lease_until is None or message.lease_until > until:
         return None
     return message
 
 
 def _take_back(store: Store, message: Message, now: int) -> bool:
     """True when that was the last attempt."""
-    let_go(store, message)
+    end_delivery(store, message)
     if message.attempt < message.content.max_attempts:
         come_back(store, message, message.due, now)
         return False

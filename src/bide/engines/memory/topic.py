@@ -1,8 +1,8 @@
-"""A topic: its messages in the order of their due times, one heap a priority.
+"""A topic: its pending messages in heaps by due time, one for each priority.
 
-A heap beats a timing wheel here (`python -m benchmarks memory_schedule` prints both). Whatever moves or ends a
-pending message leaves its old entry in the heap; such entries are dropped when they come up, or all at once when
-they outnumber the living.
+A heap is faster here than the timing wheel of bide.timers (`python -m benchmarks memory_schedule` prints both). A message
+that moves or ends leaves its old entry in the heap; such entries are dropped when they come to the top, or all at once
+when they outnumber the others.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from bide.engines.memory.message import PENDING, Message
 from bide.types import Stats
 
 Entry = tuple[int, int, Message]
-OLDEST_TURN = 8  # of so many places, one goes to what is due longest, whatever its priority
+OLDEST_EVERY = 8  # every eighth message handed out is the oldest, whatever its priority
 
 
 class Topic:
@@ -25,11 +25,11 @@ class Topic:
         self.dead_dropped: int = 0
         self.pending: int = 0
         self._heaps: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
-        self._turn = 0
+        self._count = 0
 
     @property
     def idle(self) -> bool:
-        """Whether nothing would be lost with it."""
+        """Whether it can be dropped without losing anything."""
         return not (self.pending or self.leased or self.dead or self.paused or self.dead_dropped)
 
     def add(self, message: Message) -> bool:
@@ -67,8 +67,8 @@ class Topic:
             return None
         if len(due) == 1:
             return due[0]
-        self._turn += 1
-        return min(due) if self._turn % OLDEST_TURN == 0 else due[0]
+        self._count += 1
+        return min(due) if self._count % OLDEST_EVERY == 0 else due[0]
 
     def entries(self) -> Iterator[Entry]:
         """All that is pending, in no order."""

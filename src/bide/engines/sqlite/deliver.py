@@ -1,4 +1,4 @@
-"""Handing messages out, and what comes of it."""
+"""Delivering messages: claims, ends and longer leases."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +38,7 @@ def _again(tx: Transaction, namespace: Namespace, request: str) -> list[Claimed]
 
 
 def _choose(tx: Transaction, namespace: Namespace, topics: dict[str, int], limit: int, now: int) -> list[tuple[str, Any]]:
-    """Each topic's share first, then whatever is left, in the order of the topics. Nothing is written but expired ends."""
+    """Each topic's share first, then whatever is left, in the order of the topics. Expired messages end on the way."""
     if not topics:
         return []
     waiting = {name: by_priority(_due(tx, topic, limit, now), tx.times.last_token(namespace)) for name, topic in topics.items()}
@@ -52,7 +52,7 @@ def _choose(tx: Transaction, namespace: Namespace, topics: dict[str, int], limit
 
 
 def _due(tx: Transaction, topic: int, limit: int, now: int) -> list[list[Any]]:
-    """What is due, a list a level. What has expired is ended on the way."""
+    """Due messages, one list for each priority. Expired ones are ended on the way."""
     found = []
     for level in LEVELS:
         while True:
@@ -95,7 +95,7 @@ def settle(tx: Transaction, namespace: Namespace, ends: Sequence[End], now: int 
 
 
 def _held(tx: Transaction, namespace: Namespace, hold: End | Hold) -> Delivered | None:
-    """The message of a delivery, unless it has ended or was handed out anew."""
+    """The message of a delivery, unless it has ended or was delivered again."""
     number, salt = private_id(hold.id)
     topic = tx.topics.known(namespace, hold.topic)
     row = tx.sql.one("held", (number, salt, token_number(hold.token), topic))
@@ -116,7 +116,7 @@ def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor
 
 
 def bury(tx: Transaction, namespace: Namespace, topic: int, number: int, reason: str | None, now: int) -> None:
-    """Make a dead letter of it, and drop the oldest when there are too many."""
+    """Make a message a dead letter, and drop the oldest ones if there are too many."""
     tx.sql.run("bury", {"id": number, "error": reason, "now": now})
     extra = tx.sql.one("count_dead", {"topic": topic})[0] - namespace.dead_max
     if extra > 0:
@@ -124,7 +124,7 @@ def bury(tx: Transaction, namespace: Namespace, topic: int, number: int, reason:
 
 
 def drop_dead(tx: Transaction, topic: int, numbers: list[int]) -> None:
-    """Dead letters that are not kept any longer are counted."""
+    """Drop dead letters, and count them."""
     tx.messages.end(numbers)
     tx.sql.run("count_dropped", {"topic": topic, "count": len(numbers)})
 
