@@ -1,13 +1,13 @@
 """The words of the seam: what its verbs take and answer, and what an engine may be able to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from bide.clock import Clock
 from bide.core.when import MAX_DELAY_MS
-from bide.types import State
+from bide.types import State, Stats
 
 MAX_BATCH = 1_000  # messages in one call, so that no server is held up by one of them
 OPERATION_MS = 600_000  # how long an operation is remembered
@@ -156,6 +156,15 @@ class Tended(msgspec.Struct, frozen=True):
     dropped: int = 0  # dead letters too old or too many
     more: bool = False
 
+    def __add__(self, other: "Tended") -> "Tended":
+        return Tended(
+            self.returned + other.returned,
+            self.buried + other.buried,
+            self.expired + other.expired,
+            self.dropped + other.dropped,
+            self.more or other.more,
+        )
+
 
 class Swept(msgspec.Struct, frozen=True):
     """What one page of requeue or purge did."""
@@ -183,3 +192,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock | None = None
     dead_for: int = 30 * 86_400_000  # ms that dead letters are kept
     dead_max: int = 100_000  # dead letters a topic
+
+
+def total(counts: Collection[Stats], topics: Mapping[str, Stats], timeline: Sequence[int]) -> Stats:
+    """The counts of several topics, or of several parts of a topic, together."""
+    return Stats(
+        scheduled=sum(each.scheduled for each in counts),
+        ready=sum(each.ready for each in counts),
+        leased=sum(each.leased for each in counts),
+        dead=sum(each.dead for each in counts),
+        dead_dropped=sum(each.dead_dropped for each in counts),
+        paused=any(each.paused for each in counts),
+        oldest_overdue=max((each.oldest_overdue for each in counts if each.oldest_overdue is not None), default=None),
+        next_due=min((each.next_due for each in counts if each.next_due is not None), default=None),
+        topics=topics,
+        timeline=timeline,
+    )

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
-from bide.engines.base import Ref, Scanned, Stored, Window
+from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.memory.message import DEAD, LEASED, PENDING, Message
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import Topic
@@ -70,19 +70,8 @@ def stats(store: Store, name: str | None, window: Window | None, now: int | None
 
 
 def _stats(topics: list[Topic], each: dict[str, Stats], window: Window | None, now: int) -> Stats:
-    of = list(each.values()) or [topic.stats(now) for topic in topics]
-    return Stats(
-        scheduled=sum(one.scheduled for one in of),
-        ready=sum(one.ready for one in of),
-        leased=sum(one.leased for one in of),
-        dead=sum(one.dead for one in of),
-        dead_dropped=sum(one.dead_dropped for one in of),
-        paused=any(one.paused for one in of),
-        oldest_overdue=max((one.oldest_overdue for one in of if one.oldest_overdue is not None), default=None),
-        next_due=min((one.next_due for one in of if one.next_due is not None), default=None),
-        topics=each,
-        timeline=_timeline(topics, window) if window is not None else (),
-    )
+    counts = list(each.values()) or [topic.stats(now) for topic in topics]
+    return total(counts, each, _timeline(topics, window) if window is not None else ())
 
 
 def _timeline(topics: list[Topic], window: Window) -> list[int]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bide.engines.base import Ref, Scanned, Stored, Window
+from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.sqlite.rows import DEAD, LEASED, LEVELS, PENDING, private_id, stored_of
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.errors import BadOption
@@ -87,19 +87,8 @@ def stats(tx: Transaction, namespace: Namespace, name: str | None, window: Windo
         rows = tx.sql.all("topics", {"space": namespace.name})
     each = {row[1]: _topic_stats(tx, row, at) for row in rows}
     each = {topic: one for topic, one in each.items() if one != Stats()}
-    of = each.values()
-    return Stats(
-        scheduled=sum(one.scheduled for one in of),
-        ready=sum(one.ready for one in of),
-        leased=sum(one.leased for one in of),
-        dead=sum(one.dead for one in of),
-        dead_dropped=sum(one.dead_dropped for one in of),
-        paused=any(one.paused for one in of),
-        oldest_overdue=max((one.oldest_overdue for one in of if one.oldest_overdue is not None), default=None),
-        next_due=min((one.next_due for one in of if one.next_due is not None), default=None),
-        topics=each if name is None else {},
-        timeline=_timeline(tx, [row[0] for row in rows], window) if window is not None else (),
-    )
+    timeline = _timeline(tx, [row[0] for row in rows], window) if window is not None else ()
+    return total(each.values(), each if name is None else {}, timeline)
 
 
 def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> Stats:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bide.engines.base import Window
+from bide.engines.base import Window, total
 from bide.engines.redis.protocol import Arg
 from bide.types import Stats
 
@@ -52,15 +52,4 @@ def _stats(now: int, told: Sequence[Any]) -> Stats:
 
 def together(each: Sequence[Stats], topics: Mapping[str, Stats], parts: int) -> Stats:
     """Counts of several: of all topics, or of one topic's shards."""
-    return Stats(
-        scheduled=sum(one.scheduled for one in each),
-        ready=sum(one.ready for one in each),
-        leased=sum(one.leased for one in each),
-        dead=sum(one.dead for one in each),
-        dead_dropped=sum(one.dead_dropped for one in each),
-        paused=any(one.paused for one in each),
-        oldest_overdue=max((one.oldest_overdue for one in each if one.oldest_overdue is not None), default=None),
-        next_due=min((one.next_due for one in each if one.next_due is not None), default=None),
-        topics=topics,
-        timeline=[sum(one.timeline[i] for one in each) for i in range(parts)],
-    )
+    return total(each, topics, [sum(one.timeline[i] for one in each) for i in range(parts)])

@@ -195,12 +195,8 @@ class Redis(Engine):
         for turn in range(len(shards)):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
-                return Tended(did.returned, did.buried, did.expired, did.dropped, True)
-            one = shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
-            did = Tended(
-                did.returned + one.returned, did.buried + one.buried, did.expired + one.expired, did.dropped + one.dropped,
-                did.more or one.more,
-            )  # fmt: skip
+                return did + Tended(more=True)
+            did += shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
         return did
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
