@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bide import Queue
-from bide.cli import completion
+from bide.cli import queues
 from tests.cli.running import Bide, Ended
 
 
@@ -48,8 +48,8 @@ class Given:
 )
 def test_completion_never_complains(folder: Path, capfd: pytest.CaptureFixture[str], url: str) -> None:
     (folder / "broken.db").write_bytes(b"not a database, but long enough to look like one" * 100)
-    assert completion.topics(Given(url=url), "") == []  # type: ignore[arg-type]
-    assert completion.topics(Given(url=url, url_file="u"), "") == []  # type: ignore[arg-type]
+    assert queues.complete_topics(Given(url=url), "") == []  # type: ignore[arg-type]
+    assert queues.complete_topics(Given(url=url, url_file="u"), "") == []  # type: ignore[arg-type]
     assert capfd.readouterr() == ("", "")
 
 
@@ -71,8 +71,8 @@ def test_completion_does_not_wait_for_long(bide: Bide, queue: Queue, folder: Pat
 
     queue.send("t")
     monkeypatch.setattr(Queue, "topics", slow)
-    monkeypatch.setattr(completion, "PATIENCE", 0.05)
-    assert completion.topics(Given(), "") == []  # type: ignore[arg-type]
+    monkeypatch.setattr(queues, "COMPLETION_TIMEOUT", 0.05)
+    assert queues.complete_topics(Given(), "") == []  # type: ignore[arg-type]
     answer.set()
     assert asked.wait(30)
 

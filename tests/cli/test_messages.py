@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 
 from bide import Queue, types
-from bide.cli.commands import options
 from tests.cli.running import Bide, buried
 
 MESSAGE = {
@@ -309,10 +308,17 @@ def test_reschedule_needs_one_time(bide: Bide, queue: Queue) -> None:
     assert bide("reschedule", "x", "--delay", "1m", "--at", "2030-01-15T09:00:00Z").code == 2
 
 
-def test_the_choices_are_those_of_the_queue() -> None:
-    assert tuple(options.State) == get_args(types.State)
-    assert tuple(options.Priority) == get_args(types.Priority)
-    assert tuple(options.IfExists) == get_args(types.IfExists)
+@pytest.mark.parametrize(
+    ("command", "option", "choices"),
+    [
+        ("list", "--state", types.State), ("send", "--priority", types.Priority), ("send", "--if-exists", types.IfExists),
+    ],
+    ids=["state", "priority", "if-exists"],
+)  # fmt: skip
+def test_the_choices_are_those_of_the_queue(bide: Bide, command: str, option: str, choices: object) -> None:
+    refused = bide(command, "t", option, "nonsense")
+    assert refused.code == 2
+    assert ", ".join(map(repr, get_args(choices))) in refused.err
 
 
 @pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--delay", "1h"], ["show"]], ids=lambda each: each[0])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bide import Queue
-from bide.cli.output import times
-from bide.cli.output.safe import body_text, escaped, json_text, without_passwords
-from bide.core import amounts
+from bide.cli import times
+from bide.cli.output import body_text, escaped, json_text, without_passwords
+from bide.core import amounts, json_shapes
 from tests.cli.running import Bide, buried
 
 NASTY = (
@@ -161,4 +161,4 @@ def test_times_are_told_in_their_two_largest_units() -> None:
         3_600_000: "in 1h", 3_605_000: "in 1h", 90_000_000: "in 1d 1h", -3_000: "3s ago", -86_400_000: "1d ago",
     }  # fmt: skip
     assert {ms: times.relative(1_000_000_000_000 + ms, 1_000_000_000_000) for ms in relative} == relative
-    assert times.iso(1_893_456_000_007) == "2030-01-01T00:00:00.007Z"
+    assert json_shapes.iso(1_893_456_000_007) == "2030-01-01T00:00:00.007Z"

@@ -10,8 +10,8 @@ import pytest
 
 from bide import Queue, Worker
 from bide.cli import main
-from bide.cli.worker import banner
-from bide.cli.worker.wanted import Wanted
+from bide.cli.worker.options import WorkerOptions
+from bide.cli.worker.running import print_banner
 from tests.worker.processes import Shop, open_shop
 
 HANDLERS = """
@@ -98,7 +98,7 @@ def test_a_password_is_never_shown(shop: Shop, capsys: pytest.CaptureFixture[str
 
         worker = Worker(queue)
         worker.queue.session.setup.source.__dict__["shown"] = "redis://:secret@there/0?password=secret"
-        banner.show(Wanted("shop:queue"), worker)
+        print_banner(WorkerOptions("shop:queue"), worker)
     shown = capsys.readouterr().err
     assert "there/0" in shown
     assert "secret" not in shown

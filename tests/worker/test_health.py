@@ -147,8 +147,8 @@ def test_so_does_a_host_that_is_none(shop: Shop) -> None:
         (None, None),
     ],
 )
-def test_a_place_is_a_port_or_a_file(where: str | None, meant: health.Place) -> None:
-    assert health.place(where) == meant
+def test_an_endpoint_is_a_port_or_a_file(where: str | None, meant: health.Endpoint) -> None:
+    assert health.endpoint(where) == meant
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])

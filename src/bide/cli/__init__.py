@@ -9,7 +9,7 @@ _BROUGHT_BY_THE_EXTRA = {"typer", "rich", "click"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; what it gives back is the exit code."""
     try:
-        from bide.cli.ending import run
+        from bide.cli.app import run
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _BROUGHT_BY_THE_EXTRA:

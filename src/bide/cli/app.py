@@ -1,11 +1,21 @@
-"""The command line as a whole: which commands there are, and in which order the help lists them."""
+"""The command line as a whole: its commands, and how each ends with an exit code and at most one sentence.
 
-from typing import Annotated
+Errors that are not ours, such as those of a user's module, keep their traceback.
+"""
+
+import errno
+import sys
+from collections.abc import Sequence
+from typing import Annotated, cast
 
 import typer
 
 import bide
-from bide.cli.commands import here, messages, topics, work
+from bide.cli import dead, messages, send, system, topics
+from bide.cli.exits import Exit
+from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
+from bide.cli.worker import command
+from bide.errors import BideError, OutcomeUnknown
 
 app: typer.Typer = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -33,8 +43,64 @@ def _bide(
     """Delayed messages: on time, at least once, until you cancel them."""
 
 
-_FAMILIES = (("Messages", messages.family), ("Topics", topics.family), ("Tasks", work.family), ("Bide itself", here.family))
-for _name, _family in _FAMILIES:
-    for _command in _family.registered_commands:
-        _command.rich_help_panel = _name
-        app.registered_commands.append(_command)
+for _section in (send.section, messages.section, topics.section, dead.section, command.section, system.section):
+    app.registered_commands += _section.typer.registered_commands
+
+_command = typer.main.get_command(app)
+
+# What typer raises for a command line that it can't take. Some releases bring a click of their own: so no import of click.
+_Refused = cast(type[Exception], typer.BadParameter.__bases__[0].__bases__[0])
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, that of the process unless another is given."""
+    prepare_streams()
+    try:
+        code = _run(arguments)
+        flush()
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except Unwritable as error:
+        discard()
+        note(f"bide: {error.strerror or error}.")
+        return Exit.FAILED
+    except KeyboardInterrupt:
+        return Exit.STOPPED
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        code = _command(None if arguments is None else list(arguments), prog_name="bide", standalone_mode=False)
+        return code if isinstance(code, int) else Exit.OK
+    except BideError as error:
+        note(f"bide: {error}")
+        if isinstance(error, OutcomeUnknown) and error.operation is not None:
+            note(f"To try again and have it once at most: --operation {error.operation}")
+        return Exit.FAILED
+    except _Refused as error:
+        return _refused(error, sys.argv[1:] if arguments is None else arguments)
+    except typer.Abort:
+        return Exit.STOPPED
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:  # a write, as that of typer's help
+            raise Unwritable(error.errno, error.strerror) from None
+        raise
+
+
+def _refused(error: Exception, arguments: Sequence[str]) -> int:
+    context, said = getattr(error, "ctx", None), getattr(error, "format_message", error.__str__)()
+    command_path = " ".join(["bide", *arguments[:1]]) if context is None else context.command_path
+    if type(error).__name__ != "NoArgsIsHelpError":
+        note(f"{command_path}: {_in_one_line(said)}")
+        note(f"Try: {command_path} --help")
+    elif said:
+        note(said)
+    return Exit.USAGE
+
+
+def _in_one_line(said: str) -> str:
+    """Some releases of typer list choices one a line, and say which of their checks it was."""
+    return " ".join(said.replace("Value error, ", "").replace("Input should be", "it has to be").split())

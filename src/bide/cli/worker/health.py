@@ -47,10 +47,10 @@ class Port(NamedTuple):
     number: int
 
 
-Place: TypeAlias = Port | Path | None
+Endpoint: TypeAlias = Port | Path | None
 
 
-def place(where: str | None) -> Place:
+def endpoint(where: str | None) -> Endpoint:
     """What --health says: `:8080`, `127.0.0.1:8080` or `[::1]:8080`; or a file, in a folder that is there."""
     if where is None:
         return None
@@ -65,7 +65,7 @@ def place(where: str | None) -> Place:
 
 
 @contextlib.asynccontextmanager
-async def told(where: Place, look: Look, expected: int) -> AsyncIterator[None]:
+async def reported(where: Endpoint, look: Look, expected: int) -> AsyncIterator[None]:
     """As long as this lasts: a port answers 200 or 503 over HTTP; a file is written while all is well."""
     if where is None:
         yield

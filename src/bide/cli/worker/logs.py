@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
-from bide.cli.output.safe import escaped, json_text
+from bide.cli.output import escaped, is_unicode, json_text
 
 _ABOUT = ("message_id", "topic", "attempt")
 
@@ -39,16 +39,12 @@ class Json(logging.Formatter):
         said |= {name: value for name in _ABOUT if (value := getattr(record, name, None)) is not None}
         if record.exc_info:
             said["traceback"] = _encodable(self.formatException(record.exc_info))
-        return json_text(said, ascii_only=not _speaks_unicode(sys.stderr))
+        return json_text(said, ascii_only=not is_unicode(sys.stderr))
 
 
 def _encodable(text: str) -> str:
     """Names of files that are no text, as Python reads them, have half characters that JSON can't hold."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _speaks_unicode(stream: Any) -> bool:
-    return (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
 
 
 def configure(log_format: str, level: str) -> None:
@@ -62,10 +58,10 @@ def configure(log_format: str, level: str) -> None:
     root.setLevel(level.upper())
     if log_format == "json":  # what Python prints by itself would not be JSON
         logging.captureWarnings(True)
-        threading.excepthook = _say_thread
+        threading.excepthook = _log_thread_end
 
 
-def _say_thread(ended: threading.ExceptHookArgs) -> None:
+def _log_thread_end(ended: threading.ExceptHookArgs) -> None:
     name = "A thread" if ended.thread is None else f"The thread {ended.thread.name}"
     trace = None if ended.exc_value is None else (ended.exc_type, ended.exc_value, ended.exc_traceback)
     logging.getLogger("threading").error("%s has ended with %s", name, ended.exc_type.__name__, exc_info=trace)

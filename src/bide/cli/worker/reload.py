@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bide.cli.exits import Exit
-from bide.cli.output.out import tell
+from bide.cli.output import note
 from bide.worker.signals import asking
 
 EVERY = 0.5  # seconds between two looks
-PATIENCE = 3.0  # seconds that a worker has to stop
-_PASSED_BY = {"node_modules", "__pycache__", "site-packages"}
+STOP_TIMEOUT = 3.0  # seconds that a worker has to stop
+_SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 
 
 def reloaded(command: Sequence[str]) -> int:
@@ -23,7 +23,7 @@ def reloaded(command: Sequence[str]) -> int:
         signal.signal(number, signal.default_int_handler)
     folder = Path.cwd()
     seen = _times(folder)
-    tell(f"bide: watching the Python files in {folder}")
+    note(f"bide: watching the Python files in {folder}")
     worker = subprocess.Popen(command, process_group=0)
     try:
         while True:
@@ -33,7 +33,7 @@ def reloaded(command: Sequence[str]) -> int:
             if not changed:
                 continue
             seen = now
-            tell(f"bide: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''} changed: starting anew")
+            note(f"bide: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''} changed: starting anew")
             _stop(worker)
             worker = subprocess.Popen(command, process_group=0)
     except KeyboardInterrupt:
@@ -47,11 +47,11 @@ def reloaded(command: Sequence[str]) -> int:
 def _stop(worker: "subprocess.Popen[bytes]") -> None:
     worker.terminate()
     try:
-        worker.wait(PATIENCE)
+        worker.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         worker.terminate()  # the second time, it ends at once
         try:
-            worker.wait(PATIENCE)
+            worker.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
@@ -68,10 +68,10 @@ def _times(folder: Path) -> dict[Path, int]:
 def _files(folder: Path) -> Iterator[Path]:
     """All Python files but those of environments and hidden folders."""
     for root, folders, files in os.walk(folder):
-        here = Path(root)
+        parent = Path(root)
         folders[:] = [
             each
             for each in folders
-            if not each.startswith(".") and each not in _PASSED_BY and not (here / each / "pyvenv.cfg").exists()
+            if not each.startswith(".") and each not in _SKIPPED and not (parent / each / "pyvenv.cfg").exists()
         ]
-        yield from (here / each for each in files if each.endswith(".py"))
+        yield from (parent / each for each in files if each.endswith(".py"))

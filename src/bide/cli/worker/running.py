@@ -11,11 +11,13 @@ from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import NoReturn
 
+import bide
 from bide.cli.exits import Exit
-from bide.cli.worker import banner, health, logs
+from bide.cli.output import note
+from bide.cli.worker import health, logs
+from bide.cli.worker.load import check_slots, load_target, make_worker
+from bide.cli.worker.options import WorkerOptions
 from bide.cli.worker.reload import reloaded
-from bide.cli.worker.target import check_places, load, worker
-from bide.cli.worker.wanted import Wanted
 from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.deadline import flush
@@ -23,44 +25,61 @@ from bide.worker.signals import asking, end_by
 from bide.worker.supervisor import Supervisor
 
 _log = Log("bide.worker")
-PATIENCE = 0.5  # seconds that what is left of the process has after the worker's end
+EXIT_TIMEOUT = 0.5  # seconds that what is left of the process has after the worker's end
 
 
-def run(wanted: Wanted) -> int:
+def run(options: WorkerOptions) -> int:
     """Until it is stopped; the exit code."""
-    if wanted.reload:
-        return reloaded(wanted.again(reload=False))
-    if wanted.log_format == "json":
-        logs.configure(wanted.log_format, wanted.log_level)  # also for what modules say while they are imported
-    loaded = load(wanted)
-    logs.configure(wanted.log_format, wanted.log_level)
-    found = worker(wanted, loaded)
-    if wanted.claim_log is not None and wanted.lifeline is not None:
-        return _in_loop(_supervised(found, wanted.lifeline))
-    where = health.place(wanted.health)
-    check_places(found)
-    banner.show(wanted, found)
-    if wanted.processes is None:
+    if options.reload:
+        return reloaded(options.command_line(reload=False))
+    if options.log_format == "json":
+        logs.configure(options.log_format, options.log_level)  # also for what modules say while they are imported
+    loaded = load_target(options)
+    logs.configure(options.log_format, options.log_level)
+    found = make_worker(options, loaded)
+    if options.claim_log is not None and options.lifeline is not None:
+        return _in_loop(_supervised(found, options.lifeline))
+    where = health.endpoint(options.health)
+    check_slots(found)
+    print_banner(options, found)
+    if options.processes is None:
         return _in_loop(_alone(found, where))
-    return _in_loop(_supervise(found, wanted, wanted.processes, where), fast=False)
+    return _in_loop(_supervise(found, options, options.processes, where), fast=False)
 
 
-async def _alone(found: Worker, where: health.Place) -> int:
-    async with health.told(where, lambda: {os.getpid(): found.health()}, 1):
+def print_banner(options: WorkerOptions, found: Worker) -> None:
+    setup = found.queue.session.setup
+    plan, served = found.plan, found.tasks()
+    processes = "this process" if options.processes is None else f"{options.processes} processes"
+    note(f"bide {bide.__version__} worker")
+    note(f"  engine   {setup.source.shown}, namespace {setup.source.namespace}")
+    note(
+        f"  places   {processes}, {plan.concurrency} handlers at once in each, of which {plan.threads} in threads; "
+        f"lease {plan.lease_ms / 1000:g} s, grace {plan.grace:g} s"
+    )
+    widest = max(map(len, served))
+    for topic, task in sorted(served.items()):
+        kind = "" if task.is_async else " (in a thread)"
+        kept = f", {plan.slots[topic]} places kept" if topic in plan.slots else ""
+        note(f"  {topic:<{widest}}  →  {task.name}{kind}{kept}")
+
+
+async def _alone(found: Worker, where: health.Endpoint) -> int:
+    async with health.reported(where, lambda: {os.getpid(): found.health()}, 1):
         await found.run()
     return Exit.OK
 
 
-async def _supervise(found: Worker, wanted: Wanted, processes: int, where: health.Place) -> int:
+async def _supervise(found: Worker, options: WorkerOptions, processes: int, where: health.Endpoint) -> int:
     supervisor = Supervisor(
         found.queue,
-        lambda claim_log, lifeline: wanted.again(processes=None, health=None, claim_log=claim_log, lifeline=lifeline),
+        lambda claim_log, lifeline: options.command_line(processes=None, health=None, claim_log=claim_log, lifeline=lifeline),
         processes=processes,
         concurrency=found.plan.concurrency,
         lease_ms=found.plan.lease_ms,
         grace=found.plan.grace,
     )
-    async with health.told(where, supervisor.health, processes):
+    async with health.reported(where, supervisor.health, processes):
         return await supervisor.run()
 
 
@@ -147,6 +166,6 @@ def _die(error: SystemExit | KeyboardInterrupt) -> NoReturn:
 
 def _end_anyway(closed: threading.Event, code: int) -> None:
     """Closing an event loop waits for its threads and for tasks that do not heed being cancelled, and so does Python's end."""
-    if not closed.wait(PATIENCE):
+    if not closed.wait(EXIT_TIMEOUT):
         flush()
         os._exit(code)

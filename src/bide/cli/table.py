@@ -1,11 +1,10 @@
-"""Columns that stay aligned from page to page: cut to the terminal's width on a terminal, whole anywhere else."""
+"""Tables whose columns stay aligned from page to page: cut to the terminal's width, or complete if there is none."""
 
 import shutil
 import sys
 from collections.abc import Container, Mapping, Sequence
 
-from bide.cli.output.out import is_terminal, say_styled
-from bide.cli.output.safe import escaped
+from bide.cli.output import echo_styled, escaped, is_terminal
 
 GAP = "  "
 SHORT = 40  # characters that a terminal is given of a cell in a column that may be cut
@@ -13,11 +12,11 @@ LEAST = 16  # cells that the last column has, however narrow the terminal is
 ROOMY = 100  # columns of a terminal that shows all there is
 
 
-class Columns:
-    """Those in `right` are for numbers. On a terminal those in `short` are cut, those in `spare` are left out when it is
-    narrow, and the last takes what room is left.
+class Table:
+    """A table that prints its rows page by page.
 
-    `whole`: nothing is cut, or left out.
+    Columns in `right` are aligned to the right. On a terminal, cells of columns in `short` are cut, columns in `spare` are
+    left out if the terminal is narrow, and the last column is cut to the room that is left. `whole`: nothing is cut.
     """
 
     def __init__(
@@ -30,8 +29,8 @@ class Columns:
     ) -> None:
         self._room = shutil.get_terminal_size().columns if is_terminal(sys.stdout) and not whole else None
         narrow = self._room is not None and self._room < ROOMY
-        self._kept = [place for place, heading in enumerate(columns) if not (narrow and heading in spare)]
-        headings = [columns[place] for place in self._kept]
+        self._kept = [index for index, heading in enumerate(columns) if not (narrow and heading in spare)]
+        headings = [columns[index] for index in self._kept]
         self._headings = headings
         self._right = [heading in right for heading in headings]
         self._short = [heading in short for heading in headings]
@@ -39,20 +38,20 @@ class Columns:
         self._begun = False
 
     def add(self, rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
-        """Print a page of rows, each in a style of its own if there are any."""
+        """Print a page of rows, each in its style."""
         from rich.cells import cell_len
 
         shown = [self._cells(row) for row in rows]
         for row in shown:
             self._widths = [max(width, cell_len(cell)) for width, cell in zip(self._widths, row, strict=True)]
         if not self._begun and any(self._headings):
-            say_styled(self._line(self._headings), "bold")
+            echo_styled(self._line(self._headings), "bold")
         self._begun = True
-        for place, row in enumerate(shown):
-            say_styled(self._line(row), styles[place] if styles else "")
+        for index, row in enumerate(shown):
+            echo_styled(self._line(row), styles[index] if styles else "")
 
     def _cells(self, row: Sequence[str]) -> list[str]:
-        cells = [escaped(row[place]) for place in self._kept]
+        cells = [escaped(row[index]) for index in self._kept]
         if self._room is None:
             return cells
         may_cut = zip(cells, self._short, strict=True)
@@ -74,8 +73,8 @@ class Columns:
         return (begin + last).rstrip()
 
 
-def say_pairs(pairs: Sequence[tuple[str, str]], styles: Mapping[str, str] | None = None) -> None:
-    """Names and what they have, one a line, nothing cut; those that `styles` names are painted."""
+def echo_pairs(pairs: Sequence[tuple[str, str]], styles: Mapping[str, str] | None = None) -> None:
+    """Print names with their values, one per line, complete. `styles` has the styles of some names."""
     widest = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        say_styled(f"{name:<{widest}}{GAP}{value}".rstrip(), (styles or {}).get(name, ""))
+        echo_styled(f"{name:<{widest}}{GAP}{value}".rstrip(), (styles or {}).get(name, ""))

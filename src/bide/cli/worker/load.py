@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from bide.cli.exits import Exit
-from bide.cli.output.out import tell
-from bide.cli.worker.wanted import Wanted
+from bide.cli.output import note
+from bide.cli.worker.options import WorkerOptions
 from bide.errors import ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
@@ -20,14 +20,14 @@ from bide.worker.slots import Slots
 _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 
 
-def load(wanted: Wanted) -> AsyncQueue | Queue | Worker:
+def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
     """Import MODULE:NAME and the modules of --import, from the current folder too."""
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    module, mark, name = wanted.target.partition(":")
+    module, mark, name = options.queue_path.partition(":")
     if not mark or not module or not name:
-        raise ConfigError(f"{wanted.target!a} is not MODULE:QUEUE, as in shop.tasks:queue.")
+        raise ConfigError(f"{options.queue_path!a} is not MODULE:QUEUE, as in shop.tasks:queue.")
     if module.endswith(".py") or os.sep in module:
         name_of_it = os.path.splitext(os.path.basename(module))[0]
         raise ConfigError(
@@ -44,27 +44,27 @@ def load(wanted: Wanted) -> AsyncQueue | Queue | Worker:
             hint = f" It has: {', '.join(there)}." if there else " It has no queue at all."
             raise ConfigError(f"The module {module} has nothing called {name}.{hint}") from None
     if not isinstance(found, AsyncQueue | Queue | Worker):
-        raise ConfigError(f"{wanted.target} is a {type(found).__name__}. Name a Queue, an AsyncQueue or a Worker.")
-    for each in wanted.imports:
+        raise ConfigError(f"{options.queue_path} is a {type(found).__name__}. Name a Queue, an AsyncQueue or a Worker.")
+    for each in options.imports:
         _import(each)
     return found
 
 
-def worker(wanted: Wanted, found: AsyncQueue | Queue | Worker) -> Worker:
+def make_worker(options: WorkerOptions, found: AsyncQueue | Queue | Worker) -> Worker:
     """The worker: as it was made in code, with what the command line says instead."""
     made = found if isinstance(found, Worker) else Worker(found)
     return made.changed(
-        topics=wanted.topics or None,
-        concurrency=wanted.concurrency,
-        threads=wanted.threads,
-        slots=wanted.places_kept or None,
-        lease=wanted.lease,
-        grace=wanted.grace,
-        claim_log=None if wanted.claim_log is None else ClaimLog(wanted.claim_log),
+        topics=options.topics or None,
+        concurrency=options.concurrency,
+        threads=options.threads,
+        slots=options.slots_of_topics or None,
+        lease=options.lease,
+        grace=options.grace,
+        claim_log=None if options.claim_log is None else ClaimLog(options.claim_log),
     )
 
 
-def check_places(made: Worker) -> None:
+def check_slots(made: Worker) -> None:
     """Raises BadOption when --slots don't fit the tasks, before anything is begun."""
     served, plan = made.tasks(), made.plan
     in_threads = [topic for topic, task in served.items() if not task.is_async]
@@ -79,7 +79,7 @@ def _import(name: str) -> Any:
         if missing is not None and (name == missing or name.startswith(missing + ".")):
             raise ConfigError(f"There is no module {name} here ({os.getcwd()}) or among what is installed.") from None
         for line in _theirs(error):
-            tell(line)
+            note(line)
         raise typer.Exit(Exit.FAILED) from None
 
 

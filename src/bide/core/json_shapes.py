@@ -1,10 +1,15 @@
-"""What `--json` prints: names and meanings that stay as they are. docs/cli.md lists them."""
+"""What messages, sends and counts look like as JSON. The names and their meanings stay as they are; docs/cli.md lists them."""
 
 import base64
 from typing import Any
 
-from bide.cli.output.times import iso
+from bide.clock import moment
 from bide.types import Info, Sent, Stats
+
+
+def iso(ms: int) -> str:
+    """An instant as ISO 8601 in UTC, with its milliseconds."""
+    return moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def instant(name: str, ms: int | None) -> dict[str, Any]:
@@ -13,7 +18,7 @@ def instant(name: str, ms: int | None) -> dict[str, Any]:
 
 
 def message(info: Info) -> dict[str, Any]:
-    unread = isinstance(info.body, bytes)
+    undecoded = isinstance(info.body, bytes)
     return {
         "id": info.id,
         "topic": info.topic,
@@ -23,8 +28,8 @@ def message(info: Info) -> dict[str, Any]:
         "max_attempts": info.max_attempts,
         "key": info.key,
         "priority": info.priority,
-        "body": None if unread else info.body,
-        "body_base64": base64.b64encode(info.body).decode() if unread else None,
+        "body": None if undecoded else info.body,
+        "body_base64": base64.b64encode(info.body).decode() if undecoded else None,
         "headers": dict(info.headers),
         "last_error": info.last_error,
         **instant("lease_until", info.lease_until),

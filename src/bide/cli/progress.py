@@ -1,4 +1,4 @@
-"""A progress bar on standard error for work that takes long: on a terminal only, and gone when the work is done."""
+"""A progress bar on standard error for work that takes long: only on a terminal, and removed when the work is done."""
 
 import contextlib
 import sys
@@ -6,18 +6,18 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
-from bide.cli.output.out import console, is_terminal, tell
+from bide.cli.output import console, is_terminal, note
 from bide.errors import BideError
 
 LOOK = 0.1  # seconds between two looks at how much is left
 
 Moved: TypeAlias = Callable[[int], Any]
-"""Told how much is done so far."""
+"""Called with how much is done so far."""
 
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None, *, shown: bool = True) -> Iterator[Moved]:
-    """A bar, or a pulse while nobody knows the total."""
+    """A bar, or a pulse while the total is unknown."""
     if not shown or not is_terminal(sys.stderr):
         yield lambda _: None
         return
@@ -34,16 +34,16 @@ def progress(what: str, total: int | None, *, shown: bool = True) -> Iterator[Mo
 Count = TypeVar("Count", bound=int)
 
 
-def watched(work: Callable[[], Count], left: Callable[[], int], what: str, total: int) -> Count:
-    """Do work that tells nothing until it is done, and look from beside it how much is left."""
+def with_progress(work: Callable[[], Count], left: Callable[[], int], what: str, total: int) -> Count:
+    """Do work that answers only when it is done, and poll meanwhile how much is left."""
     try:
-        return _watched(work, left, what, total) if is_terminal(sys.stderr) else work()
+        return _polled(work, left, what, total) if is_terminal(sys.stderr) else work()
     except KeyboardInterrupt:
-        tell("Stopped. What was done by then stays done.")
+        note("Stopped. What was done by then stays done.")
         raise
 
 
-def _watched(work: Callable[[], Count], left: Callable[[], int], what: str, total: int) -> Count:
+def _polled(work: Callable[[], Count], left: Callable[[], int], what: str, total: int) -> Count:
     answer: list[Count] = []
     failure: list[BaseException] = []
     ended = threading.Event()
@@ -59,7 +59,7 @@ def _watched(work: Callable[[], Count], left: Callable[[], int], what: str, tota
     with progress(what, total) as moved:
         threading.Thread(target=in_a_thread, daemon=True).start()  # Ctrl-C need not wait for it: it works page by page
         while not ended.wait(LOOK):
-            with contextlib.suppress(BideError):  # a look that fails is no failure of the work
+            with contextlib.suppress(BideError):  # a poll that fails is no failure of the work
                 moved(max(0, total - left()))
         moved(total)
     if failure:

@@ -1,4 +1,4 @@
-"""Times as people write them and read them."""
+"""Times on the command line: options that are read, and instants that are shown."""
 
 import re
 import time
@@ -11,11 +11,11 @@ from bide.core.amounts import span
 from bide.core.when import duration_ms
 from bide.errors import BadTime
 
-LATE = 10.0  # seconds overdue that a working worker doesn't let come about: painted, so that somebody sees it
+LATE = 10.0  # seconds overdue: a worker that keeps up has no message so late, so it is shown in a colour
 
 
-def delay_of(text: str | None, option: str = "--delay") -> str | None:
-    """A duration that the queue takes; a number alone is seconds."""
+def parse_duration(text: str | None, option: str = "--delay") -> str | None:
+    """A duration for the queue. A number alone is seconds."""
     if text is None:
         return None
     given = f"{text}s" if re.fullmatch(r"\d{1,15}(\.\d{1,9})?", text, re.ASCII) else text
@@ -30,10 +30,14 @@ def delay_of(text: str | None, option: str = "--delay") -> str | None:
     return given
 
 
-def at_of(text: str | None) -> datetime | None:
-    """An instant, with its timezone."""
-    if text is None:
-        return None
+def parse_time(delay: str | None, at: str | None) -> tuple[str | None, datetime | None]:
+    """What --delay and --at say together. At most one of them may be given."""
+    if delay is not None and at is not None:
+        raise typer.BadParameter("Give one of them: a delay from now, or an instant.", param_hint="--delay / --at")
+    return parse_duration(delay), None if at is None else _parse_instant(at)
+
+
+def _parse_instant(text: str) -> datetime:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -49,25 +53,13 @@ def at_of(text: str | None) -> datetime | None:
     return when
 
 
-def one_time(delay: str | None, at: str | None) -> tuple[str | None, datetime | None]:
-    """What --delay and --at say together."""
-    if delay is not None and at is not None:
-        raise typer.BadParameter("Give one of them: a delay from now, or an instant.", param_hint="--delay / --at")
-    return delay_of(delay), at_of(at)
-
-
 def now_ms() -> int:
-    """This machine's idea of the time: good enough to tell people how long something is from now."""
+    """The time of this machine: good enough to tell people how far away an instant is."""
     return time.time_ns() // 1_000_000
 
 
-def iso(ms: int) -> str:
-    """An instant for programs: ISO 8601 in UTC, with its milliseconds."""
-    return moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def local(ms: int) -> str:
-    """An instant for people: their own time, to the second that it is in, with what it is ahead of UTC by."""
+    """An instant in this machine's timezone, to the second, with its offset from UTC."""
     return moment(ms).astimezone().isoformat(" ", "seconds").removesuffix(":00")
 
 

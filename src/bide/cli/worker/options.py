@@ -1,4 +1,4 @@
-"""What was asked of `bide worker`, and the command line of a process that does a part of it."""
+"""The options of `bide worker`, and the command line of a process that does a part of its work."""
 
 import sys
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import typer
 
 
-class Wanted(NamedTuple):
-    target: str
+class WorkerOptions(NamedTuple):
+    queue_path: str
     imports: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     concurrency: int | None = None
@@ -26,23 +26,23 @@ class Wanted(NamedTuple):
     lifeline: int | None = None
 
     @property
-    def places_kept(self) -> Mapping[str, int]:
+    def slots_of_topics(self) -> Mapping[str, int]:
         """What --slots says."""
-        kept = {}
+        slots = {}
         for each in self.slots:
             topic, mark, number = each.rpartition("=")
             if not mark or not number.isdecimal():
                 raise typer.BadParameter(f"{each!a} is not TOPIC=NUMBER, as in order.cancel=10.", param_hint="--slots")
-            kept[topic] = int(number)
-        return kept
+            slots[topic] = int(number)
+        return slots
 
-    def again(self, **changed: Any) -> list[str]:
-        """The command line that asks for the same, but for what is changed."""
-        wanted = self._replace(**changed)
-        command = [sys.executable, "-m", "bide", "worker", wanted.target]
-        for name, value in wanted._asdict().items():
+    def command_line(self, **changed: Any) -> list[str]:
+        """The command line with these options, but for those that are changed."""
+        options = self._replace(**changed)
+        command = [sys.executable, "-m", "bide", "worker", options.queue_path]
+        for name, value in options._asdict().items():
             option = "--" + {"imports": "import"}.get(name, name.replace("_", "-"))
-            if name == "target" or value is None or value is False:
+            if name == "queue_path" or value is None or value is False:
                 continue
             if value is True:
                 command.append(option)

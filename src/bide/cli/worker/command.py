@@ -1,37 +1,26 @@
-"""The command that runs tasks: worker."""
+"""`bide worker`: its options and its help. What runs tasks is loaded only when the command is called."""
 
-import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from bide.cli.commands.options import examples
+from bide.cli.options import Section
+from bide.cli.times import parse_duration
+from bide.cli.worker.options import WorkerOptions
 
-family: typer.Typer = typer.Typer()
+section: Section = Section("Tasks")
 
 _LIMITS, _RUNNING = "What it takes", "How it runs"
 
 
-class LogFormat(enum.StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(enum.StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@family.command(
+@section.command(
     "worker",
     help="Run the tasks of a queue: call their functions for the messages that fall due.\n\n"
     "MODULE:QUEUE names a Queue, an AsyncQueue or a Worker in a Python module, looked for in this folder too.\n\n"
     "SIGTERM, SIGHUP or Ctrl-C: nothing more is taken, handlers have --grace to end, the rest is given back. A second one "
     "ends at once. Exit code 0: it was stopped. 1: it could not begin. 2: the command line makes no sense.",
-    epilog=examples(
+    examples=(
         ("bide worker shop:queue", ""),
         ("bide worker shop:queue --import shop.mails", "tasks that are in another module"),
         ("bide worker shop:queue --processes 4", "replaced when they die"),
@@ -41,7 +30,7 @@ class LogLevel(enum.StrEnum):
     ),
 )
 def worker(
-    target: Annotated[str, typer.Argument(metavar="MODULE:QUEUE", help="Where the queue is, as in shop.tasks:queue.")],
+    queue_path: Annotated[str, typer.Argument(metavar="MODULE:QUEUE", help="Where the queue is, as in shop.tasks:queue.")],
     *,
     imports: Annotated[
         list[str] | None, typer.Option("--import", metavar="MODULE", help="Import this too, for its tasks. May be repeated.")
@@ -84,31 +73,31 @@ def worker(
         bool, typer.Option("--reload", help="Start anew when a Python file in this folder changes.", rich_help_panel=_RUNNING)
     ] = False,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Lines for people, or JSON.", rich_help_panel=_RUNNING)
-    ] = LogFormat.TEXT,
-    log_level: Annotated[LogLevel, typer.Option(help="What is worth a line.", rich_help_panel=_RUNNING)] = LogLevel.INFO,
+        Literal["text", "json"], typer.Option(help="Lines for people, or JSON.", rich_help_panel=_RUNNING)
+    ] = "text",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="What is worth a line.", rich_help_panel=_RUNNING)
+    ] = "info",
     claim_log: Annotated[Path | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
-) -> None:
-    from bide.cli.output.times import delay_of
-    from bide.cli.worker.running import run
-    from bide.cli.worker.wanted import Wanted
-
-    wanted = Wanted(
-        target=target,
+) -> int:
+    options = WorkerOptions(
+        queue_path=queue_path,
         imports=tuple(imports or ()),
         topics=tuple(topic.strip() for each in topics or () for topic in each.split(",")),
         concurrency=concurrency,
         threads=threads,
         slots=tuple(slots or ()),
-        lease=delay_of(lease, "--lease"),
-        grace=delay_of(grace, "--grace"),
+        lease=parse_duration(lease, "--lease"),
+        grace=parse_duration(grace, "--grace"),
         processes=processes,
         health=health,
         reload=reload,
-        log_format=log_format.value,
-        log_level=log_level.value,
+        log_format=log_format,
+        log_level=log_level,
         claim_log=claim_log,
         lifeline=lifeline,
     )
-    raise typer.Exit(run(wanted))
+    from bide.cli.worker.running import run
+
+    return run(options)

@@ -1,0 +1,90 @@
+"""`bide dead` and `requeue`: a topic's dead letters, and how to have them delivered again."""
+
+from typing import Annotated
+
+import typer
+
+from bide.cli.exits import Exit
+from bide.cli.messages import LISTED, print_pages, read_pages
+from bide.cli.options import Delay, Json, JsonLines, Section, Topic
+from bide.cli.output import echo, echo_json, note, plural
+from bide.cli.progress import with_progress
+from bide.cli.queues import QueueOptions
+from bide.cli.table import Table
+from bide.cli.times import local, parse_duration, relative
+from bide.types import Info
+
+section: Section = Section("Dead letters")
+
+
+@section.command(
+    "dead",
+    help="List a topic's dead letters, with the error that each died of.",
+    examples=(("bide dead order.pack", "the first 100"), ("bide dead order.pack --limit 5 --json", "one a line")),
+)
+def dead(
+    options: QueueOptions,
+    topic: Topic,
+    *,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = LISTED,
+    as_json: JsonLines = False,
+) -> int:
+    table = Table("id", "was due", "at", "attempts", "key", "last error", short=("key",), spare=("at",))
+    with options.open() as queue:
+        count, mark = print_pages(read_pages(queue, topic, "dead", limit), table, _row, as_json=as_json)
+    if not count:
+        note(f"{topic} has no dead letters.")
+    elif mark is not None:
+        note(f"There is more: --limit says how many, and `bide list {topic} --state dead --all` gives all.")
+    return Exit.OK
+
+
+def _row(info: Info, now: int) -> tuple[str, ...]:
+    attempts = f"{info.attempt}/{info.max_attempts}"
+    return info.id, relative(info.due, now), local(info.due), attempts, info.key or "", info.last_error or ""
+
+
+@section.command(
+    "requeue",
+    help="Give dead letters a new life, with all their attempts: those named, or --all that are dead now.\n\n"
+    "Exit code 0: done. 4: some of those named are no dead letters of this topic; the others were requeued.",
+    examples=(
+        ("bide requeue order.pack 00000000002a1f3c", "this one, due now"),
+        ("bide requeue order.pack --all --delay 10m", "all, in ten minutes"),
+    ),
+)
+def requeue(
+    options: QueueOptions,
+    topic: Topic,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The dead letters' ids.")] = None,
+    *,
+    whole: Annotated[bool, typer.Option("--all", help="All that are dead now.")] = False,
+    delay: Delay = None,
+    as_json: Json = False,
+) -> int:
+    if bool(ids) == whole:
+        raise typer.BadParameter("Name the dead letters by their ids, or say --all.", param_hint="ID / --all")
+    wait = parse_duration(delay) or 0
+    named = list(dict.fromkeys(ids or ()))
+    with options.open() as queue:
+        if named:
+            expected = len(named)
+            done = queue.requeue(topic, named, delay=wait)
+        else:
+            expected = queue.stats(topic).dead
+            done = with_progress(
+                lambda: queue.requeue(topic, delay=wait),
+                lambda: queue.stats(topic).dead,
+                f"requeueing {topic}",
+                expected,
+            )
+    count, keyless = int(done), done.keyless
+    if as_json:
+        echo_json({"topic": topic, "requeued": count, "keyless": keyless})
+    elif not expected:
+        echo(f"{topic} has no dead letters.")
+    else:
+        echo(f"{count:,} of {plural(expected, 'dead letter')} of {topic} got a new life.")
+        if keyless:
+            echo(f"{keyless:,} of them without {'its' if keyless == 1 else 'their'} key, as a newer message holds it.")
+    return Exit.GONE if named and count < expected else Exit.OK

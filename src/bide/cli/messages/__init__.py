@@ -1,1 +1,0 @@
-"""What the commands for messages do, a file each."""

@@ -1,0 +1,150 @@
+"""What the command line prints: results go to standard output, notes about them to standard error.
+
+Text that others wrote is escaped, so that nothing in it can move a cursor, fake a line or turn text around.
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
+import typer
+
+from bide.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PASSWORD = re.compile(r"(?<=://)\S*(?=@)|(?<=[?&]password=)[^&\s]+")
+
+
+class Unwritable(OSError):
+    """Standard output takes no more, as on a full disk."""
+
+
+def prepare_streams() -> None:
+    """Replace closed streams, and escape the letters that a stream's encoding lacks."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it is the stream from now on
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def echo(text: str) -> None:
+    """Print a line of the result."""
+    _write(escaped(text) + "\n")
+
+
+def echo_json(value: Any) -> None:
+    """Print a value of the result as one line of JSON."""
+    _write(json_text(value, ascii_only=not is_unicode(sys.stdout)) + "\n")
+
+
+def echo_styled(text: str, style: str) -> None:
+    """Print a line of the result, in a style if standard output is a terminal."""
+    if not style or not is_terminal(sys.stdout):
+        echo(text)
+        return
+    from rich.text import Text
+
+    with _open_pipe():
+        console(sys.stdout).print(Text(escaped(text), style), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Print a line for the reader to standard error, after the result so far."""
+    flush()
+    with contextlib.suppress(OSError):
+        print(escaped(without_passwords(text)), file=sys.stderr, flush=True)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream is a screen that can be drawn on."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def is_unicode(stream: TextIO) -> bool:
+    """Whether a stream's encoding has every letter."""
+    return (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
+
+
+def console(stream: TextIO) -> "Console":
+    """A rich console that reads no markup in what it prints, and has no styles under NO_COLOR."""
+    from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(file=stream, color_system=None if plain else "auto", highlight=False, markup=False, emoji=False)
+
+
+def flush() -> None:
+    """Write what is buffered, so that the interpreter's exit has nothing to complain about."""
+    with _open_pipe():
+        sys.stdout.flush()
+
+
+def discard() -> None:
+    """Send what is buffered, and all that follows, nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def escaped(text: str) -> str:
+    """Text with every invisible character as an escape, the way JSON writes it."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+def without_passwords(text: str) -> str:
+    """Text whose URLs have neither a user and password before the host nor a password among their options."""
+    return _PASSWORD.sub("…", text)
+
+
+def json_text(value: Any, *, ascii_only: bool = False) -> str:
+    """A value as one line of escaped JSON."""
+    text = escaped(msgspec.json.encode(value).decode())
+    return "".join(each if each.isascii() else _escape(each) for each in text) if ascii_only else text
+
+
+def body_text(body: Any) -> str:
+    """A body as one line: JSON, or the bytes of a body that can't be decoded."""
+    return repr(body) if isinstance(body, bytes) else json_text(body)
+
+
+def body_lines(body: Any) -> list[str]:
+    """A body as indented lines."""
+    if isinstance(body, bytes):
+        return [repr(body)]
+    return [escaped(line) for line in msgspec.json.format(msgspec.json.encode(body), indent=2).decode().split("\n")]
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: "1 message", "2,500 messages"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[first : first + 4]}" for first in range(0, len(units), 4))
+
+
+def _write(text: str) -> None:
+    with _open_pipe():
+        sys.stdout.write(text)
+
+
+@contextlib.contextmanager
+def _open_pipe() -> Iterator[None]:
+    """If the reader has gone, end the command without a word. Raises Unwritable for other trouble."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard()
+        raise typer.Exit(Exit.CLOSED) from None
+    except OSError as error:
+        raise Unwritable(error.errno, error.strerror) from error

@@ -1,1 +1,0 @@
-"""How commands speak: text made safe, lines and columns, times, progress."""

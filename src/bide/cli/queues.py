@@ -1,0 +1,102 @@
+"""The queue that a command works on: that of --url, --url-file or $BIDE_URL, or else the file bide.db in this folder."""
+
+import os
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from bide.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bide.queue import Queue
+
+DEFAULT_URL = "sqlite:///bide.db"
+COMPLETION_TIMEOUT = 2.0  # seconds that somebody who pressed Tab will wait
+
+
+class QueueOptions(NamedTuple):
+    """What --url, --url-file and --namespace say."""
+
+    url: str | None = None
+    url_file: str | None = None
+    namespace: str | None = None
+
+    def queue(self) -> "Queue":
+        """The queue, whatever its engine is. Nothing is opened yet."""
+        return self._queue(self._chosen_url())
+
+    def open(self, *, create: bool = False) -> "Queue":
+        """A queue that outlives this command. An SQLite file that is not there is made only with `create`."""
+        url = self._chosen_url()
+        queue = self._queue(url)
+        if not queue.capabilities.persistent:
+            raise ConfigError("What is in memory:// is gone when this command ends: name a place that lasts, with --url.")
+        file = _sqlite_file(url)
+        if file is not None and not create and not os.path.exists(file):
+            raise ConfigError(
+                f"There is no queue at {file} yet. `bide send` makes one; or say where it is: --url, --url-file or $BIDE_URL."
+            )
+        return queue
+
+    def _chosen_url(self) -> str:
+        """The URL, which is never shown, as it may hold a password. A file is read only once, as it may be a pipe."""
+        if self.url is not None and self.url_file is not None:
+            raise typer.BadParameter("Give one of them: the URL, or the file that it is in.", param_hint="--url / --url-file")
+        if self.url_file is not None:
+            return _first_line(self.url_file)
+        return self.url if self.url is not None else os.environ.get("BIDE_URL", DEFAULT_URL)
+
+    def _queue(self, url: str) -> "Queue":
+        from bide.queue import Queue
+
+        if self.namespace is None:
+            return Queue(url)
+        queue = Queue(url, namespace=self.namespace)
+        used = queue.session.setup.source.namespace
+        if used != self.namespace:  # the URL's comes first, and no option is ignored in silence
+            raise ConfigError(f"The URL names the namespace {used}, and --namespace {self.namespace}: leave one of them out.")
+        return queue
+
+
+def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin so, for the shell's completion. Nothing is made, and an error is the same as no topic."""
+    import bide.queue  # noqa: F401 - the import takes its time but can't hang, so the timeout is not for it
+
+    found: list[str] = []
+    options = QueueOptions(*(ctx.params.get(name) for name in QueueOptions._fields))
+
+    def look() -> None:
+        try:
+            with options.open() as queue:
+                found.extend(queue.topics())
+        except Exception:
+            return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(COMPLETION_TIMEOUT)
+    return [each for each in found if each.startswith(incomplete) and each.isprintable()]
+
+
+def _sqlite_file(url: str) -> str | None:
+    """The path of an SQLite file. None for another engine."""
+    if not url.startswith("sqlite://"):
+        return None
+    from bide.engines.sqlite.file import path_of
+
+    return path_of(url)
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            line = file.readline(5_000).strip()
+    except UnicodeDecodeError:
+        raise ConfigError(f"--url-file {path} is not text: its first line should be the URL.") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no file name"
+        raise ConfigError(f"--url-file {path} can't be read: {reason}.") from None
+    if not line:
+        raise ConfigError(f"--url-file {path} begins with an empty line: its first line should be the URL.")
+    return line

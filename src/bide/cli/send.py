@@ -1,0 +1,125 @@
+"""`bide send`: one message, or one for each line of a file."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from bide.cli.exits import Exit
+from bide.cli.options import At, Delay, JsonLines, Section, Topic
+from bide.cli.output import echo, echo_json
+from bide.cli.queues import QueueOptions
+from bide.cli.send_lines import BodyError, parse_body, send_lines
+from bide.cli.times import due, now_ms, parse_duration, parse_time
+from bide.core import json_shapes
+from bide.types import IfExists, Outgoing, Priority
+
+section: Section = Section("Messages")
+
+_OUTCOMES = {
+    "created": "",
+    "kept": "kept as it was, as it has this key: ",
+    "replaced": "has this key, and got the new body and time: ",
+    "postponed": "has this key, and got the new body and the later time: ",
+}
+
+
+@section.command(
+    "send",
+    help="Send a message, or one a line of a file: due now, after a delay, or at an instant.\n\n"
+    "The body is JSON; without one it is null. A file is checked as a whole before its first line is sent. "
+    "Lines go in batches of 1,000 and at the end of the input; each batch is sent whole or not at all.",
+    examples=(
+        ("bide send order.cancel '{\"order\": 42}' --delay 15m --key order:42", ""),
+        ("bide send order.remind --at 2030-01-15T09:00:00+01:00", ""),
+        ("bide send mail --text 'Hello there' --priority low", ""),
+        ("bide send cart.forget --from carts.jsonl --delay 1h", "one body a line"),
+        ("jq -c '.[]' orders.json | bide send order.pack -", "from a pipe"),
+    ),
+)
+def send(
+    options: QueueOptions,
+    topic: Topic,
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="The body as JSON. -: one a line from standard input.")
+    ] = None,
+    *,
+    text: Annotated[bool, typer.Option("--text", help="BODY, or each line, is text as it stands, not JSON.")] = False,
+    delay: Delay = None,
+    at: At = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Your name for it while it has not ended.")] = None,
+    if_exists: Annotated[IfExists, typer.Option("--if-exists", help="What to do when a message has the key.")] = "keep",
+    priority: Annotated[Priority, typer.Option("--priority", help="Among messages that are due.")] = "normal",
+    expires_in: Annotated[
+        str | None, typer.Option("--expires-in", metavar="TIME", help="Dropped if nobody took it so long after it was due.")
+    ] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", metavar="N", min=1, max=1_000, help="Attempts; 3 unless given.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Text beside the body; may be repeated.")
+    ] = None,
+    operation: Annotated[
+        str | None,
+        typer.Option("--operation", metavar="NAME", help="Sending again under this name within 10 minutes adds nothing."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="FILE", help="Send each line of FILE; - is standard input.")
+    ] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="The same as --from -")] = False,
+    as_json: JsonLines = False,
+) -> int:
+    file = _file_of_bodies(body, source, stdin=stdin)
+    wait, instant = parse_time(delay, at)
+    message = Outgoing(
+        delay=wait,
+        at=instant,
+        key=key,
+        if_exists=if_exists,
+        priority=priority,
+        expires_in=parse_duration(expires_in, "--expires-in"),
+        max_attempts=max_attempts,
+        headers=dict(_header(each) for each in header or ()) or None,
+    )
+    if file is None:
+        return _send_one(options, topic, _with_body(message, body, text=text), operation, as_json=as_json)
+    if key is not None:
+        raise typer.BadParameter("A key belongs to one message, and here are many: leave it out.", param_hint="--key")
+    return send_lines(options, topic, file, message, operation, text=text, as_json=as_json)
+
+
+def _send_one(options: QueueOptions, topic: str, message: Outgoing, operation: str | None, *, as_json: bool) -> int:
+    with options.open(create=True) as queue:
+        sent = queue.send(topic, **msgspec.structs.asdict(message), operation=operation)
+    if as_json:
+        echo_json(json_shapes.sent(sent))
+    else:
+        echo(f"{sent.id}  {_OUTCOMES.get(sent.outcome, sent.outcome + ': ')}due {due(sent.due, now_ms())}")
+    return Exit.OK
+
+
+def _file_of_bodies(body: str | None, source: str | None, *, stdin: bool) -> str | None:
+    """The file that has one body per line. None if there is one message."""
+    files = {each for each in (source, "-" if stdin else None, "-" if body == "-" else None) if each is not None}
+    if not files:
+        return None
+    if len(files) > 1 or body not in (None, "-"):
+        raise typer.BadParameter("Give one of them: a body, or where to read them from.", param_hint="BODY / --from / --stdin")
+    return files.pop()
+
+
+def _with_body(message: Outgoing, body: str | None, *, text: bool) -> Outgoing:
+    try:
+        return message if body is None else msgspec.structs.replace(message, body=parse_body(body, text=text))
+    except BodyError as error:
+        raise typer.BadParameter(
+            f"{error}. Quote it for the shell: '{{\"order\": 42}}'. A text is quoted twice, '\"text\"', or has --text.",
+            param_hint="BODY",
+        ) from None
+
+
+def _header(written: str) -> tuple[str, str]:
+    name, mark, value = written.partition("=")
+    if not mark or not name:
+        raise typer.BadParameter("Write it as name=value.", param_hint="--header")
+    return name, value

@@ -1,0 +1,161 @@
+"""`bide send --from`: many messages, one per line, sent in batches."""
+
+import contextlib
+import itertools
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+import msgspec
+import typer
+
+from bide.cli.exits import Exit
+from bide.cli.output import echo, echo_json, flush, note, plural
+from bide.cli.progress import progress
+from bide.cli.queues import QueueOptions
+from bide.core import json_shapes
+from bide.errors import BadBody, BadMessage, BideError, PartlySent
+from bide.types import Outgoing, Sent
+
+if TYPE_CHECKING:
+    from bide.queue import Queue
+
+BATCH = 1_000
+LONGEST = 4 * 2**20  # bytes of a line: room for a body at its limit, however it is written
+_ITEM = re.compile(r"Item (\d+): ")
+
+
+class BodyError(ValueError):
+    """This is no body. The text says why."""
+
+
+class Line(NamedTuple):
+    number: int
+    message: Outgoing
+
+
+def send_lines(
+    options: QueueOptions, topic: str, source: str, common: Outgoing, operation: str | None, *, text: bool, as_json: bool
+) -> int:
+    """Send the lines of `source`. `common` has the options that all messages share."""
+    with _opened(source) as file:
+        total = _checked(file, common, text=text) if _is_regular(file) else None
+        shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
+        with options.open(create=True) as queue, progress(f"sending to {topic}", total, shown=shown) as moved:
+            sender = _Sender(queue, topic, operation, as_json=as_json)
+            try:
+                for batch in _batches(file, common, text=text):
+                    sender.send(batch)
+                    moved(sender.accepted)
+            except BideError as error:
+                note(f"bide: {error}")
+                note(f"Accepted before that: {plural(sender.accepted, 'message')}.")
+                return Exit.FAILED
+            except KeyboardInterrupt:
+                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and perhaps some of the next {BATCH:,}.")
+                return Exit.STOPPED
+    if not as_json:
+        known = sender.accepted - sender.created
+        echo(f"Sent {plural(sender.accepted, 'message')} to {topic}." + (f" {known:,} were there already." if known else ""))
+    return Exit.OK
+
+
+class _Sender:
+    """Sends batches, and knows at every moment how many messages were accepted."""
+
+    def __init__(self, queue: "Queue", topic: str, operation: str | None, *, as_json: bool) -> None:
+        self.accepted: int = 0
+        self.created: int = 0
+        self._queue = queue
+        self._topic = topic
+        self._operation = operation
+        self._batches = 0
+        self._as_json = as_json
+
+    def send(self, batch: list[Line]) -> None:
+        """Send a batch. Each batch has an operation of its own, so that the same lines sent again add nothing."""
+        operation = None if self._operation is None else f"{self._operation}/{self._batches}"
+        self._batches += 1
+        try:
+            self._count(self._queue.send_many(self._topic, [line.message for line in batch], operation=operation))
+        except PartlySent as error:
+            self._count(error.sent)
+            raise
+        except BadMessage as error:
+            item = _ITEM.match(str(error))
+            if item is None:
+                raise
+            raise type(error)(f"Line {batch[int(item[1])].number:,}: {str(error)[item.end() :]}") from error
+
+    def _count(self, answers: list[Sent]) -> None:
+        self.accepted += len(answers)
+        self.created += sum(each.created for each in answers)
+        if self._as_json:
+            for each in answers:
+                echo_json(json_shapes.sent(each))
+            flush()  # a program that reads along knows what was accepted
+
+
+def parse_body(written: str | bytes, *, text: bool) -> object:
+    """A body as it is written on a command line or in a file: JSON, or text. Raises BodyError."""
+    try:
+        raw = written.encode() if isinstance(written, str) else written
+        return raw.decode() if text else msgspec.json.decode(raw)
+    except UnicodeError:
+        raise BodyError("it is not UTF-8") from None
+    except RecursionError:
+        raise BodyError("it is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BodyError(f"it is not JSON ({error})") from None
+
+
+def _batches(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[list[Line]]:
+    lines = _read(file, common, text=text)
+    while batch := list(itertools.islice(lines, BATCH)):
+        yield batch
+
+
+def _read(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[Line]:
+    number = 0
+    while raw := file.readline(LONGEST + 1):
+        number += 1
+        if len(raw) > LONGEST:
+            raise BadBody(f"Line {number:,} is over {LONGEST:,} bytes. Write one body a line, each ended by a line break.")
+        written = raw.rstrip(b"\r\n")
+        if written.strip():
+            try:
+                body = parse_body(written, text=text)
+            except BodyError as error:
+                raise BadBody(f"Line {number:,} is no body: {error}. Write one JSON value a line, or add --text.") from None
+            yield Line(number, msgspec.structs.replace(common, body=body))
+
+
+def _checked(file: BinaryIO, common: Outgoing, *, text: bool) -> int:
+    """How many messages a file holds. All of it is read before any is sent, so that a bad line stops it all."""
+    count = sum(1 for _ in _read(file, common, text=text))
+    file.seek(0)
+    return count
+
+
+@contextlib.contextmanager
+def _opened(source: str) -> Iterator[BinaryIO]:
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(source, "rb")  # noqa: SIM115 - closed below; only the opening is this error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no file name"
+        raise typer.BadParameter(f"{source} can't be read: {reason}.", param_hint="--from") from None
+    with file:
+        yield file
+
+
+def _is_regular(file: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.tell() == 0
+    except (OSError, ValueError):
+        return False

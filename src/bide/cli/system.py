@@ -1,0 +1,139 @@
+"""`bide demo` and `doctor`: bide at work, and what an operator should know of the place where messages live."""
+
+import json
+import shutil
+import signal
+import sys
+import textwrap
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from bide.cli.exits import Exit
+from bide.cli.options import Json, Section
+from bide.cli.output import echo, is_terminal, note
+from bide.cli.queues import QueueOptions
+from bide.cli.table import GAP, LEAST, Table
+from bide.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bide.engines.base import Finding
+    from bide.queue import Queue
+
+section: Section = Section("Bide itself")
+
+_STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
+
+
+@section.command(
+    "demo",
+    help="See bide at work: an order shop on a temporary SQLite file, for about twelve seconds.\n\n"
+    "Orders must be paid in time, or a delayed message cancels them. Most are paid, one too late, and one gets more time. "
+    "A mail fails twice, and a worker process is killed with parcels in its hands.\n\n"
+    "In the end every message is accounted for. Exit code 0: every promise was kept. 1: one was broken.",
+    examples=(
+        ("bide demo", "watch it live"),
+        ("bide demo --seed 7", "another day in the shop"),
+        ("bide demo --json", "only the summary, for a script"),
+    ),
+)
+def demo(
+    seed: Annotated[int, typer.Option(help="Plan the day from this number; the same one plans the same day.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
+) -> int:
+    from bide.cli.demo import run
+
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `bide demo | head` ends when head does
+    try:
+        return run(seed, as_json=as_json)
+    except KeyboardInterrupt:
+        note("Stopped.")
+        return Exit.STOPPED
+
+
+@section.command(
+    "doctor",
+    help="Look at the place where messages live, and say what an operator should know.\n\n"
+    "Nothing is made, and nothing is changed without --fix. Exit code 0: nothing is bad. 1: something is.",
+    examples=(
+        ("bide doctor", "$BIDE_URL, or bide.db in this folder"),
+        ("bide doctor --url sqlite:////var/lib/bide.db", ""),
+        ("bide doctor --json", "for a script"),
+        ("bide doctor --fix", "after a clock was ahead; stop what uses the file first"),
+        ("bide doctor --url redis:// --acl", "a user for bide on a Redis server"),
+    ),
+)
+def doctor(
+    options: QueueOptions,
+    *,
+    acl: Annotated[bool, typer.Option("--acl", help="Print ACL lines that create least-privilege Redis users.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Set right first what can be: an SQLite file's time that is ahead.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    if acl and as_json:
+        raise typer.BadParameter("It prints lines for redis-cli: leave --json out.", param_hint="--acl")
+    queue = options.queue()  # says what is wrong with the URL, or what is not installed
+    if acl:
+        return _print_acl(queue)
+    findings = [*(_fix(queue) if fix else ()), *queue.examine()]
+    if as_json:
+        listed = [msgspec.structs.asdict(each) for each in findings]
+        for line in json.dumps(listed, indent=2).split("\n"):
+            echo(line)
+    else:
+        _print(findings)
+    return Exit.FAILED if any(each.level == "bad" for each in findings) else Exit.OK
+
+
+def _fix(queue: "Queue") -> Sequence["Finding"]:
+    """Set right what can be. The answer says so, too, when that was nothing."""
+    from bide.engines.base import Finding
+
+    fixed = queue.session.setup.source.mend()
+    if fixed is None:
+        return [Finding("mended", "nothing: --fix has nothing that it could set right here")]
+    return fixed or [Finding("mended", "nothing: what --fix can set right is right")]
+
+
+def _print_acl(queue: "Queue") -> int:
+    """Print ACL lines that create a server's least-privilege users. No server is asked."""
+    from bide.engines import registry
+
+    settings = queue.session.setup.settings
+    if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
+        raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")
+    from bide.engines.redis.doctor import rights
+    from bide.engines.redis.url import read
+
+    address = read(settings)
+    database = address.db
+    for role in rights.ROLES:
+        echo(rights.line(role, address.namespace, wake=address.wake, database=database))
+    note(rights.REMARK)
+    return Exit.OK
+
+
+def _print(findings: Sequence["Finding"]) -> None:
+    marks = ["" if each.level == "ok" else f"  {each.level}: {each.advice}" for each in findings]
+    widest = max((len(each.name) for each in findings), default=0)
+    table = Table("", "", whole=True)
+    for each, mark in zip(findings, marks, strict=True):
+        lines = _wrapped(each.value + mark, widest)
+        table.add(
+            [(f"{name:<{widest}}", line) for name, line in zip_longest([each.name], lines, fillvalue="")],
+            [_STYLES[each.level]] * len(lines),
+        )
+
+
+def _wrapped(text: str, width_before: int) -> list[str]:
+    """Lines that break between words on a terminal, after a column of this width."""
+    if not is_terminal(sys.stdout):
+        return [text]
+    room = shutil.get_terminal_size().columns - width_before - len(GAP)
+    return textwrap.wrap(text, max(room, LEAST), break_long_words=False, break_on_hyphens=False) or [""]

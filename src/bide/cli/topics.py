@@ -1,0 +1,203 @@
+"""`bide stats`, `topics`, `purge`, `pause` and `resume`: what a topic holds, and whether it is delivered."""
+
+import difflib
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bide.cli.exits import Exit
+from bide.cli.options import Json, JsonLines, Section, Topic
+from bide.cli.output import echo, echo_json, escaped, note, plural
+from bide.cli.progress import with_progress
+from bide.cli.queues import QueueOptions, complete_topics
+from bide.cli.table import Table, echo_pairs
+from bide.cli.times import LATE, due, now_ms, relative
+from bide.core import json_shapes
+from bide.core.amounts import span
+from bide.types import Stats
+
+if TYPE_CHECKING:
+    from bide.queue import Queue
+
+section: Section = Section("Topics")
+
+SUGGESTED = 5  # names of topics, when one may be mistyped
+
+
+@section.command(
+    "stats",
+    help="Count messages by state, and tell how late the oldest is: of a topic, or of all together.",
+    examples=(("bide stats", "all topics together"), ("bide stats order.cancel --json", "one, for a program")),
+)
+def stats(
+    options: QueueOptions,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="The topic; all unless given.", autocompletion=complete_topics)
+    ] = None,
+    *,
+    as_json: Json = False,
+) -> int:
+    with options.open() as queue:
+        counts = queue.stats(topic)
+        if topic is not None:
+            _note_if_unknown(queue, topic)
+    if as_json:
+        echo_json(json_shapes.stats(topic, counts))
+    else:
+        echo_pairs(_pairs(counts, now_ms(), one=topic is not None), {"oldest overdue": "red"} if _late(counts) else {})
+    return Exit.OK
+
+
+def _pairs(counts: Stats, now: int, *, one: bool) -> list[tuple[str, str]]:
+    if one:
+        paused = "yes" if counts.paused else "no"
+    else:
+        paused = ", ".join(sorted(name for name, each in counts.topics.items() if each.paused)) or "none"
+    return [
+        *([] if one else [("topics", f"{len(counts.topics):,}")]),
+        ("scheduled", f"{counts.scheduled:,}"),
+        ("ready", f"{counts.ready:,}"),
+        ("leased", f"{counts.leased:,}"),
+        ("dead", f"{counts.dead:,}"),
+        ("dead and dropped", f"{counts.dead_dropped:,}"),
+        ("paused", paused),
+        ("oldest overdue", _overdue(counts) or "none"),
+        ("next due", "none" if counts.next_due is None else due(counts.next_due, now)),
+    ]
+
+
+@section.command(
+    "topics",
+    help="List the topics, each with its counts, how late its oldest message is, and when the next is due.",
+    examples=(("bide topics", ""), ("bide topics --json", "one topic a line")),
+)
+def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
+    with options.open() as queue:
+        each = sorted(queue.stats().topics.items())
+    if as_json:
+        for name, counts in each:
+            echo_json(json_shapes.stats(name, counts))
+    elif each:
+        numbers = ("scheduled", "ready", "leased", "dead")
+        table = Table("topic", *numbers, "paused", "overdue", "next due", right=numbers)
+        now = now_ms()
+        table.add([_row(name, counts, now) for name, counts in each], [_style(counts) for _, counts in each])
+    else:
+        note("No topic holds a message.")
+    return Exit.OK
+
+
+def _row(name: str, counts: Stats, now: int) -> tuple[str, ...]:
+    return (
+        name,
+        f"{counts.scheduled:,}",
+        f"{counts.ready:,}",
+        f"{counts.leased:,}",
+        f"{counts.dead:,}",
+        "paused" if counts.paused else "",
+        _overdue(counts),
+        "" if counts.next_due is None else relative(counts.next_due, now),
+    )
+
+
+def _style(counts: Stats) -> str:
+    if counts.paused:
+        return "yellow"
+    return "red" if counts.dead or _late(counts) else ""
+
+
+def _overdue(counts: Stats) -> str:
+    return "" if counts.oldest_overdue is None else span(counts.oldest_overdue) or "0s"
+
+
+def _late(counts: Stats) -> bool:
+    return counts.oldest_overdue is not None and counts.oldest_overdue >= LATE
+
+
+@section.command(
+    "purge",
+    help="Drop the messages of a topic that are in a state now, for good; leased ones can't be.\n\n"
+    "It asks first, with their number. Without a terminal to ask at it needs --yes.",
+    examples=(
+        ("bide purge order.pack --state dead", "asks"),
+        ("bide purge order.pack --state dead --yes", "does not ask"),
+    ),
+)
+def purge(
+    options: QueueOptions,
+    topic: Topic,
+    *,
+    state: Annotated[Literal["scheduled", "ready", "dead"], typer.Option("--state", help="Those in this state.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    as_json: Json = False,
+) -> int:
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("This can't be undone, and there is no terminal to ask at: add it.", param_hint="--yes")
+    with options.open() as queue:
+        expected: int = getattr(queue.stats(topic), state)
+        if expected and not yes and not _agreed(f"Drop {expected:,} {state} of {topic} for good?"):
+            note("Nothing was dropped.")
+            return Exit.FAILED
+        count = with_progress(
+            lambda: queue.purge(topic, state=state),
+            lambda: int(getattr(queue.stats(topic), state)),
+            f"purging {topic}",
+            expected,
+        )
+    if as_json:
+        echo_json({"topic": topic, "state": state, "purged": count})
+    elif count:
+        echo(f"{count:,} {state} of {topic} {'was' if count == 1 else 'were'} dropped.")
+    else:
+        echo(f"{topic} has no {state} ones.")
+    return Exit.OK
+
+
+def _agreed(question: str) -> bool:
+    print(escaped(question), "[y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+@section.command(
+    "pause",
+    help="Hand out none of a topic's messages until it is resumed; what is being worked on goes on.",
+    examples=(("bide pause order.pack", ""),),
+)
+def pause(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
+    with options.open() as queue:
+        _note_if_unknown(queue, topic)
+        queue.pause(topic)
+    if as_json:
+        echo_json({"topic": topic, "paused": True})
+    else:
+        echo(f"Paused {topic}; due messages wait, and handlers that run go on.")
+    return Exit.OK
+
+
+@section.command(
+    "resume",
+    help="Hand out a topic's messages again.",
+    examples=(("bide resume order.pack", ""),),
+)
+def resume(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
+    with options.open() as queue:
+        _note_if_unknown(queue, topic)
+        queue.resume(topic)
+        waiting = queue.stats(topic).ready
+    if as_json:
+        echo_json({"topic": topic, "paused": False})
+    else:
+        echo(f"Resumed {topic}; {plural(waiting, 'message')} waiting.")
+    return Exit.OK
+
+
+def _note_if_unknown(queue: "Queue", topic: str) -> None:
+    """Say beside the answer that no message of a topic is stored: its name may be mistyped."""
+    known = queue.topics()
+    if topic in known:
+        return
+    alike = difflib.get_close_matches(topic, known, SUGGESTED) or sorted(known)[:SUGGESTED]
+    more = "" if len(known) <= len(alike) else " …"
+    there = f"There is: {', '.join(alike)}{more}" if alike else "No topic holds one."
+    note(f"bide: no message of {topic} is stored at present. {there}")

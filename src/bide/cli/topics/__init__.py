@@ -1,1 +1,0 @@
-"""What the commands for whole topics do, a file each."""
