@@ -99,7 +99,7 @@ def test_ctrl_c_tells_what_was_accepted_and_ends_with_130(folder: Path, queue: Q
         answers = [json.loads(process.stdout.readline()) for _ in range(1_000)]
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130
-        assert process.stderr.read() == b"Stopped. Accepted: 1,000 messages, and perhaps some of the next 1,000.\n"
+        assert process.stderr.read() == b"Stopped. Accepted: 1,000 messages, and possibly some of the next 1,000.\n"
     assert queue.stats("t").ready == len({each["id"] for each in answers}) == 1_000
 
 
@@ -131,7 +131,7 @@ def test_an_unknown_outcome_says_how_to_try_again(bide: Bide, monkeypatch: pytes
     monkeypatch.setattr(Queue, "send", lost)
     ended = bide("send", "t")
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == "bide: The answer did not come.\nTo try again and have it once at most: --operation op-1\n"
+    assert ended.err == "bide: The answer did not come.\nTo retry without a duplicate, add --operation op-1\n"
 
 
 def test_the_help_is_quick_as_it_loads_no_queue(folder: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_delay_may_be_a_number_of_seconds(bide: Bide, queue: Queue) -> None:
 def test_a_key_that_is_taken_is_answered_as_if_exists_says(bide: Bide) -> None:
     same = ("send", "t", "1", "--delay", "1h", "--key", "k")
     assert "due" in bide(*same).out
-    assert "kept as it was" in bide(*same).out
+    assert "was kept" in bide(*same).out
     assert "got the new body and time" in bide(*same, "--if-exists", "replace").out
     assert "the later time" in bide(*same, "--if-exists", "later").out
     refused = bide(*same, "--if-exists", "error")
@@ -162,7 +162,7 @@ def test_each_of_many_is_answered_in_json_lines(bide: Bide, queue: Queue) -> Non
     ("line", "why"),
     [
         (b"oops", "it is not JSON"), (b"\xff\xfe", "it is not"), (b"[" * 200_000, "nested too deeply"),
-        (b'"' + b"x" * 300_000 + b'"', "the limit is 262,144"), (b"1" * (4 * 2**20 + 1), "over 4,194,304 bytes"),
+        (b'"' + b"x" * 300_000 + b'"', "the limit is 262,144"), (b"1" * (4 * 2**20 + 1), "longer than 4,194,304 bytes"),
     ],
     ids=["no json", "no text", "deep", "large", "endless"],
 )  # fmt: skip
@@ -171,7 +171,7 @@ def test_a_bad_line_is_named_with_what_was_accepted_before_it(bide: Bide, queue:
     assert ended.code == 1
     assert ended.err.startswith("bide: Line 2,001")
     assert why in ended.err
-    assert ended.err.endswith("Accepted before that: 1,000 messages.\n")
+    assert ended.err.endswith("Accepted before the error: 1,000 messages.\n")
     assert queue.stats("t").ready == 1_000
 
 
@@ -179,7 +179,7 @@ def test_a_file_with_a_bad_line_sends_nothing(bide: Bide, folder: Path) -> None:
     (folder / "carts.jsonl").write_text("1\n" * 1_500 + "oops\n")
     ended = bide("send", "t", "--from", "carts.jsonl")
     assert ended.code == 1
-    assert ended.err.startswith("bide: Line 1,501 is no body: it is not JSON")
+    assert ended.err.startswith("bide: Line 1,501 is not a valid body: it is not JSON")
     assert not (folder / "bide.db").exists()
 
 
@@ -227,8 +227,8 @@ def test_a_list_can_be_of_one_state(bide: Bide, queue: Queue) -> None:
 
 def test_an_empty_list_says_so_beside_its_result(bide: Bide, queue: Queue) -> None:
     queue.send("other")
-    assert bide("list", "t") == (0, "", "There is no message in t.\n")
-    assert bide("list", "t", "--state", "dead") == (0, "", "There is no dead message in t.\n")
+    assert bide("list", "t") == (0, "", "t has no messages.\n")
+    assert bide("list", "t", "--state", "dead") == (0, "", "t has no dead messages.\n")
 
 
 def test_a_list_is_all_or_so_many(bide: Bide, queue: Queue) -> None:
@@ -255,26 +255,26 @@ def test_show_tells_everything_by_id_or_key(bide: Bide, queue: Queue) -> None:
 
 def test_show_of_what_is_gone_ends_with_1(bide: Bide, queue: Queue) -> None:
     queue.send("t")
-    assert bide("show", "0" * 16) == (1, "", f"bide: Message {'0' * 16} is gone: it has ended, or never was.\n")
+    assert bide("show", "0" * 16) == (1, "", f"bide: Message {'0' * 16} does not exist. It has ended, or was never sent.\n")
     assert bide("show", "t", "--key", "k").code == 1
 
 
 def test_cancel_says_what_really_happened(bide: Bide, queue: Queue) -> None:
     sent = queue.send("t", key="k")
-    assert bide("cancel", "t", "--key", "k").out == "CANCELLED: The message of t with the key 'k' will never be delivered.\n"
+    assert bide("cancel", "t", "--key", "k").out == "CANCELLED: The message with key 'k' in t will never be delivered.\n"
     assert queue.get(sent) is None
-    assert bide("cancel", sent.id) == (4, f"GONE: Message {sent.id} has ended, or never was.\n", "")
+    assert bide("cancel", sent.id) == (4, f"GONE: Message {sent.id} has ended, or was never sent.\n", "")
     running = queue.send("t")
     queue.receive("t")
-    assert bide("cancel", running.id) == (3, f"RUNNING: Message {running.id} was handed out and goes on.\n", "")
+    assert bide("cancel", running.id) == (3, f"RUNNING: Message {running.id} was not changed, because a worker has it.\n", "")
     assert bide("cancel", running.id, "--json") == (3, '{"result":"running"}\n', "")
 
 
 def test_cancel_and_reschedule_of_a_dead_letter_say_dead_and_what_to_do(bide: Bide, queue: Queue) -> None:
     [dead] = buried(queue, "order.pack")
     told = (
-        f"DEAD: Message {dead} is a dead letter. `bide requeue order.pack {dead}` gives it a new life, "
-        "`bide purge order.pack --state dead` drops all dead letters of its topic.\n"
+        f"DEAD: Message {dead} is a dead letter. `bide requeue order.pack {dead}` delivers it again, "
+        "`bide purge order.pack --state dead` deletes all dead letters of its topic.\n"
     )
     assert bide("cancel", dead) == (6, told, "")
     assert bide("reschedule", dead, "--delay", "1m") == (6, told, "")
@@ -293,7 +293,7 @@ def test_reschedule_says_what_really_happened(bide: Bide, queue: Queue) -> None:
     assert moved.code == 0
     assert json.loads(moved.out)["due"] == "2030-01-15T09:00:00.000Z"
     assert re.fullmatch(
-        r"MOVED: The message of t with the key 'k' is due \d.*, in (20m|19m 5\ds)\.\n",
+        r"MOVED: The message with key 'k' in t is due \d.*, in (20m|19m 5\ds)\.\n",
         bide("reschedule", "t", "--key", "k", "--delay", "20m").out,
     )
     queue.reschedule(sent, delay=0)

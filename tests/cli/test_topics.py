@@ -54,7 +54,7 @@ def test_topics_are_a_table(bide: Bide, filled: Queue) -> None:
 
 def test_no_topics_are_said_beside_the_result(bide: Bide, queue: Queue) -> None:
     queue.stats()
-    assert bide("topics") == (0, "", "No topic holds a message.\n")
+    assert bide("topics") == (0, "", "No topic has messages.\n")
 
 
 def test_dead_letters_are_listed_with_their_errors(bide: Bide, queue: Queue) -> None:
@@ -65,14 +65,14 @@ def test_dead_letters_are_listed_with_their_errors(bide: Bide, queue: Queue) -> 
     assert all(row.endswith("  no such order") for row in rows)
     part = bide("dead", "t", "--limit", "2", "--json")
     assert [json.loads(line)["last_error"] for line in part.out.splitlines()] == ["no such order"] * 2
-    assert "There is more" in part.err
+    assert "There are more" in part.err
     assert bide("dead", "other") == (0, "", "other has no dead letters.\n")
 
 
 def test_dead_letters_are_requeued_by_name(bide: Bide, queue: Queue) -> None:
     first, second, third = buried(queue, "t", 3)
-    assert bide("requeue", "t", first, first).out == "1 of 1 dead letter of t got a new life.\n"
-    assert bide("requeue", "t", second, "0" * 16) == (4, "1 of 2 dead letters of t got a new life.\n", "")
+    assert bide("requeue", "t", first, first).out == "Requeued 1 of 1 dead letter of t.\n"
+    assert bide("requeue", "t", second, "0" * 16) == (4, "Requeued 1 of 2 dead letters of t.\n", "")
     assert bide("requeue", "t", third, "--delay", "1h", "--json") == (0, '{"topic":"t","requeued":1,"keyless":0}\n', "")
     assert [each.state for each in queue.messages("t")] == ["ready", "ready", "scheduled"]
 
@@ -83,7 +83,7 @@ def test_requeue_says_which_key_a_newer_message_holds(bide: Bide, queue: Queue) 
         [taken] = queue.receive("t")
         taken.bury("no such order")
     queue.send("t", key="b", delay="1h")
-    said = "3 of 3 dead letters of t got a new life.\n1 of them without its key, as a newer message holds it.\n"
+    said = "Requeued 3 of 3 dead letters of t.\n1 of them lost its key, because a newer message has it.\n"
     assert bide("requeue", "t", "--all") == (0, said, "")
     assert sorted(each.key or "" for each in queue.messages("t")) == ["", "a", "b", "c"]
 
@@ -91,7 +91,7 @@ def test_requeue_says_which_key_a_newer_message_holds(bide: Bide, queue: Queue) 
 def test_dead_letters_are_requeued_all_together(bide: Bide, queue: Queue) -> None:
     for _ in range(3):
         buried(queue, "t", 800)
-    assert bide("requeue", "t", "--all").out == "2,400 of 2,400 dead letters of t got a new life.\n"
+    assert bide("requeue", "t", "--all").out == "Requeued 2,400 of 2,400 dead letters of t.\n"
     assert (queue.stats("t").ready, queue.stats("t").dead) == (2_400, 0)
     assert bide("requeue", "t", "--all").out == "t has no dead letters.\n"
 
@@ -111,8 +111,8 @@ def test_purge_without_a_terminal_needs_yes(bide: Bide, filled: Queue) -> None:
 
 
 def test_purge_drops_what_is_in_that_state_and_nothing_else(bide: Bide, filled: Queue) -> None:
-    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "1 dead of order.pack was dropped.\n", "")
-    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "order.pack has no dead ones.\n", "")
+    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "Deleted 1 dead message of order.pack.\n", "")
+    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "order.pack has no dead messages.\n", "")
     ended = bide("purge", "order.pack", "--state", "ready", "--yes", "--json")
     assert json.loads(ended.out) == {"topic": "order.pack", "state": "ready", "purged": 1}
     left = filled.stats("order.pack")
@@ -131,18 +131,18 @@ def test_purge_of_leased_ones_is_refused(bide: Bide, filled: Queue) -> None:
 
 @pytest.mark.parametrize("command", ["stats", "pause", "resume"])
 def test_a_topic_that_holds_nothing_may_be_a_slip_of_the_pen(bide: Bide, queue: Queue, command: str) -> None:
-    assert "No topic holds one." in bide(command, "order.pack").err
+    assert "No topic has messages." in bide(command, "order.pack").err
     queue.send("order.pack")
     ended = bide(command, "order.pakc")
     assert ended.code == 0
     assert ended.out
-    assert ended.err == "bide: no message of order.pakc is stored at present. There is: order.pack\n"
+    assert ended.err == "bide: order.pakc has no messages. Topics with messages: order.pack\n"
     assert bide(command, "order.pack").err == ""
 
 
 def test_a_topic_is_paused_and_resumed(bide: Bide, queue: Queue) -> None:
     queue.send("t")
-    assert bide("pause", "t").out == "Paused t; due messages wait, and handlers that run go on.\n"
+    assert bide("pause", "t").out == "Paused t; due messages wait, running handlers go on.\n"
     assert queue.receive("t") == []
     assert bide("resume", "t").out == "Resumed t; 1 message waiting.\n"
     assert len(queue.receive("t")) == 1

@@ -18,7 +18,7 @@ ELSEWHERE = [
 def test_only_send_makes_a_file(bide: Bide, folder: Path, command: list[str]) -> None:
     ended = bide(*command)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith(f"bide: There is no queue at {folder}/bide.db yet. `bide send` makes one")
+    assert ended.err.startswith(f"bide: There is no queue at {folder}/bide.db yet. Create it with `bide send`")
     assert bide(*command, "--url", "sqlite:///typo.db").code == 1
     assert list(folder.iterdir()) == []
     bide("send", "t")
@@ -31,7 +31,7 @@ def test_only_send_makes_a_file(bide: Bide, folder: Path, command: list[str]) ->
 def test_what_would_be_gone_with_the_command_is_refused(bide: Bide, command: list[str]) -> None:
     ended = bide(*command, "--url", "memory://shop")
     assert (ended.code, ended.out) == (1, "")
-    assert "memory:// is gone when this command ends" in ended.err
+    assert "memory:// are lost when this command ends" in ended.err
 
 
 def test_the_url_comes_from_an_option_a_file_or_the_environment(

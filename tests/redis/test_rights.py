@@ -290,5 +290,5 @@ def test_the_command_takes_the_namespace_of_the_url() -> None:
 def test_the_command_is_for_redis_only() -> None:
     done = run("--url", "memory://")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Only Redis has rights to grant: name a redis:// URL" in done.stderr
+    assert "--acl works only with Redis. Give a redis:// URL" in done.stderr
     assert run("--url", "redis://", "--json").returncode == 2

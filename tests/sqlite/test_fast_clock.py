@@ -181,13 +181,13 @@ def test_a_file_whose_time_is_ahead_is_found_and_mended(url: str, path: Path) ->
         [held] = queue.messages("held")
         assert held.lease_until is not None
         assert held.lease_until < (time.time_ns() + 70 * SECOND) // MS  # a minute from now, not an hour
-    assert "nothing: what --fix can set right is right" in run("--url", url, "--fix").stdout
+    assert "nothing: there is nothing to repair" in run("--url", url, "--fix").stdout
 
 
 def test_where_nothing_is_to_be_mended_fix_says_so(url: str) -> None:
     with closing(Queue(url)) as queue:
         queue.send("t", 1)
-    for place, answer in ((url, "nothing: what --fix can set right"), ("memory://", "nothing: --fix has nothing")):
+    for place, answer in ((url, "nothing: there is nothing to repair"), ("memory://", "nothing: --fix can't repair")):
         done = run("--url", place, "--fix")
         assert (done.returncode, done.stderr) == (0, "")
         assert answer in done.stdout

@@ -58,7 +58,7 @@ def test_the_banner_tells_where_how_and_what_for(shop: Shop) -> None:
     shop.write(HANDLERS)
     first = said_at_first(shop)
     assert f"engine   sqlite:///{shop.folder}/shop.db, namespace bide" in first
-    assert "this process, 100 handlers at once in each, of which 32 in threads; lease 15 s, grace 20 s" in first
+    assert "this process with 100 concurrent handlers, 32 of them in threads; lease 15 s, grace 20 s" in first
     assert "  mail  →  shop.mail\n" in first
     assert "  pack  →  shop.pack (in a thread)\n" in first
 
@@ -85,9 +85,9 @@ def test_options_change_what_the_banner_tells(shop: Shop) -> None:
         "--slots",
         "pack=2",
     )
-    assert "9 handlers at once in each, of which 3 in threads; lease 2 s, grace 1.5 s" in first
-    assert "  mail  →  shop.mail, 4 places kept\n" in first
-    assert "  pack  →  shop.pack (in a thread), 2 places kept\n" in first
+    assert "9 concurrent handlers, 3 of them in threads; lease 2 s, grace 1.5 s" in first
+    assert "  mail  →  shop.mail, 4 slots reserved\n" in first
+    assert "  pack  →  shop.pack (in a thread), 2 slots reserved\n" in first
 
 
 def test_a_password_is_never_shown(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_import_brings_the_tasks_of_other_modules(shop: Shop) -> None:
 def test_a_worker_made_in_code_keeps_what_the_command_line_does_not_say(shop: Shop) -> None:
     shop.write(HANDLERS)
     first = said_at_first(shop, "--concurrency", "5", target="shop:made")
-    assert "5 handlers at once in each, of which 2 in threads; lease 3 s, grace 4 s" in first
+    assert "5 concurrent handlers, 2 of them in threads; lease 3 s, grace 4 s" in first
     assert "mail" in first
     assert "pack" not in first
 
@@ -165,11 +165,11 @@ def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     ("target", "arguments", "code", "said"),
     [
         ("shop", (), 1, "bide: 'shop' is not MODULE:QUEUE, as in shop.tasks:queue."),
-        ("nowhere:queue", (), 1, "bide: There is no module nowhere here ("),
-        ("nowhere.tasks:queue", (), 1, "bide: There is no module nowhere.tasks here ("),
-        ("shop:qeue", (), 1, "bide: The module shop has nothing called qeue. It has: made, queue."),
-        ("shop:number", (), 1, "bide: shop:number is a int. Name a Queue, an AsyncQueue or a Worker."),
-        ("empty:queue", (), 1, "bide: The module empty has nothing called queue. It has no queue at all."),
+        ("nowhere:queue", (), 1, "bide: There is no module nowhere in this folder ("),
+        ("nowhere.tasks:queue", (), 1, "bide: There is no module nowhere.tasks in this folder ("),
+        ("shop:qeue", (), 1, "bide: The module shop has no attribute qeue. It has: made, queue."),
+        ("shop:number", (), 1, "bide: shop:number is of type int. Give a Queue, an AsyncQueue or a Worker."),
+        ("empty:queue", (), 1, "bide: The module empty has no attribute queue. It has no queue."),
         (
             "idle:queue",
             (),
@@ -177,9 +177,9 @@ def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
             "bide: This queue has no tasks: write @queue.task() above a function, and import its module first.",
         ),
         ("shop:queue", ("--topics", "nope"), 1, "bide: There is no task for nope. There is one for: mail, pack."),
-        ("shop:queue", ("--import", "nowhere"), 1, "bide: There is no module nowhere here ("),
+        ("shop:queue", ("--import", "nowhere"), 1, "bide: There is no module nowhere in this folder ("),
         ("shop:queue", ("--slots", "mail"), 2, "'mail' is not TOPIC=NUMBER"),
-        ("shop:queue", ("--grace", "soon"), 2, "'soon' is no duration."),
+        ("shop:queue", ("--grace", "soon"), 2, "'soon' is not a duration."),
         ("shop:queue", ("--topics", "mail,nope"), 1, "bide: There is no task for nope."),
         ("shop:queue", ("--topics", "mail,"), 1, "The topic is ''."),
         ("shop:queue", ("--health", "8080"), 2, "For a port write :8080, for a file ./8080."),

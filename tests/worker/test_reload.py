@@ -47,7 +47,7 @@ def test_a_changed_file_brings_the_new_handler(shop: Shop) -> None:
     [line] = shop.said("new")
     assert line.pid != first
     assert not alive(first)
-    assert "shop.py changed: starting anew" in watcher.err
+    assert "shop.py changed: restarting" in watcher.err
     assert watcher.stop()[0] == 0
     assert not alive(line.pid)
 

@@ -32,12 +32,12 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="Every command has examples: bide COMMAND --help. Exit codes: 0 done, 1 failed, 2 not understood, 3 RUNNING, "
-    "4 GONE, 6 DEAD, 130 Ctrl-C.",
+    epilog="For examples, run bide COMMAND --help. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 RUNNING, 4 GONE, 6 DEAD, "
+    "130 Ctrl-C.",
 )
 def _bide(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Delayed messages: on time, at least once, until you cancel them."""
@@ -78,7 +78,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BideError as error:
         note(f"bide: {error}")
         if isinstance(error, OutcomeUnknown) and error.operation is not None:
-            note(f"To try again and have it once at most: --operation {error.operation}")
+            note(f"To retry without a duplicate, add --operation {error.operation}")
         return Exit.FAILED
     except _Refused as error:
         return _refused(error, sys.argv[1:] if arguments is None else arguments)

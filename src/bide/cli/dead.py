@@ -1,4 +1,4 @@
-"""`bide dead` and `requeue`: a topic's dead letters, and how to have them delivered again."""
+"""`bide dead` and `requeue`: a topic's dead letters, listed and delivered again."""
 
 from typing import Annotated
 
@@ -19,14 +19,14 @@ section: Section = Section("Dead letters")
 
 @section.command(
     "dead",
-    help="List a topic's dead letters, with the error that each died of.",
-    examples=(("bide dead order.pack", "the first 100"), ("bide dead order.pack --limit 5 --json", "one a line")),
+    help="List the dead letters of a topic, each with its last error.",
+    examples=(("bide dead order.pack", "the first 100"), ("bide dead order.pack --limit 5 --json", "one per line")),
 )
 def dead(
     options: QueueOptions,
     topic: Topic,
     *,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = LISTED,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of dead letters.")] = LISTED,
     as_json: JsonLines = False,
 ) -> int:
     table = Table("id", "was due", "at", "attempts", "key", "last error", short=("key",), spare=("at",))
@@ -35,7 +35,7 @@ def dead(
     if not count:
         note(f"{topic} has no dead letters.")
     elif mark is not None:
-        note(f"There is more: --limit says how many, and `bide list {topic} --state dead --all` gives all.")
+        note(f"There are more. Raise --limit, or list all: bide list {topic} --state dead --all")
     return Exit.OK
 
 
@@ -46,24 +46,24 @@ def _row(info: Info, now: int) -> tuple[str, ...]:
 
 @section.command(
     "requeue",
-    help="Give dead letters a new life, with all their attempts: those named, or --all that are dead now.\n\n"
-    "Exit code 0: done. 4: some of those named are no dead letters of this topic; the others were requeued.",
+    help="Deliver dead letters again, with all their attempts: by id, or --all.\n\n"
+    "Exit code 0: all were requeued. 4: some ids are not dead letters of this topic; the others were requeued.",
     examples=(
-        ("bide requeue order.pack 00000000002a1f3c", "this one, due now"),
-        ("bide requeue order.pack --all --delay 10m", "all, in ten minutes"),
+        ("bide requeue order.pack 00000000002a1f3c", "one dead letter, due now"),
+        ("bide requeue order.pack --all --delay 10m", "all, due in ten minutes"),
     ),
 )
 def requeue(
     options: QueueOptions,
     topic: Topic,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The dead letters' ids.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of dead letters.")] = None,
     *,
-    whole: Annotated[bool, typer.Option("--all", help="All that are dead now.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Requeue all dead letters of the topic.")] = False,
     delay: Delay = None,
     as_json: Json = False,
 ) -> int:
     if bool(ids) == whole:
-        raise typer.BadParameter("Name the dead letters by their ids, or say --all.", param_hint="ID / --all")
+        raise typer.BadParameter("Give either the ids of dead letters or --all.", param_hint="ID / --all")
     wait = parse_duration(delay) or 0
     named = list(dict.fromkeys(ids or ()))
     with options.open() as queue:
@@ -84,7 +84,7 @@ def requeue(
     elif not expected:
         echo(f"{topic} has no dead letters.")
     else:
-        echo(f"{count:,} of {plural(expected, 'dead letter')} of {topic} got a new life.")
+        echo(f"Requeued {count:,} of {plural(expected, 'dead letter')} of {topic}.")
         if keyless:
-            echo(f"{keyless:,} of them without {'its' if keyless == 1 else 'their'} key, as a newer message holds it.")
+            echo(f"{keyless:,} of them lost {'its' if keyless == 1 else 'their'} key, because a newer message has it.")
     return Exit.GONE if named and count < expected else Exit.OK

@@ -27,8 +27,8 @@ ID_LENGTH = 16  # characters of the shortest id
 _STYLES = {"scheduled": "", "ready": "green", "leased": "cyan", "dead": "red"}
 _CODES = {"RUNNING": Exit.RUNNING, "DEAD": Exit.DEAD, "GONE": Exit.GONE}
 _ENDS = (
-    "Exit code 0: {done}. 3: RUNNING, a worker has it, and goes on. 4: GONE, it has ended or never was. "
-    "6: DEAD, it is a dead letter."
+    "Exit code 0: {done}. 3: RUNNING, a worker has the message. 4: GONE, the message has ended or was never sent. "
+    "6: DEAD, the message is a dead letter."
 )
 
 
@@ -51,46 +51,48 @@ class Target(NamedTuple):
         if self.key is not None:
             return
         if self.name in queue.topics():
-            note(f"bide: {self.name} is a topic. Name one of its messages by its id, or by its key: {self.name} --key KEY")
+            note(f"bide: {self.name} is a topic. Give the id of a message, or the topic and a key: {self.name} --key KEY")
         elif len(self.name) < ID_LENGTH:
-            note(f"bide: {self.name} is no id. A message is also known by its key in its topic: TOPIC --key {self.name}")
+            note(f"bide: {self.name} is not an id. If it is a key, give its topic, too: TOPIC --key {self.name}")
 
     def __str__(self) -> str:
-        return f"Message {self.name}" if self.key is None else f"The message of {self.name} with the key {self.key!r}"
+        return f"Message {self.name}" if self.key is None else f"The message with key {self.key!r} in {self.name}"
 
 
 @section.command(
     "list",
-    help="List the messages of a topic: pending ones by due time, then leased, then dead.\n\n"
-    "On a terminal bodies are cut to its width; anywhere else they are whole.",
+    help="List the messages of a topic: pending messages by due time, then leased, then dead.\n\n"
+    "On a terminal, bodies are cut to its width. In a pipe or a file, they are complete.",
     examples=(
         ("bide list order.cancel", "the first 100"),
         ("bide list order.cancel --state dead --limit 10", ""),
-        ("bide list order.cancel --all --json", "one message a line"),
+        ("bide list order.cancel --all --json", "one message per line"),
     ),
 )
 def list_(
     options: QueueOptions,
     topic: Topic,
     *,
-    state: Annotated[State | None, typer.Option("--state", help="Only those in this state.")] = None,
+    state: Annotated[State | None, typer.Option("--state", help="Only messages in this state.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="How many at most; 100 unless given.")
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of messages. Default: 100.")
     ] = None,
-    after: Annotated[str | None, typer.Option("--after", metavar="MARK", help="Go on where a list ended, by its mark.")] = None,
-    whole: Annotated[bool, typer.Option("--all", help="All of them, page by page.")] = False,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="MARK", help="Continue after this mark, which the last list printed.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="List all messages.")] = False,
     as_json: JsonLines = False,
 ) -> int:
     if whole and limit is not None:
-        raise typer.BadParameter("Give one of them: all, or so many.", param_hint="--all / --limit")
+        raise typer.BadParameter("Give either --all or --limit, not both.", param_hint="--all / --limit")
     table = Table("id", "state", "due", "at", "attempt", "key", "body", short=("key",), spare=("at", "attempt"))
     with options.open() as queue:
         pages = read_pages(queue, topic, state, None if whole else limit or LISTED, after)
         count, mark = print_pages(pages, table, _row, _style, as_json=as_json)
     if not count:
-        note(f"There is no {state or 'message'} {'message ' if state else ''}in {topic}.")
+        note(f"{topic} has no {state + ' ' if state else ''}messages.")
     elif mark is not None:
-        note(f"There is more: go on with --after {mark}, or list --all.")
+        note(f"There are more messages. Continue with --after {mark}, or use --all.")
     return Exit.OK
 
 
@@ -147,7 +149,7 @@ def _row(info: Info, now: int) -> tuple[str, ...]:
 
 @section.command(
     "show",
-    help="Show all that is stored about a message.\n\nExit code 0: here it is. 1: it is gone.",
+    help="Show everything that is stored about a message.\n\nExit code 0: found. 1: the message has ended or was never sent.",
     examples=(
         ("bide show 00000000002a1f3c", "by its id"),
         ("bide show order.cancel --key order:42", "by its topic and key"),
@@ -158,7 +160,7 @@ def show(options: QueueOptions, message: IdOrTopic, *, key: Key = None, as_json:
     with options.open() as queue:
         info = queue.get(target.id, topic=target.topic, key=key)
         if info is None:
-            note(f"bide: {target} is gone: it has ended, or never was.")
+            note(f"bide: {target} does not exist. It has ended, or was never sent.")
             target.note_if_no_id(queue)
             return Exit.FAILED
     if as_json:
@@ -188,7 +190,7 @@ def _pairs(info: Info, now: int) -> list[tuple[str, str]]:
 
 @section.command(
     "cancel",
-    help="End a message that is pending: it will never be delivered.\n\n" + _ENDS.format(done="CANCELLED"),
+    help="Cancel a pending message: it will never be delivered.\n\n" + _ENDS.format(done="CANCELLED"),
     examples=(
         ("bide cancel 00000000002a1f3c", "by its id"),
         ("bide cancel order.cancel --key order:42", "by its topic and key"),
@@ -212,7 +214,7 @@ def cancel(options: QueueOptions, message: IdOrTopic, *, key: Key = None, as_jso
 
 @section.command(
     "reschedule",
-    help="Give a message that is pending a new time: it is due then, and only then.\n\n" + _ENDS.format(done="MOVED"),
+    help="Give a pending message a new due time.\n\n" + _ENDS.format(done="MOVED"),
     examples=(
         ("bide reschedule 00000000002a1f3c --delay 20m", "from now"),
         ("bide reschedule order.cancel --key order:42 --at 2030-01-15T09:00:00Z", ""),
@@ -222,7 +224,7 @@ def reschedule(
     options: QueueOptions, message: IdOrTopic, *, key: Key = None, delay: Delay = None, at: At = None, as_json: Json = False
 ) -> int:
     if delay is None and at is None:
-        raise typer.BadParameter("Say the new time by one of them.", param_hint="--delay / --at")
+        raise typer.BadParameter("Give the new time with --delay or --at.", param_hint="--delay / --at")
     wait, instant = parse_time(delay, at)
     target = Target(message, key)
     with options.open() as queue:
@@ -235,7 +237,7 @@ def reschedule(
         moved = info.due if result and info is not None else None
         echo_json({"result": result.value, **json_shapes.instant("due", moved)})
     elif result is RescheduleResult.MOVED:
-        echo(f"MOVED: {target} has its new time." if info is None else f"MOVED: {target} is due {due(info.due, now_ms())}.")
+        echo(f"MOVED: {target} was rescheduled." if info is None else f"MOVED: {target} is due {due(info.due, now_ms())}.")
     else:
         echo(_refused(result, target, info))
     return _CODES.get(result.name, Exit.OK)
@@ -243,11 +245,11 @@ def reschedule(
 
 def _refused(result: CancelResult | RescheduleResult, target: Target, dead: Info | None) -> str:
     if result.name == "RUNNING":
-        return f"RUNNING: {target} was handed out and goes on."
+        return f"RUNNING: {target} was not changed, because a worker has it."
     if result.name == "DEAD":
         topic = "TOPIC" if dead is None else dead.topic
         return (
-            f"DEAD: {target} is a dead letter. `bide requeue {topic} {target.id}` gives it a new life, "
-            f"`bide purge {topic} --state dead` drops all dead letters of its topic."
+            f"DEAD: {target} is a dead letter. `bide requeue {topic} {target.id}` delivers it again, "
+            f"`bide purge {topic} --state dead` deletes all dead letters of its topic."
         )
-    return f"GONE: {target} has ended, or never was."
+    return f"GONE: {target} has ended, or was never sent."

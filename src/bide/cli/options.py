@@ -8,14 +8,14 @@ import typer
 
 from bide.cli.queues import QueueOptions, complete_topics
 
-_QUEUE = "Where messages live"
+_QUEUE = "Queue"
 
 Url = Annotated[
     str | None,
     typer.Option(
         "--url",
         metavar="URL",
-        help="The queue's URL. Default: $BIDE_URL, else sqlite:///bide.db. Others can read it in the list of processes.",
+        help="URL of the queue. Default: $BIDE_URL, or sqlite:///bide.db. Other users can see it in the process list.",
         rich_help_panel=_QUEUE,
     ),
 ]
@@ -24,26 +24,34 @@ UrlFile = Annotated[
     typer.Option(
         "--url-file",
         metavar="FILE",
-        help="A file whose first line is the URL: for one with a password.",
+        help="Read the URL from the first line of FILE. Use this for a URL with a password.",
         rich_help_panel=_QUEUE,
     ),
 ]
 Namespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", metavar="NAME", help="The queue's namespace. Default: the URL's, else bide.", rich_help_panel=_QUEUE
+        "--namespace",
+        metavar="NAME",
+        help="Namespace of the queue. Default: the URL's namespace, or bide.",
+        rich_help_panel=_QUEUE,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, for a program: one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topics, show_default=False)]
-IdOrTopic = Annotated[
-    str, typer.Argument(metavar="ID|TOPIC", help="The message's id; or its topic, with --key.", autocompletion=complete_topics)
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topics, show_default=False)
 ]
-Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The message's key in TOPIC.")]
-Delay = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="So long from now: 90, 15m, 1h30m (ms s m h d w).")]
-At = Annotated[str | None, typer.Option("--at", metavar="INSTANT", help="At this instant: 2030-01-15T09:00:00+01:00.")]
+IdOrTopic = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID|TOPIC", help="Id of the message, or its topic together with --key.", autocompletion=complete_topics
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Key of the message in TOPIC.")]
+Delay = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="How long to wait: 90, 15m, 1h30m (ms s m h d w).")]
+At = Annotated[str | None, typer.Option("--at", metavar="TIMESTAMP", help="Exact time: 2030-01-15T09:00:00+01:00.")]
 
 Command: TypeAlias = Callable[..., int]
 """A command's function. It returns the exit code."""

@@ -31,18 +31,20 @@ class QueueOptions(NamedTuple):
         url = self._chosen_url()
         queue = self._queue(url)
         if not queue.capabilities.persistent:
-            raise ConfigError("What is in memory:// is gone when this command ends: name a place that lasts, with --url.")
+            raise ConfigError(
+                "Messages in memory:// are lost when this command ends. Give the URL of another queue with --url."
+            )
         file = _sqlite_file(url)
         if file is not None and not create and not os.path.exists(file):
             raise ConfigError(
-                f"There is no queue at {file} yet. `bide send` makes one; or say where it is: --url, --url-file or $BIDE_URL."
+                f"There is no queue at {file} yet. Create it with `bide send`, or name another: --url, --url-file or $BIDE_URL."
             )
         return queue
 
     def _chosen_url(self) -> str:
         """The URL, which is never shown, as it may hold a password. A file is read only once, as it may be a pipe."""
         if self.url is not None and self.url_file is not None:
-            raise typer.BadParameter("Give one of them: the URL, or the file that it is in.", param_hint="--url / --url-file")
+            raise typer.BadParameter("Give either --url or --url-file, not both.", param_hint="--url / --url-file")
         if self.url_file is not None:
             return _first_line(self.url_file)
         return self.url if self.url is not None else os.environ.get("BIDE_URL", DEFAULT_URL)
@@ -55,7 +57,7 @@ class QueueOptions(NamedTuple):
         queue = Queue(url, namespace=self.namespace)
         used = queue.session.setup.source.namespace
         if used != self.namespace:  # the URL's comes first, and no option is ignored in silence
-            raise ConfigError(f"The URL names the namespace {used}, and --namespace {self.namespace}: leave one of them out.")
+            raise ConfigError(f"The URL has the namespace {used}, but --namespace is {self.namespace}. Leave one of them out.")
         return queue
 
 
@@ -93,10 +95,10 @@ def _first_line(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             line = file.readline(5_000).strip()
     except UnicodeDecodeError:
-        raise ConfigError(f"--url-file {path} is not text: its first line should be the URL.") from None
+        raise ConfigError(f"--url-file {path} is not a text file. Its first line must be the URL.") from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no file name"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a valid file name"
         raise ConfigError(f"--url-file {path} can't be read: {reason}.") from None
     if not line:
-        raise ConfigError(f"--url-file {path} begins with an empty line: its first line should be the URL.")
+        raise ConfigError(f"--url-file {path} has an empty first line. It must be the URL.")
     return line

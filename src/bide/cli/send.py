@@ -18,22 +18,22 @@ section: Section = Section("Messages")
 
 _OUTCOMES = {
     "created": "",
-    "kept": "kept as it was, as it has this key: ",
-    "replaced": "has this key, and got the new body and time: ",
-    "postponed": "has this key, and got the new body and the later time: ",
+    "kept": "has this key already, and was kept: ",
+    "replaced": "has this key already, and got the new body and time: ",
+    "postponed": "has this key already, and got the new body and the later time: ",
 }
 
 
 @section.command(
     "send",
-    help="Send a message, or one a line of a file: due now, after a delay, or at an instant.\n\n"
-    "The body is JSON; without one it is null. A file is checked as a whole before its first line is sent. "
-    "Lines go in batches of 1,000 and at the end of the input; each batch is sent whole or not at all.",
+    help="Send one message, or one for each line of a file. It is due now, after --delay or at --at.\n\n"
+    "The body is JSON. Without a body, it is null. A whole file is checked before its first line is sent. "
+    "Lines are sent in batches of 1,000. Each batch is sent completely or not at all.",
     examples=(
         ("bide send order.cancel '{\"order\": 42}' --delay 15m --key order:42", ""),
         ("bide send order.remind --at 2030-01-15T09:00:00+01:00", ""),
         ("bide send mail --text 'Hello there' --priority low", ""),
-        ("bide send cart.forget --from carts.jsonl --delay 1h", "one body a line"),
+        ("bide send cart.forget --from carts.jsonl --delay 1h", "one body per line"),
         ("jq -c '.[]' orders.json | bide send order.pack -", "from a pipe"),
     ),
 )
@@ -41,32 +41,36 @@ def send(
     options: QueueOptions,
     topic: Topic,
     body: Annotated[
-        str | None, typer.Argument(metavar="BODY", help="The body as JSON. -: one a line from standard input.")
+        str | None, typer.Argument(metavar="BODY", help="Body as JSON. Use - to read one body per line from standard input.")
     ] = None,
     *,
-    text: Annotated[bool, typer.Option("--text", help="BODY, or each line, is text as it stands, not JSON.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="BODY, or each line, is plain text, not JSON.")] = False,
     delay: Delay = None,
     at: At = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Your name for it while it has not ended.")] = None,
-    if_exists: Annotated[IfExists, typer.Option("--if-exists", help="What to do when a message has the key.")] = "keep",
-    priority: Annotated[Priority, typer.Option("--priority", help="Among messages that are due.")] = "normal",
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Your name for the message until it ends.")] = None,
+    if_exists: Annotated[IfExists, typer.Option("--if-exists", help="What to do if a message has the key already.")] = "keep",
+    priority: Annotated[Priority, typer.Option("--priority", help="Priority among messages that are due.")] = "normal",
     expires_in: Annotated[
-        str | None, typer.Option("--expires-in", metavar="TIME", help="Dropped if nobody took it so long after it was due.")
+        str | None,
+        typer.Option(
+            "--expires-in", metavar="TIME", help="Drop the message if no worker takes it in this time after it is due."
+        ),
     ] = None,
     max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", metavar="N", min=1, max=1_000, help="Attempts; 3 unless given.")
+        int | None,
+        typer.Option("--max-attempts", metavar="N", min=1, max=1_000, help="Maximum number of attempts. Default: 3."),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Text beside the body; may be repeated.")
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header of the message. May be repeated.")
     ] = None,
     operation: Annotated[
         str | None,
-        typer.Option("--operation", metavar="NAME", help="Sending again under this name within 10 minutes adds nothing."),
+        typer.Option("--operation", metavar="NAME", help="Sending again with this name within 10 minutes adds nothing."),
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="FILE", help="Send each line of FILE; - is standard input.")
+        str | None, typer.Option("--from", metavar="FILE", help="Send each line of FILE. Use - for standard input.")
     ] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", help="The same as --from -")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Same as --from -.")] = False,
     as_json: JsonLines = False,
 ) -> int:
     file = _file_of_bodies(body, source, stdin=stdin)
@@ -84,7 +88,7 @@ def send(
     if file is None:
         return _send_one(options, topic, _with_body(message, body, text=text), operation, as_json=as_json)
     if key is not None:
-        raise typer.BadParameter("A key belongs to one message, and here are many: leave it out.", param_hint="--key")
+        raise typer.BadParameter("Only one message can have a key. Leave --key out to send many.", param_hint="--key")
     return send_lines(options, topic, file, message, operation, text=text, as_json=as_json)
 
 
@@ -104,7 +108,7 @@ def _file_of_bodies(body: str | None, source: str | None, *, stdin: bool) -> str
     if not files:
         return None
     if len(files) > 1 or body not in (None, "-"):
-        raise typer.BadParameter("Give one of them: a body, or where to read them from.", param_hint="BODY / --from / --stdin")
+        raise typer.BadParameter("Give either a body or a file of bodies, not both.", param_hint="BODY / --from / --stdin")
     return files.pop()
 
 
@@ -113,7 +117,7 @@ def _with_body(message: Outgoing, body: str | None, *, text: bool) -> Outgoing:
         return message if body is None else msgspec.structs.replace(message, body=parse_body(body, text=text))
     except BodyError as error:
         raise typer.BadParameter(
-            f"{error}. Quote it for the shell: '{{\"order\": 42}}'. A text is quoted twice, '\"text\"', or has --text.",
+            f"{error}. Quote JSON for the shell: '{{\"order\": 42}}'. Quote a text twice, '\"text\"', or add --text.",
             param_hint="BODY",
         ) from None
 

@@ -52,14 +52,16 @@ def send_lines(
                     moved(sender.accepted)
             except BideError as error:
                 note(f"bide: {error}")
-                note(f"Accepted before that: {plural(sender.accepted, 'message')}.")
+                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.")
                 return Exit.FAILED
             except KeyboardInterrupt:
-                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and perhaps some of the next {BATCH:,}.")
+                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and possibly some of the next {BATCH:,}.")
                 return Exit.STOPPED
     if not as_json:
         known = sender.accepted - sender.created
-        echo(f"Sent {plural(sender.accepted, 'message')} to {topic}." + (f" {known:,} were there already." if known else ""))
+        echo(
+            f"Sent {plural(sender.accepted, 'message')} to {topic}." + (f" {known:,} of them existed already." if known else "")
+        )
     return Exit.OK
 
 
@@ -123,13 +125,15 @@ def _read(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[Line]:
     while raw := file.readline(LONGEST + 1):
         number += 1
         if len(raw) > LONGEST:
-            raise BadBody(f"Line {number:,} is over {LONGEST:,} bytes. Write one body a line, each ended by a line break.")
+            raise BadBody(f"Line {number:,} is longer than {LONGEST:,} bytes. Write one body per line.")
         written = raw.rstrip(b"\r\n")
         if written.strip():
             try:
                 body = parse_body(written, text=text)
             except BodyError as error:
-                raise BadBody(f"Line {number:,} is no body: {error}. Write one JSON value a line, or add --text.") from None
+                raise BadBody(
+                    f"Line {number:,} is not a valid body: {error}. Write one JSON value per line, or add --text."
+                ) from None
             yield Line(number, msgspec.structs.replace(common, body=body))
 
 
@@ -148,7 +152,7 @@ def _opened(source: str) -> Iterator[BinaryIO]:
     try:
         file = open(source, "rb")  # noqa: SIM115 - closed below; only the opening is this error
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no file name"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a valid file name"
         raise typer.BadParameter(f"{source} can't be read: {reason}.", param_hint="--from") from None
     with file:
         yield file

@@ -1,4 +1,4 @@
-"""`bide demo` and `doctor`: bide at work, and what an operator should know of the place where messages live."""
+"""`bide demo` and `doctor`: bide at work, and what an operator should know about a queue."""
 
 import json
 import shutil
@@ -31,9 +31,9 @@ _STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
 @section.command(
     "demo",
     help="See bide at work: an order shop on a temporary SQLite file, for about twelve seconds.\n\n"
-    "Orders must be paid in time, or a delayed message cancels them. Most are paid, one too late, and one gets more time. "
-    "A mail fails twice, and a worker process is killed with parcels in its hands.\n\n"
-    "In the end every message is accounted for. Exit code 0: every promise was kept. 1: one was broken.",
+    "A delayed message cancels each order that is not paid in time. Most orders are paid, one too late, and one gets more "
+    "time. One mail fails twice, and a worker process is killed while it packs parcels.\n\n"
+    "At the end, bide checks what became of every message. Exit code 0: all promises were kept. 1: one was broken.",
     examples=(
         ("bide demo", "watch it live"),
         ("bide demo --seed 7", "another day in the shop"),
@@ -41,7 +41,7 @@ _STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
     ),
 )
 def demo(
-    seed: Annotated[int, typer.Option(help="Plan the day from this number; the same one plans the same day.")] = 42,
+    seed: Annotated[int, typer.Option(help="Random seed of the day in the shop. The same seed plans the same day.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
 ) -> int:
     from bide.cli.demo import run
@@ -57,14 +57,14 @@ def demo(
 
 @section.command(
     "doctor",
-    help="Look at the place where messages live, and say what an operator should know.\n\n"
-    "Nothing is made, and nothing is changed without --fix. Exit code 0: nothing is bad. 1: something is.",
+    help="Check the file or server of a queue, and report what an operator should know.\n\n"
+    "The doctor creates nothing, and changes nothing without --fix. Exit code 0: nothing is bad. 1: something is bad.",
     examples=(
         ("bide doctor", "$BIDE_URL, or bide.db in this folder"),
         ("bide doctor --url sqlite:////var/lib/bide.db", ""),
         ("bide doctor --json", "for a script"),
-        ("bide doctor --fix", "after a clock was ahead; stop what uses the file first"),
-        ("bide doctor --url redis:// --acl", "a user for bide on a Redis server"),
+        ("bide doctor --fix", "first stop the programs that use the file"),
+        ("bide doctor --url redis:// --acl", "create users on a Redis server"),
     ),
 )
 def doctor(
@@ -72,12 +72,12 @@ def doctor(
     *,
     acl: Annotated[bool, typer.Option("--acl", help="Print ACL lines that create least-privilege Redis users.")] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Set right first what can be: an SQLite file's time that is ahead.")
+        bool, typer.Option("--fix", help="First repair what can be repaired: the time of an SQLite file that is ahead.")
     ] = False,
     as_json: Json = False,
 ) -> int:
     if acl and as_json:
-        raise typer.BadParameter("It prints lines for redis-cli: leave --json out.", param_hint="--acl")
+        raise typer.BadParameter("It prints lines for redis-cli. Leave --json out.", param_hint="--acl")
     queue = options.queue()  # says what is wrong with the URL, or what is not installed
     if acl:
         return _print_acl(queue)
@@ -92,13 +92,13 @@ def doctor(
 
 
 def _fix(queue: "Queue") -> Sequence["Finding"]:
-    """Set right what can be. The answer says so, too, when that was nothing."""
+    """Repair what can be repaired. The answer says so, too, if that was nothing."""
     from bide.engines.base import Finding
 
     fixed = queue.session.setup.source.mend()
     if fixed is None:
-        return [Finding("mended", "nothing: --fix has nothing that it could set right here")]
-    return fixed or [Finding("mended", "nothing: what --fix can set right is right")]
+        return [Finding("mended", "nothing: --fix can't repair anything here")]
+    return fixed or [Finding("mended", "nothing: there is nothing to repair")]
 
 
 def _print_acl(queue: "Queue") -> int:
@@ -107,7 +107,7 @@ def _print_acl(queue: "Queue") -> int:
 
     settings = queue.session.setup.settings
     if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
-        raise ConfigError("Only Redis has rights to grant: name a redis:// URL, by --url, --url-file or $BIDE_URL.")
+        raise ConfigError("--acl works only with Redis. Give a redis:// URL: --url, --url-file or $BIDE_URL.")
     from bide.engines.redis.doctor import rights
     from bide.engines.redis.url import read
 

@@ -23,9 +23,9 @@ def parse_duration(text: str | None, option: str = "--delay") -> str | None:
         duration_ms(given)
     except BadTime as error:
         if "hundred years" in str(error):
-            raise typer.BadParameter("The longest is a hundred years: 36525d.", param_hint=option) from None
+            raise typer.BadParameter("The longest duration is a hundred years: 36525d.", param_hint=option) from None
         raise typer.BadParameter(
-            f"{text[:100]!a} is no duration. Give seconds (90) or text such as 1h30m (units: ms s m h d w).", param_hint=option
+            f"{text[:100]!a} is not a duration. Give seconds (90) or text such as 1h30m (ms s m h d w).", param_hint=option
         ) from None
     return given
 
@@ -33,7 +33,7 @@ def parse_duration(text: str | None, option: str = "--delay") -> str | None:
 def parse_time(delay: str | None, at: str | None) -> tuple[str | None, datetime | None]:
     """What --delay and --at say together. At most one of them may be given."""
     if delay is not None and at is not None:
-        raise typer.BadParameter("Give one of them: a delay from now, or an instant.", param_hint="--delay / --at")
+        raise typer.BadParameter("Give either --delay or --at, not both.", param_hint="--delay / --at")
     return parse_duration(delay), None if at is None else _parse_instant(at)
 
 
@@ -42,12 +42,11 @@ def _parse_instant(text: str) -> datetime:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text[:100]!a} is no instant. Write it as 2030-01-15T09:00:00+01:00.", param_hint="--at"
+            f"{text[:100]!a} is not a timestamp. Write it as 2030-01-15T09:00:00+01:00.", param_hint="--at"
         ) from None
     if when.utcoffset() is None:
         raise typer.BadParameter(
-            f"{text[:100]!a} has no timezone, and could mean any of 38 instants. "
-            f"Add one: {when.isoformat()}+01:00, or {when.isoformat()}Z for UTC.",
+            f"{text[:100]!a} has no timezone. Add one: {when.isoformat()}+01:00, or {when.isoformat()}Z for UTC.",
             param_hint="--at",
         )
     return when

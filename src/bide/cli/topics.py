@@ -27,13 +27,14 @@ SUGGESTED = 5  # names of topics, when one may be mistyped
 
 @section.command(
     "stats",
-    help="Count messages by state, and tell how late the oldest is: of a topic, or of all together.",
-    examples=(("bide stats", "all topics together"), ("bide stats order.cancel --json", "one, for a program")),
+    help="Count the messages of a topic, or of all topics, by state, and show how late the oldest is.",
+    examples=(("bide stats", "all topics together"), ("bide stats order.cancel --json", "one topic, for a program")),
 )
 def stats(
     options: QueueOptions,
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="The topic; all unless given.", autocompletion=complete_topics)
+        str | None,
+        typer.Argument(metavar="TOPIC", help="Name of the topic. Default: all topics.", autocompletion=complete_topics),
     ] = None,
     *,
     as_json: Json = False,
@@ -69,8 +70,8 @@ def _pairs(counts: Stats, now: int, *, one: bool) -> list[tuple[str, str]]:
 
 @section.command(
     "topics",
-    help="List the topics, each with its counts, how late its oldest message is, and when the next is due.",
-    examples=(("bide topics", ""), ("bide topics --json", "one topic a line")),
+    help="List the topics: counts by state, how late the oldest message is, and when the next is due.",
+    examples=(("bide topics", ""), ("bide topics --json", "one topic per line")),
 )
 def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
     with options.open() as queue:
@@ -84,7 +85,7 @@ def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
         now = now_ms()
         table.add([_row(name, counts, now) for name, counts in each], [_style(counts) for _, counts in each])
     else:
-        note("No topic holds a message.")
+        note("No topic has messages.")
     return Exit.OK
 
 
@@ -117,8 +118,8 @@ def _late(counts: Stats) -> bool:
 
 @section.command(
     "purge",
-    help="Drop the messages of a topic that are in a state now, for good; leased ones can't be.\n\n"
-    "It asks first, with their number. Without a terminal to ask at it needs --yes.",
+    help="Permanently delete all messages of a topic that are in one state. Leased messages can't be deleted.\n\n"
+    "The command shows their number and asks first. Without a terminal, it needs --yes.",
     examples=(
         ("bide purge order.pack --state dead", "asks"),
         ("bide purge order.pack --state dead --yes", "does not ask"),
@@ -128,16 +129,18 @@ def purge(
     options: QueueOptions,
     topic: Topic,
     *,
-    state: Annotated[Literal["scheduled", "ready", "dead"], typer.Option("--state", help="Those in this state.")],
+    state: Annotated[Literal["scheduled", "ready", "dead"], typer.Option("--state", help="Delete messages in this state.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: Json = False,
 ) -> int:
     if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("This can't be undone, and there is no terminal to ask at: add it.", param_hint="--yes")
+        raise typer.BadParameter(
+            "There is no terminal to ask at, and deleting can't be undone. Add --yes to do it.", param_hint="--yes"
+        )
     with options.open() as queue:
         expected: int = getattr(queue.stats(topic), state)
-        if expected and not yes and not _agreed(f"Drop {expected:,} {state} of {topic} for good?"):
-            note("Nothing was dropped.")
+        if expected and not yes and not _agreed(f"Permanently delete {plural(expected, f'{state} message')} of {topic}?"):
+            note("Nothing was deleted.")
             return Exit.FAILED
         count = with_progress(
             lambda: queue.purge(topic, state=state),
@@ -148,9 +151,9 @@ def purge(
     if as_json:
         echo_json({"topic": topic, "state": state, "purged": count})
     elif count:
-        echo(f"{count:,} {state} of {topic} {'was' if count == 1 else 'were'} dropped.")
+        echo(f"Deleted {plural(count, f'{state} message')} of {topic}.")
     else:
-        echo(f"{topic} has no {state} ones.")
+        echo(f"{topic} has no {state} messages.")
     return Exit.OK
 
 
@@ -161,7 +164,7 @@ def _agreed(question: str) -> bool:
 
 @section.command(
     "pause",
-    help="Hand out none of a topic's messages until it is resumed; what is being worked on goes on.",
+    help="Stop delivering a topic's messages until you resume it. Running handlers go on.",
     examples=(("bide pause order.pack", ""),),
 )
 def pause(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
@@ -171,13 +174,13 @@ def pause(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
     if as_json:
         echo_json({"topic": topic, "paused": True})
     else:
-        echo(f"Paused {topic}; due messages wait, and handlers that run go on.")
+        echo(f"Paused {topic}; due messages wait, running handlers go on.")
     return Exit.OK
 
 
 @section.command(
     "resume",
-    help="Hand out a topic's messages again.",
+    help="Deliver the messages of a paused topic again.",
     examples=(("bide resume order.pack", ""),),
 )
 def resume(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
@@ -193,11 +196,11 @@ def resume(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int
 
 
 def _note_if_unknown(queue: "Queue", topic: str) -> None:
-    """Say beside the answer that no message of a topic is stored: its name may be mistyped."""
+    """Tell the user that a topic has no messages: its name may be mistyped."""
     known = queue.topics()
     if topic in known:
         return
     alike = difflib.get_close_matches(topic, known, SUGGESTED) or sorted(known)[:SUGGESTED]
     more = "" if len(known) <= len(alike) else " …"
-    there = f"There is: {', '.join(alike)}{more}" if alike else "No topic holds one."
-    note(f"bide: no message of {topic} is stored at present. {there}")
+    there = f"Topics with messages: {', '.join(alike)}{more}" if alike else "No topic has messages."
+    note(f"bide: {topic} has no messages. {there}")

@@ -1,4 +1,4 @@
-"""Whether a worker is well: told to whoever asks on a port, or by a file that stays fresh."""
+"""Reports whether a worker is healthy: over HTTP, or by a file that stays fresh."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ Look = Callable[[], Mapping[int, Health]]
 
 
 def report(processes: Mapping[int, Health], expected: int) -> dict[str, Any]:
-    """All that is known, and whether it is good: every process there, its loop going round, its engine answering."""
+    """The report. It is ok if every process is there, its event loop runs and its engine answers."""
     now = time.monotonic()
     told = [
         {
@@ -51,7 +51,7 @@ Endpoint: TypeAlias = Port | Path | None
 
 
 def endpoint(where: str | None) -> Endpoint:
-    """What --health says: `:8080`, `127.0.0.1:8080` or `[::1]:8080`; or a file, in a folder that is there."""
+    """Parse --health: `:8080`, `127.0.0.1:8080` or `[::1]:8080`, or a file in a folder that exists."""
     if where is None:
         return None
     if where.isdecimal():
@@ -60,13 +60,13 @@ def endpoint(where: str | None) -> Endpoint:
     if not mark or not port.isdecimal() or "/" in host:
         return _file(where)
     if int(port) > 65_535:
-        raise typer.BadParameter(f"There is no port {port}: the last is 65535.", param_hint="--health")
+        raise typer.BadParameter(f"There is no port {port}. The highest is 65535.", param_hint="--health")
     return Port(host.removeprefix("[").removesuffix("]") or None, int(port))
 
 
 @contextlib.asynccontextmanager
 async def reported(where: Endpoint, look: Look, expected: int) -> AsyncIterator[None]:
-    """As long as this lasts: a port answers 200 or 503 over HTTP; a file is written while all is well."""
+    """While this lasts, the port answers 200 or 503, or the file is written while all is well."""
     if where is None:
         yield
     elif isinstance(where, Port):
@@ -74,7 +74,7 @@ async def reported(where: Endpoint, look: Look, expected: int) -> AsyncIterator[
         try:
             yield
         finally:
-            server.close()  # whoever is still connected is not waited for
+            server.close()  # clients that are still connected are not waited for
     else:
         writing = asyncio.get_running_loop().create_task(_keep_writing(where, look, expected))
         try:
@@ -96,7 +96,7 @@ async def _listening(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Look, expected: int) -> None:
-    """Whatever is asked, the answer is the report."""
+    """Answer any request with the report."""
     with contextlib.suppress(*_GONE):
         async with asyncio.timeout(5):
             await reader.readuntil(b"\r\n\r\n")
@@ -110,7 +110,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lo
 
 
 async def _keep_writing(path: Path, look: Look, expected: int) -> None:
-    """A file that is there and fresh means well; one that is old or gone does not."""
+    """Keep the file fresh while the worker is healthy. An old or missing file means that it is not."""
     part = path.with_name(path.name + ".part")
     failing = False
     while True:
@@ -122,7 +122,7 @@ async def _keep_writing(path: Path, look: Look, expected: int) -> None:
                 failing = False
             except OSError as error:
                 if not failing:
-                    _log.error("The file of --health can't be written, and that is tried again: %s", error)
+                    _log.error("The file of --health can't be written; trying again: %s", error)
                 failing = True
                 with contextlib.suppress(OSError):
                     part.unlink()

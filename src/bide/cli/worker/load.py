@@ -1,4 +1,4 @@
-"""Finds what `bide worker` is to run: a queue, or a Worker that was made in code, in a module of the user's."""
+"""Finds the queue or the Worker that `bide worker` runs, in a module of the user."""
 
 import importlib
 import os
@@ -21,7 +21,7 @@ _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<fro
 
 
 def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
-    """Import MODULE:NAME and the modules of --import, from the current folder too."""
+    """Import MODULE:QUEUE and the modules of --import. The current folder is searched, too."""
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -29,10 +29,8 @@ def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
     if not mark or not module or not name:
         raise ConfigError(f"{options.queue_path!a} is not MODULE:QUEUE, as in shop.tasks:queue.")
     if module.endswith(".py") or os.sep in module:
-        name_of_it = os.path.splitext(os.path.basename(module))[0]
-        raise ConfigError(
-            f"{module} is a file. Name the module that is in it: `bide worker {name_of_it}:{name}`, run in the file's folder."
-        )
+        stem = os.path.splitext(os.path.basename(module))[0]
+        raise ConfigError(f"{module} is a file, not a module. Run `bide worker {stem}:{name}` in its folder.")
     found: Any = _import(module)
     for part in name.split("."):
         try:
@@ -41,17 +39,17 @@ def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:
             there = sorted(
                 key for key, value in vars(sys.modules[module]).items() if isinstance(value, AsyncQueue | Queue | Worker)
             )
-            hint = f" It has: {', '.join(there)}." if there else " It has no queue at all."
-            raise ConfigError(f"The module {module} has nothing called {name}.{hint}") from None
+            hint = f"It has: {', '.join(there)}." if there else "It has no queue."
+            raise ConfigError(f"The module {module} has no attribute {name}. {hint}") from None
     if not isinstance(found, AsyncQueue | Queue | Worker):
-        raise ConfigError(f"{options.queue_path} is a {type(found).__name__}. Name a Queue, an AsyncQueue or a Worker.")
+        raise ConfigError(f"{options.queue_path} is of type {type(found).__name__}. Give a Queue, an AsyncQueue or a Worker.")
     for each in options.imports:
         _import(each)
     return found
 
 
 def make_worker(options: WorkerOptions, found: AsyncQueue | Queue | Worker) -> Worker:
-    """The worker: as it was made in code, with what the command line says instead."""
+    """The worker as it was made in code, changed by the options of the command line."""
     made = found if isinstance(found, Worker) else Worker(found)
     return made.changed(
         topics=options.topics or None,
@@ -65,7 +63,7 @@ def make_worker(options: WorkerOptions, found: AsyncQueue | Queue | Worker) -> W
 
 
 def check_slots(made: Worker) -> None:
-    """Raises BadOption when --slots don't fit the tasks, before anything is begun."""
+    """Raise BadOption if --slots do not fit the tasks, before anything is started."""
     served, plan = made.tasks(), made.plan
     in_threads = [topic for topic, task in served.items() if not task.is_async]
     Slots(served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
@@ -77,14 +75,16 @@ def _import(name: str) -> Any:
     except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (name == missing or name.startswith(missing + ".")):
-            raise ConfigError(f"There is no module {name} here ({os.getcwd()}) or among what is installed.") from None
+            raise ConfigError(
+                f"There is no module {name} in this folder ({os.getcwd()}) or among the installed packages."
+            ) from None
         for line in _theirs(error):
             note(line)
         raise typer.Exit(Exit.FAILED) from None
 
 
 def _theirs(error: Exception) -> list[str]:
-    """The traceback of an error in a module, without the frames that led there."""
+    """The traceback of an error in a module, without the frames of the import."""
     trace = error.__traceback__
     while trace is not None and (trace.tb_frame.f_code.co_filename in _LEADING):
         trace = trace.tb_next

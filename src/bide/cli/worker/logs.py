@@ -1,4 +1,4 @@
-"""What the worker's log looks like: lines for people, or one JSON object a line for machines."""
+"""The formats of the worker's log: text, or one JSON object per line."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ _ABOUT = ("message_id", "topic", "attempt")
 
 
 class Text(logging.Formatter):
-    """For people: a message of several lines stays one; a traceback keeps its lines."""
+    """Text. A message of several lines is written as one line. A traceback keeps its lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s")
@@ -26,7 +26,7 @@ class Text(logging.Formatter):
 
 
 class Json(logging.Formatter):
-    """For machines: time, level, logger, process, message; message_id, topic, attempt and the traceback where there are any."""
+    """JSON: time, level, logger, process, message; message_id, topic, attempt and the traceback where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, Any] = {
@@ -43,12 +43,12 @@ class Json(logging.Formatter):
 
 
 def _encodable(text: str) -> str:
-    """Names of files that are no text, as Python reads them, have half characters that JSON can't hold."""
+    """Escape lone surrogates: Python reads file names that are not UTF-8 as such, and JSON can't hold them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def configure(log_format: str, level: str) -> None:
-    """Log to standard error. A module that has set up logging by itself is left alone, unless JSON is asked for."""
+    """Log to standard error. If a user's module has set up logging, that is kept, unless JSON is asked for."""
     root = logging.getLogger()
     if root.handlers and log_format == "text":
         return
@@ -56,7 +56,7 @@ def configure(log_format: str, level: str) -> None:
     handler.setFormatter(Json() if log_format == "json" else Text())
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    if log_format == "json":  # what Python prints by itself would not be JSON
+    if log_format == "json":  # Python's own warnings and tracebacks would not be JSON
         logging.captureWarnings(True)
         threading.excepthook = _log_thread_end
 

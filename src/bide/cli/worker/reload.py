@@ -1,4 +1,4 @@
-"""`--reload`: the worker is started anew whenever a Python file in this folder changes. For development."""
+"""`--reload`: restarts the worker when a Python file in this folder changes. For development."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 
 
 def reloaded(command: Sequence[str]) -> int:
-    """Until Ctrl-C, SIGTERM or SIGHUP."""
+    """Run a worker, and restart it on changes, until Ctrl-C, SIGTERM or SIGHUP."""
     for number in asking():
         signal.signal(number, signal.default_int_handler)
     folder = Path.cwd()
@@ -33,14 +33,14 @@ def reloaded(command: Sequence[str]) -> int:
             if not changed:
                 continue
             seen = now
-            note(f"bide: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''} changed: starting anew")
+            note(f"bide: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''} changed: restarting")
             _stop(worker)
             worker = subprocess.Popen(command, process_group=0)
     except KeyboardInterrupt:
         try:
             _stop(worker)
         except KeyboardInterrupt:
-            _stop(worker)  # for the worker too it is the second time
+            _stop(worker)  # for the worker, this is the second signal, too
         return Exit.OK
 
 
@@ -49,7 +49,7 @@ def _stop(worker: "subprocess.Popen[bytes]") -> None:
     try:
         worker.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
-        worker.terminate()  # the second time, it ends at once
+        worker.terminate()  # a second signal ends it at once
         try:
             worker.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -60,13 +60,13 @@ def _stop(worker: "subprocess.Popen[bytes]") -> None:
 def _times(folder: Path) -> dict[Path, int]:
     times = {}
     for path in _files(folder):
-        with contextlib.suppress(OSError):  # it is gone again
+        with contextlib.suppress(OSError):  # the file is gone again
             times[path] = path.stat().st_mtime_ns
     return times
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All Python files but those of environments and hidden folders."""
+    """All Python files, without those in virtual environments and hidden folders."""
     for root, folders, files in os.walk(folder):
         parent = Path(root)
         folders[:] = [

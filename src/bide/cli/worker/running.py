@@ -1,4 +1,4 @@
-"""Runs what was asked for: one worker here, or a supervisor with worker processes."""
+"""Runs one worker in this process, or a supervisor with worker processes."""
 
 import asyncio
 import atexit
@@ -25,15 +25,15 @@ from bide.worker.signals import asking, end_by
 from bide.worker.supervisor import Supervisor
 
 _log = Log("bide.worker")
-EXIT_TIMEOUT = 0.5  # seconds that what is left of the process has after the worker's end
+EXIT_TIMEOUT = 0.5  # seconds in which the rest of the process may end after the worker
 
 
 def run(options: WorkerOptions) -> int:
-    """Until it is stopped; the exit code."""
+    """Run until stopped. Returns the exit code."""
     if options.reload:
         return reloaded(options.command_line(reload=False))
     if options.log_format == "json":
-        logs.configure(options.log_format, options.log_level)  # also for what modules say while they are imported
+        logs.configure(options.log_format, options.log_level)  # also for what modules log while they are imported
     loaded = load_target(options)
     logs.configure(options.log_format, options.log_level)
     found = make_worker(options, loaded)
@@ -50,17 +50,17 @@ def run(options: WorkerOptions) -> int:
 def print_banner(options: WorkerOptions, found: Worker) -> None:
     setup = found.queue.session.setup
     plan, served = found.plan, found.tasks()
-    processes = "this process" if options.processes is None else f"{options.processes} processes"
+    processes = "this process" if options.processes is None else f"{options.processes} processes, each"
     note(f"bide {bide.__version__} worker")
     note(f"  engine   {setup.source.shown}, namespace {setup.source.namespace}")
     note(
-        f"  places   {processes}, {plan.concurrency} handlers at once in each, of which {plan.threads} in threads; "
+        f"  limits   {processes} with {plan.concurrency} concurrent handlers, {plan.threads} of them in threads; "
         f"lease {plan.lease_ms / 1000:g} s, grace {plan.grace:g} s"
     )
     widest = max(map(len, served))
     for topic, task in sorted(served.items()):
         kind = "" if task.is_async else " (in a thread)"
-        kept = f", {plan.slots[topic]} places kept" if topic in plan.slots else ""
+        kept = f", {plan.slots[topic]} slots reserved" if topic in plan.slots else ""
         note(f"  {topic:<{widest}}  →  {task.name}{kind}{kept}")
 
 
@@ -84,12 +84,12 @@ async def _supervise(found: Worker, options: WorkerOptions, processes: int, wher
 
 
 async def _supervised(found: Worker, lifeline: int) -> int:
-    """A process of a supervisor's: it stops when its lifeline is cut, and leaves signals to the supervisor."""
+    """A process of a supervisor. It stops when its lifeline is cut, and leaves signals to the supervisor."""
     os.set_inheritable(lifeline, False)
     owner = os.getpid()
 
     def unheard(number: int, frame: FrameType | None) -> None:
-        """Not ignored, or what handlers start would ignore it too."""
+        """Do nothing. Programs that handlers start would inherit SIG_IGN, but not this."""
         if os.getpid() != owner:
             end_by(number)
 
@@ -110,7 +110,7 @@ def _wait_for_the_cut(lifeline: int, found: Worker, loop: asyncio.AbstractEventL
 
 
 def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
-    """Run it in uvloop where that is wanted and installed. What handlers leave running does not hinder the process's end."""
+    """Run in uvloop if that is wanted and installed. What handlers leave running does not delay the process's end."""
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     if fast:
         with contextlib.suppress(ImportError):
@@ -130,7 +130,7 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
             code = await main
         finally:
             over = True
-            with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had: then what is left is waited for
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: then Python waits for what is left
                 ending.start()
 
     before = {*threading.enumerate(), ending}
@@ -146,26 +146,26 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
         if before.issuperset(threading.enumerate()):
             closed.set()
         else:
-            atexit.register(closed.set)  # called when Python has waited for the threads that handlers have left, also in pools
-        gc.freeze()  # or Python looks through all that was ever imported on its way out, for longer than the stop itself took
+            atexit.register(closed.set)  # called when Python has waited for the threads that handlers have left
+        gc.freeze()  # or the last garbage collection takes longer than the stop itself
     return code
 
 
 def _die(error: SystemExit | KeyboardInterrupt) -> NoReturn:
-    """A task or a callback that belongs to no handler any more has ended the event loop. Signals have handlers of their own.
+    """End the process, because a task or a callback outside the handlers has ended the event loop.
 
-    A loop that is closed in order would give all messages back as if nothing had happened to them, and the one that did it
-    would do it for ever. So the process dies here, with all that it holds.
+    A loop that is closed in order would give all messages back without an attempt, and the message that caused this would
+    cause it for ever. So the process dies here with all that it holds. Signals do not come here: they have handlers.
     """
     said = f"{type(error).__name__}({error})"
-    _log.critical("%s was raised beside the handlers, and ends the process with all that it has begun.", said, exc_info=error)
+    _log.critical("%s was raised outside the handlers, and ends the process with all that it has begun.", said, exc_info=error)
     flush()
     code = error.code if isinstance(error, SystemExit) else Exit.STOPPED
     os._exit(code if isinstance(code, int) and code not in (Exit.OK, Exit.STUCK) else Exit.FAILED)
 
 
 def _end_anyway(closed: threading.Event, code: int) -> None:
-    """Closing an event loop waits for its threads and for tasks that do not heed being cancelled, and so does Python's end."""
+    """End the process if the event loop or Python still waits for threads, or for tasks that ignore their cancellation."""
     if not closed.wait(EXIT_TIMEOUT):
         flush()
         os._exit(code)
