@@ -11,7 +11,7 @@ import pytest
 
 from bide import Queue
 from bide.cli import main
-from tests.cli.running import BIDE, PATIENCE, AtTerminal, Bide, Ended, Terminal, plain_environment
+from tests.cli.running import BIDE, TIMEOUT, AtTerminal, Bide, Ended, Terminal, plain_environment
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def bide_process(folder: Path) -> Bide:
             input=stdin.encode(),
             capture_output=True,
             check=False,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             cwd=folder,
             env=plain_environment(**environment),
         )

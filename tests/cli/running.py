@@ -18,7 +18,7 @@ from typing import NamedTuple
 from bide import Queue
 
 BIDE = [sys.executable, "-m", "bide"]
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Ended(NamedTuple):
@@ -66,7 +66,7 @@ class Terminal:
 
     def until(self, text: str) -> None:
         """Read until the screen has shown this."""
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + TIMEOUT
         while text not in self.seen:
             assert time.monotonic() < give_up, f"{text!r} was not shown in: {self.seen!r}"
             assert self._more(), f"it ended before {text!r} was shown: {self.seen!r}"
@@ -81,7 +81,7 @@ class Terminal:
         """What the file got, and all that the screen has shown."""
         while self._more():
             pass
-        code = self._process.wait(PATIENCE)
+        code = self._process.wait(TIMEOUT)
         with self._out as file:
             file.seek(0)
             out = file.read()
@@ -89,7 +89,7 @@ class Terminal:
         return Ended(code, out.decode(), self.seen.replace("\r\n", "\n"))
 
     def _more(self) -> bool:
-        ready, _, _ = select.select([self._master], [], [], PATIENCE)
+        ready, _, _ = select.select([self._master], [], [], TIMEOUT)
         assert ready, f"nothing more came after: {self.seen!r}"
         try:
             got = os.read(self._master, 65_536)

@@ -11,7 +11,7 @@ import pytest
 
 from bide import OutcomeUnknown, Queue
 from bide.cli.exits import Exit
-from tests.cli.running import BIDE, PATIENCE, Bide, plain_environment
+from tests.cli.running import BIDE, TIMEOUT, Bide, plain_environment
 
 
 def started(folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
@@ -55,7 +55,7 @@ def test_a_reader_that_goes_away_ends_a_list_quietly(folder: Path, queue: Queue)
             assert process.stdout.readline()
             process.stdout.close()
             assert process.stderr.read() == b""
-            assert process.wait(PATIENCE) == 141
+            assert process.wait(TIMEOUT) == 141
 
 
 def test_a_reader_that_was_never_there_is_no_trouble_either(folder: Path, queue: Queue) -> None:
@@ -98,7 +98,7 @@ def test_ctrl_c_tells_what_was_accepted_and_ends_with_130(folder: Path, queue: Q
         process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(1_000)]
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130
+        assert process.wait(TIMEOUT) == 130
         assert process.stderr.read() == b"Stopped. Accepted: 1,000 messages, and possibly some of the next 1,000.\n"
     assert queue.stats("t").ready == len({each["id"] for each in answers}) == 1_000
 
