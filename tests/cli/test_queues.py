@@ -66,7 +66,7 @@ def test_a_bad_file_with_the_url_is_refused_with_a_sentence(bide: Bide, folder: 
 
 def test_a_namespace_is_a_queue_of_its_own(bide: Bide, folder: Path) -> None:
     bide("send", "t", "--namespace", "shop")
-    assert bide("topics").err == "No topic holds a message.\n"
+    assert bide("topics").err == "No topic has messages.\n"
     with Queue(f"sqlite:///{folder}/bide.db", namespace="shop") as queue:
         assert queue.topics() == ["t"]
     assert bide("list", "t", "--namespace", "a b").code == 1

@@ -26,9 +26,10 @@ _OUTCOMES = {
 
 @section.command(
     "send",
-    help="Send one message, or one for each line of a file. It is due now, after --delay or at --at.\n\n"
-    "The body is JSON. Without a body, it is null. A whole file is checked before its first line is sent. "
-    "Lines are sent in batches of 1,000. Each batch is sent completely or not at all.",
+    help="Send one message, or one for each line of a file.\n\n"
+    "The message is due now, after --delay or at --at. The body is JSON. Without a body, it is null.\n\n"
+    "A whole file is checked before its first line is sent. Lines are sent in batches of 1,000. Each batch is sent "
+    "completely or not at all.",
     examples=(
         ("bide send order.cancel '{\"order\": 42}' --delay 15m --key order:42", ""),
         ("bide send order.remind --at 2030-01-15T09:00:00+01:00", ""),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bide.engines.base import Finding
     from bide.queue import Queue
 
-section: Section = Section("Bide itself")
+section: Section = Section("System")
 
 _STYLES = {"ok": "", "warn": "yellow", "bad": "bold red"}
 

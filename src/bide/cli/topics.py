@@ -27,7 +27,8 @@ SUGGESTED = 5  # names of topics, when one may be mistyped
 
 @section.command(
     "stats",
-    help="Count the messages of a topic, or of all topics, by state, and show how late the oldest is.",
+    help="Count messages by state, of one topic or all topics.\n\n"
+    "The answer also has how late the oldest message is, and when the next one is due.",
     examples=(("bide stats", "all topics together"), ("bide stats order.cancel --json", "one topic, for a program")),
 )
 def stats(
@@ -70,7 +71,8 @@ def _pairs(counts: Stats, now: int, *, one: bool) -> list[tuple[str, str]]:
 
 @section.command(
     "topics",
-    help="List the topics: counts by state, how late the oldest message is, and when the next is due.",
+    help="List the topics with their counts.\n\n"
+    "The list also has how late the oldest message is, and when the next one is due.",
     examples=(("bide topics", ""), ("bide topics --json", "one topic per line")),
 )
 def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
@@ -118,8 +120,8 @@ def _late(counts: Stats) -> bool:
 
 @section.command(
     "purge",
-    help="Permanently delete all messages of a topic that are in one state. Leased messages can't be deleted.\n\n"
-    "The command shows their number and asks first. Without a terminal, it needs --yes.",
+    help="Permanently delete the messages of a topic that are in one state.\n\n"
+    "Leased messages can't be deleted. The command shows their number and asks first. Without a terminal, it needs --yes.",
     examples=(
         ("bide purge order.pack --state dead", "asks"),
         ("bide purge order.pack --state dead --yes", "does not ask"),
