@@ -1,6 +1,5 @@
 """`bide demo` and `doctor`: bide at work, and what an operator should know about a queue."""
 
-import json
 import shutil
 import signal
 import sys
@@ -83,6 +82,8 @@ def doctor(
         return _print_acl(queue)
     findings = [*(_fix(queue) if fix else ()), *queue.examine()]
     if as_json:
+        import json
+
         listed = [msgspec.structs.asdict(each) for each in findings]
         for line in json.dumps(listed, indent=2).split("\n"):
             echo(line)
