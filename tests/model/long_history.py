@@ -1,4 +1,4 @@
-"""Long histories of two clients beside the model: problems that appear only after thousands of steps.
+"""Long histories of two clients, judged by the model: problems that appear only after thousands of steps.
 
 `python -m tests.model.long_history memory:// --seed 7 --shrink` plays one. Its steps come in moods, so that messages
 pile up, move, are worked on, fail and are taken out.
@@ -320,13 +320,13 @@ def _shortest(steps: list[int], fails: Callable[[Sequence[int]], bool]) -> list[
     """Leave out what is not needed, large pieces first."""
     size, replays = len(steps) // 2, 0
     while size and replays < MOST_REPLAYS:
-        place = len(steps)
-        while place > 0 and replays < MOST_REPLAYS:
-            rest = steps[: max(0, place - size)] + steps[place:]
+        end = len(steps)
+        while end > 0 and replays < MOST_REPLAYS:
+            rest = steps[: max(0, end - size)] + steps[end:]
             replays += 1
             if fails(rest):
                 steps = rest
-            place -= size
+            end -= size
         size //= 2
     return steps
 

@@ -178,7 +178,7 @@ async def leased(bench: Bench, many: int) -> Steps:
 
 async def dead(bench: Bench, many: int) -> Steps:
     """They have keys, and are far more than another client keeps."""
-    few = await bench.beside(dead_max=100)
+    few = await bench.another(dead_max=100)
     for i in range(0, many, MAX_BATCH):
         await bench.put_all(*[NewMessage("t", b"x", key=f"k{i + n}") for n in range(MAX_BATCH)])
         await end(bench, await take(bench, ["t"]), "dead")

@@ -27,7 +27,7 @@ async def purge_whole(bench: Bench, state: State, limit: int) -> int:
 
 async def goes_right(bench: Bench, count: int, limit: int, seed: int) -> None:
     draw = random.Random(seed)
-    other = await bench.beside()
+    other = await bench.another()
     dues = await put_spread(bench, "t", count, seed)
     for turn, step in enumerate((700, 45_000, HOUR, 20 * DAY, 21 * DAY)):
         bench.move(step)

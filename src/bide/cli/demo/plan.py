@@ -44,7 +44,7 @@ def plan(seed: int) -> Plan:
     behaviours = [*chance.sample(EARLY, len(EARLY)), *chance.sample(LATER, len(LATER))]
     items = chance.sample(ITEMS, len(ITEMS))
     customers = []
-    for place, behaviour in enumerate(behaviours):
+    for number, behaviour in enumerate(behaviours):
         window = chance.uniform(3.6, 5.0)
         acts = {
             "pays": chance.uniform(0.35, 0.7) * window,
@@ -52,7 +52,7 @@ def plan(seed: int) -> Plan:
             "pays late": window + 0.7,
             "asks for time": window - 0.8,
         }[behaviour]
-        arrives = 0.5 + place * EVERY
-        customers.append(Customer(FIRST + place, items[place], arrives, round(window, 1), behaviour, acts))
+        arrives = 0.5 + number * EVERY
+        customers.append(Customer(FIRST + number, items[number], arrives, round(window, 1), behaviour, acts))
     refused = next(each.order for each in customers if each.behaviour == "pays")
     return Plan(customers, [chance.uniform(0.5, 11.0) for _ in range(CARTS)], refused)

@@ -26,23 +26,23 @@ class Bench:
         self.can: Capabilities = engine.capabilities
         self.now: int = now
         self._make_engine = make_engine
-        self._beside: list[Bench] = []
+        self._others: list[Bench] = []
         self._asleep: list[asyncio.Task[None]] = []
 
     def move(self, ms: int) -> None:
         """Let this many milliseconds pass."""
         self.now += ms
 
-    async def beside(self, **settings: Any) -> "Bench":
+    async def another(self, **settings: Any) -> "Bench":
         """Another open engine with the same messages, unless the settings name another namespace."""
         engine = self._make_engine(**settings)
         bench = Bench(engine, self._make_engine, self.now)
-        self._beside.append(bench)
+        self._others.append(bench)
         await engine.open()
         return bench
 
     async def close(self) -> None:
-        for bench in self._beside:
+        for bench in self._others:
             await bench.close()
         await self.engine.close()
         for sleeper in self._asleep:

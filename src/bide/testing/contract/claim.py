@@ -26,7 +26,7 @@ class Claiming:
     async def test_a_due_message_is_handed_out_to_one_holder_at_a_time(self, bench: Bench) -> None:
         # Given many receivers that claim at once, through two engines
         sent = await bench.put_all(*(NewMessage("mail", b"x") for _ in range(40)))
-        other = await bench.beside()
+        other = await bench.another()
         claims = await asyncio.gather(*(each.claim("mail", limit=7) for each in (bench, other) * 4))
         rest = await bench.claim("mail", limit=100)
         # Then each message went to one receiver
@@ -158,7 +158,7 @@ class Claiming:
         assert await gives_nothing(None)
         assert await gives_nothing("b")
         # Then another engine gets all that it holds, with their tokens, whatever the limit
-        other = await bench.beside()
+        other = await bench.another()
         again = await other.engine.claim([], 1, LEASE, request="a", now=bench.now)
         assert sorted(again.messages, key=_id) == sorted(claim.messages, key=_id)
         assert again.next_due is None

@@ -8,7 +8,7 @@ from bide.engines.base import NewMessage, Stored, Window
 from bide.testing.contract.bench import Bench, needs
 from bide.types import State, Stats
 
-MANY, BESIDE = 1_700, 1_500  # messages of the topic, and of another topic
+MANY, OTHERS = 1_700, 1_500  # messages of the topic, and of another topic
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 SPANS = (0, 1, 500, 40_000, 70_000, HOUR, HOUR + 30_000, DAY, 25 * DAY)
 STEPS = (0, 700, 44_300, HOUR, 20 * DAY)  # the third ends when many messages fall due
@@ -38,7 +38,7 @@ class Crowd:
         for i in range(0, len(new), 1_000):
             self.dues |= {sent.id: sent.due for sent in await bench.put_all(*new[i : i + 1_000])}
         for delay in (0, 45_000):
-            await bench.put_all(*[NewMessage("news", b"x", delay=delay)] * (BESIDE // 2))
+            await bench.put_all(*[NewMessage("news", b"x", delay=delay)] * (OTHERS // 2))
         for id in chance.sample(sorted(self.dues), 100) if bench.can.cancel else ():
             await bench.cancel(id=id)
             del self.dues[id]
@@ -102,7 +102,7 @@ class Exactness:
             truth = (len(scheduled), len(ready), large.others["leased"], large.others["dead"])
             together = await bench.engine.stats(now=bench.now)
             assert counts(await bench.engine.stats("mail", now=bench.now)) == counts(together.topics["mail"]) == truth
-            assert sum(counts(together.topics["news"])) == BESIDE
+            assert sum(counts(together.topics["news"])) == OTHERS
 
     @needs("inspect")
     async def test_the_first_due_times_of_a_large_topic_are_exact(self, bench: Bench) -> None:

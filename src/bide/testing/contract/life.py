@@ -43,7 +43,7 @@ class Life:
 
     async def test_namespaces_do_not_see_each_other(self, bench: Bench) -> None:
         # Given a message in one namespace
-        other = await bench.beside(namespace="other")
+        other = await bench.another(namespace="other")
         named = ({"key": "k"} if bench.can.keys else {}) | ({"operation": "o"} if bench.can.idempotent else {})
         sent = await bench.put("mail", b"ours", **named)
         # Then the other does not show it
@@ -114,7 +114,7 @@ class Life:
         assert await bench.end(held, "done") == "done"
 
     async def test_closing_again_changes_nothing(self, bench: Bench) -> None:
-        other = await bench.beside()
+        other = await bench.another()
         await bench.put("mail", b"left behind")
         await bench.engine.close()
         await bench.engine.close()
@@ -124,7 +124,7 @@ class Life:
         assert bodies(await other.claim("mail", limit=5)) == [b"left behind"]
 
     async def test_a_closed_engine_refuses_every_verb(self, bench: Bench) -> None:
-        other = await bench.beside()
+        other = await bench.another()
         held = await bench.running("news")
         sent = await bench.put("mail", b"waits")
         engine, ref = bench.engine, Ref(id=sent.id)

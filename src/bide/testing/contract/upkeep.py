@@ -74,7 +74,7 @@ class Upkeep:
 
     @needs("inspect")
     async def test_dead_letters_that_are_too_old_are_dropped_and_counted(self, bench: Bench) -> None:
-        keeping = await bench.beside(namespace="keeping", dead_for=10_000)
+        keeping = await bench.another(namespace="keeping", dead_for=10_000)
         await keeping.bury("mail", b"old")
         keeping.move(5_000)
         await keeping.bury("mail", b"young")
@@ -95,7 +95,7 @@ class Upkeep:
 
     @needs("inspect")
     async def test_dead_letters_that_are_too_many_are_dropped_and_counted(self, bench: Bench) -> None:
-        keeping = await bench.beside(namespace="keeping", dead_max=2)
+        keeping = await bench.another(namespace="keeping", dead_max=2)
         for n in range(5):
             await keeping.bury("mail", b"%d" % n)
             keeping.move(1_000)

@@ -16,7 +16,7 @@ class Waiting:
 
     @needs("wake")
     async def test_a_message_that_is_due_wakes_a_sleeper(self, bench: Bench) -> None:
-        other = await bench.beside()
+        other = await bench.another()
         sleeper = await bench.sleeper("news", "mail")
         await bench.put("mail")
         assert await bench.woken(sleeper) == [sleeper]
