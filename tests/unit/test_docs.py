@@ -123,6 +123,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}, which has no such heading"
 
 
+def test_the_page_on_logs_names_every_logger() -> None:
+    page = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "bide").rglob("*.py"))
+    used = set(re.findall(r'Log\("(bide\.\w+)"\)', code))
+    assert used
+    assert set(re.findall(r"^\| `(bide\.\w+)`", page, re.MULTILINE)) == used
+
+
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
