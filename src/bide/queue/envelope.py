@@ -19,7 +19,7 @@ class Envelope(NamedTuple):
     codec: Codec
     max_body: int
     now_ms: Callable[[], int]  # this machine's idea of the time, for bounds
-    attempts: Mapping[str, int] = {}  # of topics that have a task
+    attempts: Mapping[str, int] = {}  # of topics that have a task: a message is the same whichever way it is sent
 
     def body(self, raw: bytes) -> Any:
         return decode(self.codec, raw, self.max_body)
@@ -31,7 +31,7 @@ class Envelope(NamedTuple):
         headers, operation = given.get("headers"), given.get("operation")
         if_exists, priority = given.get("if_exists", "keep"), given.get("priority", "normal")
         return NewMessage(
-            options.topic(topic),
+            topic if type(topic) is str and topic in self.attempts else options.topic(topic),
             body if type(body) is Encoded else encode(self.codec, body, self.max_body),
             wait,
             instant,
@@ -39,15 +39,11 @@ class Envelope(NamedTuple):
             if_exists if if_exists == "keep" else options.if_exists(if_exists),
             options.NORMAL if priority == "normal" else options.level(priority),
             None if expires_in is None else _life(expires_in),
-            self._most(topic) if most is None else options.count(most, "max_attempts", 1_000),
+            self.attempts.get(topic, options.MAX_ATTEMPTS) if most is None else options.count(most, "max_attempts", 1_000),
             options.headers(headers) if headers else NO_HEADERS,
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
         )
-
-    def _most(self, topic: str) -> int:
-        """Attempts: what the topic's task says, so that a message is the same whichever way it was sent."""
-        return self.attempts.get(topic, options.MAX_ATTEMPTS)
 
     def messages(self, topic: str, items: Iterable[Outgoing | object], operation: str | None) -> list[NewMessage]:
         """All items, checked. With an operation each message gets one of its own, by its place."""
@@ -58,7 +54,7 @@ class Envelope(NamedTuple):
                 f"items is a {type(items).__name__}. Give a list of bodies or Outgoing(…); for one message use send()."
             )
         made: list[NewMessage] = []
-        codec, largest, most = self.codec, self.max_body, self._most(topic)
+        codec, largest, most = self.codec, self.max_body, self.attempts.get(topic, options.MAX_ATTEMPTS)
         for place, item in enumerate(items):
             own = None if operation is None else f"{operation}#{place}"
             try:

@@ -41,7 +41,7 @@ class Bound(Generic[P, R]):
         self.definition: Definition = definition
         self.topic: str = definition.topic
         self._setup = session.setup
-        self._options: SendOptions = {"max_attempts": definition.max_attempts, **(options or {})}
+        self._options: SendOptions = options or {}
         self.__name__: str = definition.name
         self.__qualname__: str = definition.name
         self.__wrapped__: Callable[P, R] = definition.function
@@ -87,10 +87,11 @@ class Bound(Generic[P, R]):
     def on(self, queue: Any) -> Any:
         """The same task, sent through another queue and in that queue's colour: `task.on(queue.sync).send(order=42)`."""
         session = getattr(queue, "session", None)
+        options: SendOptions = {"max_attempts": self.definition.max_attempts, **self._options}
         if isinstance(session, AsyncSession):
-            return AsyncTask(session, self.definition, self._options)
+            return AsyncTask(session, self.definition, options)
         if isinstance(session, Session):
-            return Task(session, self.definition, self._options)
+            return Task(session, self.definition, options)
         raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
