@@ -19,8 +19,6 @@ KNOWN_IMPORTS: frozenset[tuple[str, str]] = frozenset()  # left out when circles
 KNOWN_USES = frozenset(  # a room, and a private name of another that it uses
     {
         ("cli/worker", "_asked"),
-        ("prove", "_plain"),
-        ("queue", "_abandon"),
     }
 )
 NOT_OURS = {"_asdict", "_fields", "_make", "_replace", "_reader"}  # of NamedTuple, and of the driver for Redis

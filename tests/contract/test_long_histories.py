@@ -37,7 +37,7 @@ def all_verbs_were_asked(history: LongHistory) -> None:
 
 def nothing_is_held(runner: Runner) -> None:
     guarded: Any = runner.source
-    store = guarded._plain._store
+    store = guarded.plain._store
     for name in ("messages", "topics", "held_claims", "operations", "deadlines", "expiries", "deaths"):
         assert not getattr(store, name)
 

@@ -146,7 +146,7 @@ class Raising:
 def test_a_handler_that_raises_when_the_memory_engine_has_just_begun_leaves_nothing_locked() -> None:
     with Queue("memory://interrupted") as queue:
         queue.send("t", 1)
-        store: Any = queue.session.setup.source._plain._store  # type: ignore[attr-defined]
+        store: Any = queue.session.setup.source.plain._store  # type: ignore[attr-defined]
         store._lock = Raising(store._lock)
         with pytest.raises(TimeoutError):
             queue.send("t", 2)

@@ -49,15 +49,15 @@ class AsyncEngine(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of all resources. What is stored stays where the engine is persistent.
+        """Release all resources. What is stored stays where the engine is persistent.
 
         - Closing again changes nothing.
         - A closed engine refuses every verb.
         - Close wakes a sleeper.
         """
 
-    def _abandon(self) -> None:
-        """In place of close, when the event loop is closed that used this: let go of what does not need that loop."""
+    def abandon(self) -> None:
+        """In place of close, when the event loop that used the engine is closed: release what does not need that loop."""
         return
 
     @abstractmethod

@@ -45,20 +45,20 @@ class Guarded:
         self.capabilities: Capabilities = plain.capabilities
         self.shown: str = plain.shown
         self.namespace: str = plain.namespace
-        self._plain = plain
+        self.plain: Source = plain
         self._hooks = hooks
 
     def aio(self) -> AsyncEngine:
-        return AsyncGuard(self._plain.aio(), self.shown, hooks_for(self._hooks))
+        return AsyncGuard(self.plain.aio(), self.shown, hooks_for(self._hooks))
 
     def sync(self) -> Engine:
-        return Guard(self._plain.sync(), self.shown, hooks_for(self._hooks))
+        return Guard(self.plain.sync(), self.shown, hooks_for(self._hooks))
 
     def examine(self) -> Sequence[Finding]:
-        return self._plain.examine()
+        return self.plain.examine()
 
     def mend(self) -> Sequence[Finding] | None:
-        return self._plain.mend()
+        return self.plain.mend()
 
 
 _REDIS = ("bide.engines.redis", "redis")

@@ -19,10 +19,10 @@ class RecordedSource(Guarded):
         self._history = history
 
     def aio(self) -> AsyncRecordedEngine:
-        return AsyncRecordedEngine(self._plain.aio(), self._history)
+        return AsyncRecordedEngine(self.plain.aio(), self._history)
 
     def sync(self) -> RecordedEngine:
-        return RecordedEngine(self._plain.sync(), self._history)
+        return RecordedEngine(self.plain.sync(), self._history)
 
 
 def record_engine(queue: AsyncQueue | Queue, history: History) -> None:

@@ -32,7 +32,7 @@ class AsyncAffinity:
     def leave(self, heartbeat: Heartbeat, engine: AsyncEngine) -> None:
         """What was opened in a loop that is closed: nobody can wait for it any more."""
         heartbeat.close(0)
-        engine._abandon()
+        engine.abandon()
 
 
 class Affinity:

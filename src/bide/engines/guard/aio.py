@@ -62,9 +62,9 @@ class AsyncGuard(AsyncEngine):
         self._rules.closed = True
         await self._verbs.close()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         self._rules.closed = True
-        self._engine._abandon()
+        self._engine.abandon()
 
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None

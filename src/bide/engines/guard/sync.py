@@ -62,9 +62,9 @@ class Guard(Engine):
         self._rules.closed = True
         self._verbs.close()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         self._rules.closed = True
-        self._engine._abandon()
+        self._engine.abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         self._rules.check(None, messages, connection=connection)

@@ -54,7 +54,7 @@ class AsyncSqlite(AsyncEngine):
         if executor is not None:
             await executor.close()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         self._closed = True
         executor, self._executor = self._executor, None
         if executor is not None:

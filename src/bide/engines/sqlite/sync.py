@@ -54,7 +54,7 @@ class Sqlite(Engine):
         if executor is not None:
             executor.close()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         self._closed = True
         executor, self._executor = self._executor, None
         if executor is not None:

@@ -80,7 +80,7 @@ class Redis(Engine):
         finally:
             _disconnect(shards)
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         shards, self._shards = self._shards, []
         for shard in _one_a_server(shards):
             shard.connections.abandon()
