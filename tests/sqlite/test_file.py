@@ -365,7 +365,7 @@ def open_folder() -> Iterator[Path]:
 
 WITHOUT_RIGHTS = """
     import asyncio, concurrent.futures.thread, os, sys
-    import bide, bide.engines.sqlite
+    import bide, bide.engines.sqlite, bide.queue
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(65534)
