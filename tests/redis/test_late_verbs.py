@@ -159,13 +159,13 @@ async def test_a_verb_without_an_operation_is_found(
     redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same check on an engine that names none of its operations, so that each acts as often as it arrives."""
-    from bide.engines.redis.aio.calls import AsyncCalls
+    from bide.engines.redis.aio.connections import AsyncCalls
 
-    head = AsyncCalls._head
+    do = AsyncCalls.do
 
-    def nameless(self: AsyncCalls, line: Any, now: Any, salt: bytes, args: Any, *, once: bool) -> list[Any]:
-        return head(self, line, now, salt, args, once=False)
+    async def nameless(self: AsyncCalls, verb: str, args: Any, now: Any, *, once: bool = True, salt: bytes = b"") -> Any:
+        return await do(self, verb, args, now, once=False, salt=salt)
 
-    monkeypatch.setattr(AsyncCalls, "_head", nameless)
+    monkeypatch.setattr(AsyncCalls, "do", nameless)
     before, after = await arrives_late(redis_server, "async", LATE["put"], far=False)
     assert after != before

@@ -91,15 +91,14 @@ class AsyncListener:
     @classmethod
     async def hear(cls, listeners: "Sequence[AsyncListener]", timeout: float) -> "list[AsyncListener]":
         """Those that have an answer, once one of them has, or after so many seconds."""
-        answers = {each._next_answer(): each for each in listeners}
+        answers: dict[asyncio.Task[Any], AsyncListener] = {}
+        for each in listeners:
+            if each._answer is None:
+                each._answer = asyncio.ensure_future(each._connection.read_response(timeout=math.inf))
+                each._answer.add_done_callback(_seen)
+            answers[each._answer] = each
         done, _ = await asyncio.wait(answers, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        return [each for answer, each in answers.items() if answer in done]
-
-    def _next_answer(self) -> "asyncio.Task[Any]":
-        if self._answer is None:
-            self._answer = asyncio.ensure_future(self._connection.read_response(timeout=math.inf))
-            self._answer.add_done_callback(_seen)
-        return self._answer
+        return list(map(answers.__getitem__, done))
 
     async def answer(self) -> Any:
         answer, self._answer = self._answer, None

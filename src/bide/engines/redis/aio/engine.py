@@ -39,6 +39,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 T = TypeVar("T")
 R = TypeVar("R", bound=list[Any])
 MOST = 1_000  # sets of topics whose time is kept in mind
+UNOPENED = "The Redis engine is not open: open() it first."
 NEAR = 0.05  # seconds: a sleep that ends so close to when something is due is to end sharply
 
 
@@ -121,10 +122,11 @@ class AsyncRedis(AsyncEngine):
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        shards = self._opened()
+        shards = self._shards or self._opened()
         named = request if request is not None else self._new_request()
         if len(shards) == 1:
-            claim = await shards[0].claim(self._me, delivering.turned(topics, self._next()), limit, lease, named, now)
+            in_turn = topics if len(topics) <= 1 else delivering.turned(topics, self._next())
+            claim = await shards[0].claim(self._me, in_turn, limit, lease, named, now)
         else:
             claim = await self._claim_around(topics, limit, lease, named, now, again=request is not None)
         if len(self._alarms) >= MOST:
@@ -172,6 +174,9 @@ class AsyncRedis(AsyncEngine):
         return Claim(found, told, min(dues, default=None), more)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        shards = self._shards
+        if len(shards) == 1 and len(ends) <= sending.PART:  # the short way, that most take
+            return await shards[0].settle(ends, now)
         return await self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
@@ -204,8 +209,8 @@ class AsyncRedis(AsyncEngine):
         return did
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._opened()
-        assert self._wakeup is not None
+        if self._wakeup is None:
+            raise Unavailable(UNOPENED)
         alarm = self._alarms.get(frozenset(topics), 0.0)
         await self._wakeup.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
 
@@ -275,7 +280,7 @@ class AsyncRedis(AsyncEngine):
 
     def _opened(self) -> list[AsyncShard]:
         if not self._shards:
-            raise Unavailable("The Redis engine is not open: open() it first.")
+            raise Unavailable(UNOPENED)
         return self._shards
 
 

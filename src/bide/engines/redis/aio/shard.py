@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
-from bide.engines.redis.aio.calls import AsyncCalls
-from bide.engines.redis.aio.connections import AsyncConnections
+from bide.engines.redis.aio.connections import AsyncCalls, AsyncConnections
 from bide.engines.redis.failures import Unanswered
 from bide.engines.redis.namespace import Clock, Namespace, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending

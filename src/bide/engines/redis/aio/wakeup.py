@@ -95,7 +95,7 @@ class AsyncBlocking(AsyncWakeup):
                 blocked.append((shard, await listener.open()))
                 self._blocked.add(blocked[-1])
                 left = max(SHORT, end - time.monotonic())
-                lists = [f"{shard.prefix}w:{topic}" for topic in topics]
+                lists = map(f"{shard.prefix}w:".__add__, topics)
                 await listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
             left = max(SHORT, end - time.monotonic())
             heard = await AsyncListener.hear(listeners, SHORT if self._closed else left if sharp else left + LATE)

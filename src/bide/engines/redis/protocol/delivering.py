@@ -1,14 +1,18 @@
 """Deliveries: what the scripts are told of them, and what they answer."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import FULL, TOPIC, claimed, error_text, full_id, id_bytes
+from bide.engines.redis.protocol.encoding import FULL, TOPIC, claimed, error_text, id_bytes
 
 GOLDEN = 2654435769  # of 2**32
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
+NOTHING = (b"", b"")
+_due = attrgetter("due")
+_token = attrgetter("token")
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -20,24 +24,35 @@ def turned(topics: Sequence[str], count: int) -> Sequence[str]:
     return [*topics[first:], *topics[:first]]
 
 
-def claim_answer(shard: int, request: str, reply: Sequence[Any]) -> Claim:
-    now, due, more, number, fulls, values, beside, named, *again = reply
-    names = {full_id(digits.decode(), b""): name.decode() for digits, name in zip(named[::2], named[1::2], strict=True)}
-    known = {beside[i]: (beside[i + 1], beside[i + 2]) for i in range(0, len(beside), 3)}
-    positions = again[0] if again else range(len(values))
-    head, first = number.decode(), shard.to_bytes(1, "big")
-    none = (b"", b"")
+class ClaimReply(NamedTuple):
+    now: bytes
+    due: bytes  # when to come back; empty for never
+    more: int
+    number: bytes  # of the claim
+    fulls: bytes  # the full ids, one behind the other
+    values: Sequence[bytes]
+    beside: Sequence[Any]  # of each that has more than its value: position from 1, life, large body
+    topics: Sequence[bytes]  # their numbers and names by turns
+    positions: Sequence[int] | None = None  # of what an earlier claim of this request holds still
+
+
+def claim_answer(shard: int, request: str, answer: Sequence[Any]) -> Claim:
+    reply = ClaimReply(*answer)
+    names: dict[bytes, str] = {}
+    for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
+        names[int(digits, 16).to_bytes(TOPIC, "big")] = name.decode()
+    beside: dict[int, tuple[bytes, bytes]] = {}
+    for position, life, large in zip(reply.beside[::3], reply.beside[1::3], reply.beside[2::3], strict=True):
+        beside[position - 1] = life, large
+    positions = range(len(reply.values)) if reply.positions is None else reply.positions
+    head, first, fulls = reply.number.decode(), shard.to_bytes(1, "big"), reply.fulls
     found: list[Claimed] = []
-    for i, value in enumerate(values):
+    for i, value in enumerate(reply.values):
         full = fulls[FULL * i : FULL * i + FULL]
         token = f"{head}{positions[i]:03x}{request}"
-        found.append(claimed(first, full, names[full[:TOPIC]], token, value, known.get(i + 1, none)))
+        found.append(claimed(first, full, names[full[:TOPIC]], token, value, beside.get(i, NOTHING)))
     found.sort(key=_due)
-    return Claim(found, int(now), int(due) if due else None, bool(more))
-
-
-def _due(message: Claimed) -> int:
-    return message.due
+    return Claim(found, int(reply.now), int(reply.due) if reply.due else None, bool(reply.more))
 
 
 class Held(NamedTuple):
@@ -65,40 +80,27 @@ def held(delivery: End | Hold) -> Held | None:
     return Held(token[19:], token[:16], delivery.topic, f"{int.from_bytes(full[:TOPIC], 'big'):x}", position, full)
 
 
-class Grouped:
-    """Deliveries by what their scripts are told once of all of them."""
+Groups: TypeAlias = dict[tuple[str, ...], tuple[list[int], list[bytes], list[bytes]]]
+"""Deliveries by what the scripts are told once of all of them: which of the batch, positions, full ids."""
 
-    def __init__(self) -> None:
-        self._groups: dict[tuple[str, str, str, str], tuple[list[int], list[bytes], list[bytes]]] = {}
 
-    def add(self, i: int, each: Held) -> None:
-        indexes, positions, fulls = self._groups.setdefault(each[:4], ([], [], []))
-        indexes.append(i)
-        positions.append(each.position)
-        fulls.append(each.full)
-
-    @property
-    def indexes(self) -> list[list[int]]:
-        return [indexes for indexes, _, _ in self._groups.values()]
-
-    @property
-    def args(self) -> list[Arg]:
-        args: list[Arg] = [len(self._groups)]
-        for group, (_, positions, fulls) in self._groups.items():
-            args += (*group, b"".join(positions), b"".join(fulls))
-        return args
+def _args(groups: Groups) -> list[Arg]:
+    args: list[Arg] = [len(groups)]
+    for group, (_, positions, fulls) in groups.items():
+        args += (*group, b"".join(positions), b"".join(fulls))
+    return args
 
 
 class Settle(NamedTuple):
-    groups: Sequence[Sequence[int]]
+    groups: Groups
     others: Sequence[int]
     args: Sequence[Arg]
 
 
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
-    tokens = [end.token for end in ends]
+    tokens = list(map(_token, ends))
     again = set() if len(set(tokens)) == len(tokens) else {each for each in tokens if tokens.count(each) > 1}
-    grouped = Grouped()
+    groups: Groups = {}
     others: list[int] = []
     other_args: list[Arg] = []
     for i, end in enumerate(ends):
@@ -106,19 +108,22 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
         if each is None:
             continue
         if end.verdict == "done" and end.token not in again:
-            grouped.add(i, each)
+            indexes, positions, fulls = groups.setdefault(each[:4], ([], [], []))
+            indexes.append(i)
+            positions.append(each.position)
+            fulls.append(each.full)
         else:
             request, claim, topic, _, position, full = each
             others.append(i)
             other_args += (
                 request, claim, topic, full, int.from_bytes(position, "big"), end.verdict, end.delay, error_text(end.error),
             )  # fmt: skip
-    return Settle(grouped.indexes, others, [dead_max, *grouped.args, len(others), *other_args])
+    return Settle(groups, others, [dead_max, *_args(groups), len(others), *other_args])
 
 
 def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended]:
     answers: list[Ended] = ["lost"] * count
-    for indexes, results in zip(asked.groups, reply[1:], strict=False):
+    for (indexes, _, _), results in zip(asked.groups.values(), reply[1:], strict=False):
         for i, result in zip(indexes, results, strict=True):
             if result == YES:
                 answers[i] = "done"
@@ -127,18 +132,21 @@ def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended
     return answers
 
 
-def extend(holds: Sequence[Hold], lease: int) -> tuple[list[list[int]], list[Arg]]:
-    grouped = Grouped()
+def extend(holds: Sequence[Hold], lease: int) -> tuple[Groups, list[Arg]]:
+    groups: Groups = {}
     for i, hold in enumerate(holds):
         each = held(hold)
         if each is not None:
-            grouped.add(i, each)
-    return grouped.indexes, [lease, *grouped.args]
+            indexes, positions, fulls = groups.setdefault(each[:4], ([], [], []))
+            indexes.append(i)
+            positions.append(each.position)
+            fulls.append(each.full)
+    return groups, [lease, *_args(groups)]
 
 
-def extend_answer(groups: Sequence[Sequence[int]], count: int, reply: Sequence[Any]) -> list[bool]:
+def extend_answer(groups: Groups, count: int, reply: Sequence[Any]) -> list[bool]:
     answers = [False] * count
-    for indexes, results in zip(groups, reply[1:], strict=True):
+    for (indexes, _, _), results in zip(groups.values(), reply[1:], strict=True):
         for i, result in zip(indexes, results, strict=True):
             answers[i] = result == YES
     return answers

@@ -165,7 +165,7 @@ def born_due(full: bytes, value: bytes) -> int:
 def claimed(shard: bytes, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
     """`beside`: what is there more than its value: its life, and its long body."""
     at = _FIELDS[full[TOPIC]][0]
-    id = id_text(shard + full + value[:SALT])
+    id = b2a_base64(shard + full + value[:SALT], newline=False).translate(_SAFE).decode("ascii")  # as id_text
     if not value[at] and not beside[0]:  # as most are: nothing but a body
         due = born_due(full, value)
         return Claimed(id, topic, value[at + 1 :], NO_HEADERS, None, due, due, 1, USUAL_ATTEMPTS, token)

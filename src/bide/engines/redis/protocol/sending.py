@@ -1,13 +1,13 @@
 """Messages that are sent, cancelled and moved: what the scripts are told, and what they answer."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from bide.core.when import MAX_DELAY_MS, due_time
 from bide.engines.base import Move, NewMessage, Ref
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import LOCAL, SALT, Name, content, full_id, id_text, name_of
+from bide.engines.redis.protocol.encoding import LOCAL, SALT, TOPIC, Name, content, full_id, id_text, name_of
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -27,29 +27,36 @@ _MOVED = {
     "g": RescheduleResult.GONE,
 }
 _OUTCOMES: dict[bytes, Outcome] = {b"c": "created", b"k": "kept", b"e": "exists", b"r": "replaced", b"p": "postponed"}
+_LOCAL = Struct(f"{LOCAL}s")
 _OUTCOME = Struct(f"1s{LOCAL + SALT}s6s")
 
 
 def when(delay: int, at: int | None) -> str:
+    """A time as the scripts are asked for it."""
     return str(delay) if at is None else f"@{at}"
 
 
 class Put(NamedTuple):
     """A batch in the order in which the script is told of it."""
 
-    sections: Sequence[tuple[str, Sequence[int]]]  # topic, and which of the batch
+    verb: str
+    sections: Mapping[tuple[str, int], tuple[list[int], list[Arg]]]  # by topic and level: which of the batch, and what is told
     others: Sequence[int]
     args: Sequence[Arg]
 
-    @property
-    def verb(self) -> str:
-        return "put_named" if self.others else "put"
-
     def operations(self, shard: int, lane: str, number: int) -> list[str]:
         """A name for each message of the batch, by which a later put finds out what became of it."""
-        order = [i for _, indexes in self.sections for i in indexes] + list(self.others)
-        named = {i: f"~{shard}.{lane}.{number}#{place}" for place, i in enumerate(order)}
+        order = [i for indexes, _ in self.sections.values() for i in indexes] + list(self.others)
+        named = {i: f"~{shard}.{lane}.{number}#{position}" for position, i in enumerate(order)}
         return [named[i] for i in range(len(order))]
+
+
+class PutReply(NamedTuple):
+    now: bytes
+    ceiling: bytes  # now, rounded up
+    salt: bytes
+    placed: Sequence[bytes]  # of each section the number of its topic, and the ids
+    named: Sequence[bytes]  # of each run of others in one topic its number, and what became of them
 
 
 def put(messages: Sequence[NewMessage]) -> Put:
@@ -58,7 +65,7 @@ def put(messages: Sequence[NewMessage]) -> Put:
     other_args: list[Arg] = []
     for i, new in enumerate(messages):
         blob, large = content(new)
-        moment = when(new.delay, new.at)
+        moment = str(new.delay) if new.at is None else f"@{new.at}"
         if new.key is None and new.operation is None and new.expires_in is None and not large:
             indexes, each = sections.setdefault((new.topic, new.level), ([], []))
             indexes.append(i)
@@ -73,7 +80,7 @@ def put(messages: Sequence[NewMessage]) -> Put:
         args += each
     if others:
         args += (len(others), *other_args)
-    return Put([(topic, indexes) for (topic, _), (indexes, _) in sections.items()], others, args)
+    return Put("put_named" if others else "put", sections, others, args)
 
 
 def within(sender: Name) -> bytes:
@@ -81,20 +88,21 @@ def within(sender: Name) -> bytes:
     return sender.topic.encode() + sender.local + sender.salt
 
 
-def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, reply: Sequence[Any]) -> list[Sent]:
+def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, answer: Sequence[Any]) -> list[Sent]:
+    reply = PutReply(*answer)
+    now, ceiling, first = int(reply.now), int(reply.ceiling), shard.to_bytes(1, "big")
     answers: dict[int, Sent] = {}
-    now, ceiling = int(reply[0]), int(reply[1])
-    placed, named = reply[3], reply[4]
-    for (topic, indexes), digits, ids in zip(asked.sections, placed[::2], placed[1::2], strict=True):
-        head = shard.to_bytes(1, "big") + full_id(digits.decode(), b"")
-        for place, i in enumerate(indexes):
+    placed = iter(reply.placed)
+    for (topic, _), (indexes, _) in asked.sections.items():
+        digits, ids = next(placed), next(placed)
+        head = first + int(digits, 16).to_bytes(TOPIC, "big")
+        for i, (local,) in zip(indexes, _LOCAL.iter_unpack(ids), strict=True):
             new = messages[i]
-            due = due_time(new.delay, new.at, now, ceiling)
-            local = ids[LOCAL * place : LOCAL * place + LOCAL]
-            answers[i] = Sent(id_text(head + local + salt), topic, due, "created")
-    for i, (head, letter, rest, when_due) in zip(asked.others, _told(shard, named), strict=True):
-        answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(when_due, "big"), _OUTCOMES[letter])
-    return [answers[i] for i in range(len(messages))]
+            answers[i] = Sent(id_text(head + local + salt), topic, due_time(new.delay, new.at, now, ceiling), "created")
+    if asked.others:
+        for i, (head, letter, rest, due) in zip(asked.others, _told(shard, reply.named), strict=True):
+            answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(due, "big"), _OUTCOMES[letter])
+    return list(map(answers.__getitem__, range(len(messages))))
 
 
 def _told(shard: int, named: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:

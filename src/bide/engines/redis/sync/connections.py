@@ -1,6 +1,8 @@
 # Generated from ../aio/connections.py by tools/unasync.py; change that file instead.
-"""Connections to a server. Each has a lane, its numbered stream of operations: a command whose answer does not come is sent
-again under its number, on a new socket, and acts once.
+"""Connections to a server, and how the scripts of a shard are run on them.
+
+Each has a lane, its numbered stream of operations: a command whose answer does not come is sent again under its number, on
+a new socket, and acts once.
 """
 
 import threading
@@ -12,14 +14,17 @@ import redis.exceptions as theirs
 from hiredis import pack_command
 
 from bide.engines.redis.failures import LOST, TooOld, Unanswered, Unpinned, missing_script, passing, refused, translated
-from bide.engines.redis.script import Script
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.script import Script, scripts
 from bide.engines.redis.server import Server
-from bide.errors import Unavailable
+from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import lane
 from bide.wakeable import Signal
 
 MOST = 32  # connections that one engine has open at a time
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
+TRIES = 3  # of a script that comes too late
+LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "time")  # scripts that change nothing
 
 
 class Connection:
@@ -127,3 +132,91 @@ class Connections:
         self._closed = True
         while self._free:
             self._free.pop().close()
+
+
+class Calls:
+    """Runs the scripts of one shard."""
+
+    def __init__(self, number: int, namespace: Namespace, connections: Connections, first: "Calls | None" = None) -> None:
+        """`first`: those of shard 0, if this is another one."""
+        prefix = namespace.prefix(number)
+        self._keys = (f"{prefix}meta", f"{prefix}-")
+        self._shards = namespace.shards
+        self._first = first
+        self._connections = connections
+        self._clock = connections.server.clock
+
+    def command(self, *args: Any) -> Any:
+        """What a command answers that changes nothing."""
+        connection = self._connections.take()
+        try:
+            return connection.command(*args)
+        except Unanswered as lost:
+            raise Unavailable(str(lost)) from None
+        finally:
+            self._connections.give(connection)
+
+    def ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+        """Run a script that may be run again at will."""
+        return self.do(verb, args, now, once=False)
+
+    def do(self, verb: str, args: Sequence[Any], now: int | None, *, once: bool = True, salt: bytes = b"") -> Any:
+        """Run a script that must act once; again when it came too late, as when we have not heard from the server for long.
+
+        With a salt it raises Unanswered, which has its number, when it may have acted.
+        """
+        connection, clock, lane = self._connections.take(), self._clock, ""
+        try:
+            for _ in range(TRIES):
+                if once:
+                    connection.number += 1
+                    lane = connection.lane
+                until = clock.until(now, connection.retry_for)
+                told = ["" if now is None else now, clock.known, lane, connection.number, salt, self._shards, until, *args]
+                try:
+                    reply = connection.run(scripts()[verb], self._keys, told)
+                except TooOld as late:  # nothing was done, and now we know what time it is
+                    clock.hear(late.now)
+                except Unpinned:
+                    self._pin(connection, now)
+                else:
+                    clock.hear(int(reply[0]))
+                    return reply
+        except Unanswered as lost:
+            if salt:
+                raise
+            raise (Unavailable if verb in LOOKS else OutcomeUnknown)(str(lost)) from None
+        finally:
+            self._connections.give(connection)
+        shown = self._connections.server.shown
+        raise Unavailable(f"{shown} answers too late for anything to be done. Nothing was done; try again.")
+
+    def in_passing(self, verb: str, args: Sequence[Any]) -> bool:
+        """Run a script that is not worth waiting for; False when the server is away."""
+        connection = self._connections.take()
+        try:
+            connection.run(scripts()[verb], self._keys, [*self._told(connection, None), *args], retry_for=0.0)
+        except (BideError, Unanswered, TooOld, Unpinned):
+            return False
+        finally:
+            self._connections.give(connection)
+        return True
+
+    def _pin(self, connection: Connection, now: int | None) -> None:
+        """Have it said how many shards there are, in shard 0 first: whoever counts them otherwise is refused from then on."""
+        first = self._first
+        if first is not None and first._connections is self._connections:
+            first._pin(connection, now)
+        elif first is not None:
+            other = first._connections.take()
+            try:
+                first._pin(other, now)
+            finally:
+                first._connections.give(other)
+        reply = connection.run(scripts()["pin"], self._keys, self._told(connection, now))
+        self._clock.hear(int(reply[0]))
+
+    def _told(self, connection: Connection, now: int | None) -> list[Any]:
+        """What every script is told first, here of one that may run again."""
+        until = self._clock.until(now, connection.retry_for)
+        return ["" if now is None else now, self._clock.known, "", 0, b"", self._shards, until]

@@ -39,6 +39,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 T = TypeVar("T")
 R = TypeVar("R", bound=list[Any])
 MOST = 1_000  # sets of topics whose time is kept in mind
+UNOPENED = "The Redis engine is not open: open() it first."
 NEAR = 0.05  # seconds: a sleep that ends so close to when something is due is to end sharply
 
 
@@ -119,10 +120,11 @@ class Redis(Engine):
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        shards = self._opened()
+        shards = self._shards or self._opened()
         named = request if request is not None else self._new_request()
         if len(shards) == 1:
-            claim = shards[0].claim(self._me, delivering.turned(topics, self._next()), limit, lease, named, now)
+            in_turn = topics if len(topics) <= 1 else delivering.turned(topics, self._next())
+            claim = shards[0].claim(self._me, in_turn, limit, lease, named, now)
         else:
             claim = self._claim_around(topics, limit, lease, named, now, again=request is not None)
         if len(self._alarms) >= MOST:
@@ -170,6 +172,9 @@ class Redis(Engine):
         return Claim(found, told, min(dues, default=None), more)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        shards = self._shards
+        if len(shards) == 1 and len(ends) <= sending.PART:  # the short way, that most take
+            return shards[0].settle(ends, now)
         return self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
@@ -200,8 +205,8 @@ class Redis(Engine):
         return did
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._opened()
-        assert self._wakeup is not None
+        if self._wakeup is None:
+            raise Unavailable(UNOPENED)
         alarm = self._alarms.get(frozenset(topics), 0.0)
         self._wakeup.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
 
@@ -269,7 +274,7 @@ class Redis(Engine):
 
     def _opened(self) -> list[Shard]:
         if not self._shards:
-            raise Unavailable("The Redis engine is not open: open() it first.")
+            raise Unavailable(UNOPENED)
         return self._shards
 
 

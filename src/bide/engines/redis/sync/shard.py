@@ -11,8 +11,7 @@ from bide.engines.redis.namespace import Clock, Namespace, check_events, check_e
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import Server
-from bide.engines.redis.sync.calls import Calls
-from bide.engines.redis.sync.connections import Connections
+from bide.engines.redis.sync.connections import Calls, Connections
 from bide.errors import ConfigError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 

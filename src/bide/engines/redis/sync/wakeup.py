@@ -95,7 +95,7 @@ class Blocking(Wakeup):
                 blocked.append((shard, listener.open()))
                 self._blocked.add(blocked[-1])
                 left = max(SHORT, end - time.monotonic())
-                lists = [f"{shard.prefix}w:{topic}" for topic in topics]
+                lists = map(f"{shard.prefix}w:".__add__, topics)
                 listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
             left = max(SHORT, end - time.monotonic())
             heard = Listener.hear(listeners, SHORT if self._closed else left if sharp else left + LATE)
