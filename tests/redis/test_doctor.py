@@ -18,7 +18,7 @@ from bide.engines.base import Settings
 from bide.engines.redis import url
 from bide.engines.redis.doctor import checks, look
 from bide.engines.redis.doctor.look import Look
-from bide.engines.redis.namespace import Clock, Namespace
+from bide.engines.redis.namespace import Namespace, ServerClock
 from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.server import Server
 from bide.engines.redis.url import read
@@ -275,7 +275,7 @@ def test_something_else_at_that_port_is_bad(stranger: str) -> None:
 def test_servers_are_called_by_their_names(info: dict[str, str], value: str, level: str) -> None:
     settings = Settings(url="redis://")
     address = read(settings)
-    look = Look(Namespace(address, settings), Server(address, Clock()), None)
+    look = Look(Namespace(address, settings), Server(address, ServerClock()), None)
     look._info = info
     [told] = checks.server(look)
     assert (told.value, told.level) == (f"{value} at redis://localhost:6379/0", level)

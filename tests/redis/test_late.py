@@ -131,7 +131,7 @@ async def test_what_may_have_acted_longer_ago_than_the_server_remembers_is_unkno
 def test_the_time_to_act_is_counted_from_when_the_server_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: ours[0])
-    clock = namespace.Clock()
+    clock = namespace.ServerClock()
     clock.hear(1_000_000)
     assert clock.until(None, 15.0) == 1_015_000
     ours[0] += 4.5

@@ -64,8 +64,8 @@ class Client:
             return self._connection
         if self._connection not in _CLASSES[self.scheme].values():
             raise ConfigError(
-                f"The client makes connections of its own class, {self._connection.__name__}, which has no {colour} twin: "
-                f"{_INSTEAD[colour]}"
+                f"The client makes connections of its own class, {self._connection.__name__}, "
+                f"and there is none for {colour} code: {_INSTEAD[colour]}"
             )
         return _CLASSES[self.scheme][colour]
 

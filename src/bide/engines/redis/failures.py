@@ -10,10 +10,10 @@ from bide.engines.redis.redaction import redacted
 from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
 
 LOST = (theirs.ConnectionError, theirs.TimeoutError, OSError, EOFError)
-"""The answer did not come: the connection is of no more use, and what was sent may or may not have arrived."""
+"""No answer came: the connection is broken, and the command may or may not have arrived."""
 
 _REFUSED = (theirs.AuthenticationError, theirs.AuthenticationWrongNumberOfArgsError, theirs.AuthorizationError)
-_WAITING = (  # newer drivers take the codes of these off their texts
+_WAITING = (  # newer drivers strip the codes of these from their texts
     theirs.BusyLoadingError,
     theirs.ClusterDownError,
     theirs.MasterDownError,
@@ -27,11 +27,11 @@ _CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+
 _WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
-REMEMBERED = 600_000  # ms that the server knows an operation again, at least
+REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 
 
 class TooOld(Exception):
-    """It came after the time until which it might act, and was not done. `sure` when no earlier try of it was, either."""
+    """The operation came too late, and did nothing. `sure`: no earlier try of it did anything, either."""
 
     def __init__(self, now: int, silent: int) -> None:
         super().__init__(now)
@@ -40,7 +40,7 @@ class TooOld(Exception):
 
 
 class Unpinned(Exception):
-    """Nothing was done, as shard 0 does not say yet how many shards there are."""
+    """Nothing was done: shard 0 does not have the number of shards yet."""
 
 
 class Unanswered(Exception):
@@ -53,7 +53,7 @@ class Unanswered(Exception):
 
 
 def refused(error: BaseException) -> bool:
-    """Whether the server does not let us in, and never will."""
+    """Whether the server refuses the user or the password."""
     return isinstance(error, _REFUSED)
 
 
@@ -67,14 +67,14 @@ def missing_script(error: theirs.ResponseError) -> bool:
 
 
 def layout_advice(found: str) -> str:
-    """What to do about messages that are stored in another way than ours."""
+    """What to do about messages that another release stored."""
     if found.isdecimal() and int(found) < int(LAYOUT):
         return "let workers of the older release finish its messages, delete the namespace's keys, or use another namespace"
     return "update bide, or use another namespace"
 
 
 def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned:
-    """One of our errors, with what to do. Nothing was changed."""
+    """The error to raise, with what to do. Nothing was changed."""
     text = _WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
     if refused(error):
         return ConfigError(

@@ -1,4 +1,4 @@
-"""What all engines of a source share: the namespace, its shards, the server of each, and the latest time that a server told."""
+"""What all engines of a source share: the namespace, its shards and their servers, and the latest time of each server."""
 
 import math
 import re
@@ -14,24 +14,24 @@ from bide.errors import ConfigError
 GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
 """The operation of a message whose put was given up: shard, lane, number, position."""
 
-SILENT = 60.0  # seconds: whoever has not heard from the server for longer asks for the time first
+SILENT = 60.0  # seconds; after a longer silence the first operation comes too late, and learns the time
 
 
-class Clock:
-    """The engine time of one server, as far as it was told. It never goes back."""
+class ServerClock:
+    """The latest engine time that one server told. It never goes back."""
 
     def __init__(self) -> None:
-        self.known: int = 0  # the latest time that we were told
-        self._heard = -math.inf  # when that was, monotonic
+        self.known: int = 0  # in ms
+        self._heard = -math.inf  # when it was told, monotonic
 
     def hear(self, now: int) -> None:
         if now > self.known:
             self.known, self._heard = now, time.monotonic()
 
     def until(self, now: int | None, seconds: float) -> int:
-        """The engine time until which an operation may act whose sender waits for it so many seconds from now.
+        """The engine time until which an operation may act, if its sender waits `seconds` for it.
 
-        It is never later than that, but for the half speed of an engine whose server's clock was set back: hence SILENT.
+        If the server's clock was moved back, engine time runs at half speed and this would be too late: hence SILENT.
         """
         passed = min(time.monotonic() - self._heard, SILENT)
         return max(self.known + int(passed * 1000), now or 0) + int(seconds * 1000)
@@ -39,11 +39,11 @@ class Clock:
 
 class Namespace:
     def __init__(self, address: Address, settings: Settings, servers: Sequence[Address] = ()) -> None:
-        """`servers`: the one of each shard, if they are not all on the same."""
+        """`servers`: the server of each shard, if there are several."""
         self.address: Address = address
         self.shards: int = address.shards or 1
         self.servers: Sequence[Address] = servers or [address] * self.shards
-        self.clocks: dict[Address, Clock] = {server: Clock() for server in self.servers}
+        self.clocks: dict[Address, ServerClock] = {server: ServerClock() for server in self.servers}
         self.dead_for: int = settings.dead_for
         self.dead_max: int = settings.dead_max
 
@@ -51,7 +51,7 @@ class Namespace:
         return f"{{{self.address.namespace}:{shard}}}:"
 
     def shard_of(self, new: NewMessage, otherwise: int) -> int:
-        """By its key, so that there is one such message; by its operation, so that it is the same when sent again."""
+        """By the key, so that a key has one message; else by the operation, so that a repeated send goes to the same shard."""
         if new.operation is not None and (asked := GIVEN_UP.fullmatch(new.operation)):
             return min(int(asked[1]), self.shards - 1)
         if new.key is not None:
@@ -75,7 +75,7 @@ class Namespace:
 
 
 def check_eviction(address: Address, memory: bytes | str) -> None:
-    """Refuse a server that throws away what it was given when it runs out of memory."""
+    """Refuse a server that evicts keys when it runs out of memory."""
     text = memory.decode() if isinstance(memory, bytes) else memory
     policy = next((line[17:].strip() for line in text.splitlines() if line.startswith("maxmemory_policy:")), "")
     if policy not in ("", "noeviction") and not address.allow_eviction:
@@ -86,7 +86,7 @@ def check_eviction(address: Address, memory: bytes | str) -> None:
 
 
 def check_events(address: Address, told: Sequence[bytes]) -> None:
-    """Refuse to listen for the expiry of keys where nobody tells of it."""
+    """Refuse wake=expiry on a server that does not publish expired keys."""
     flags = bytes(told[1]) if len(told) == 2 else b""
     if b"E" not in flags or not (b"x" in flags or b"A" in flags):
         raise ConfigError(

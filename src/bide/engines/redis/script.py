@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 _SCRIPT = re.compile(r"^-- script: (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
-_TOLD = re.compile(r"--[^\n]*|'[^'\n]*'")  # comments and texts, which name nothing
+_TOLD = re.compile(r"--[^\n]*|'[^'\n]*'")  # comments and strings
 _FUNCTION = re.compile(
     r"^local function (?P<name>\w+)\((?:[^\n]* end(?: *--[^\n]*)?\n|.*?\nend\n)", re.MULTILINE | re.DOTALL
-)  # on a line of its own, or up to an `end` that is not indented
+)  # in one line, or up to an `end` that is not indented
 _VALUES = re.compile(
     r"^local (?P<name>\w+(?:, \w+)*) = (?:\{\}|(?:[^\n({]|\b(?:number|floor)\()+)(?: *--[^\n]*)?\n", re.MULTILINE
-)  # that nothing but a use of their names depends on: no calls but of these two
+)  # which only their names make use of: no calls but of these two
 
 
 class Script(NamedTuple):
@@ -58,7 +58,7 @@ def script(name: str, text: str) -> Script:
 
 
 def without_unused(text: str) -> str:
-    """A script without the functions and values of its parts that it does not name: each costs time whenever it runs."""
+    """The script without the functions and values that it does not use: each costs time at every run."""
     while True:
         named = Counter(re.findall(r"(?<![.\w])\w+", _TOLD.sub("", text)))
         found = [*_FUNCTION.finditer(text), *_VALUES.finditer(text)]
@@ -70,5 +70,5 @@ def without_unused(text: str) -> str:
 
 
 def commands(text: str) -> list[str]:
-    """All that a script calls."""
+    """The commands that a script calls."""
     return sorted(set(re.findall(r"\bcall\('([A-Z]+)'", text)))

@@ -1,53 +1,59 @@
-"""One server, as connections to it are made and ended: the few things that redis-py does differently in its two colours."""
+"""One server: how connections to it are made, listened on and ended. redis-py does this differently, sync and async.
 
+A listener is a connection that waits: it sends a command, and checks for the answer as often as its user likes.
+"""
+
+import asyncio
 import contextlib
+import math
+import selectors
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
 from bide.engines.redis.client import Address, async_pool, sync_pool
-from bide.engines.redis.namespace import Clock
+from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.redaction import redacted
 
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
 class _Server:
-    def __init__(self, address: Address, clock: Clock, pool: Any, opened: str) -> None:
+    def __init__(self, address: Address, clock: ServerClock, pool: Any, opened: str) -> None:
         self.address: Address = address
-        self.clock: Clock = clock
+        self.clock: ServerClock = clock
         self.shown: str = address.shown
         self.secrets: list[str] = address.secrets
         self.retry_for: float = TIMEOUTS * address.timeout
-        self.is_open: Callable[[Any], Any] = attrgetter(opened)  # of a connection; no method, as every command asks
+        self.is_open: Callable[[Any], Any] = attrgetter(opened)  # of a connection; called for every command, so it is no method
         self._pool = pool
 
     def new_connection(self) -> Any:
         return self._pool.make_connection()
 
     def told(self, error: BaseException) -> str:
-        """What happened, without secrets."""
+        """The error's text, without secrets."""
         return redacted(str(error) or type(error).__name__, self.secrets).rstrip(".")
 
 
 class Server(_Server):
-    def __init__(self, address: Address, clock: Clock) -> None:
+    def __init__(self, address: Address, clock: ServerClock) -> None:
         super().__init__(address, clock, sync_pool(address), "_sock")
 
     def drop(self, connection: Any) -> None:
         connection.disconnect()
 
     def abandon(self, connection: Any) -> None:
-        """Let go of a connection that something is wrong with."""
+        """Close a broken connection."""
         connection.disconnect()
 
     def sever(self) -> None:
-        """Only an event loop's connections need this."""
+        """Only async connections need this."""
 
 
 class AsyncServer(_Server):
-    def __init__(self, address: Address, clock: Clock) -> None:
+    def __init__(self, address: Address, clock: ServerClock) -> None:
         super().__init__(address, clock, async_pool(address), "is_connected")
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -60,13 +66,137 @@ class AsyncServer(_Server):
         await connection.disconnect()
 
     async def abandon(self, connection: Any) -> None:
-        """Let go of a connection that something is wrong with, without waiting for it."""
+        """Close a broken connection, without waiting for it."""
         await connection.disconnect(nowait=True)
 
     def sever(self) -> None:
-        """Let go of all connections: their event loop is closed."""
+        """Close all connections of an event loop that is closed."""
         for connection in self._connections:
             writer, connection._writer, connection._reader = connection._writer, None, None
-            with contextlib.suppress(RuntimeError):  # that loop can't be told any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 if writer is not None:
                     writer.transport.abort()
+
+
+class Listener:
+    """For threads."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection: Any = None
+        self._number = 0
+
+    def open(self, *first: Any) -> int:
+        """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
+        if self._connection is None:
+            self._connection = self._server.new_connection()
+            self._connection.connect()
+            self.ask("CLIENT", "ID")
+            self._number = self.answer()
+            if first:
+                self.ask(*first)
+                self.answer()
+        return self._number
+
+    def ask(self, *command: Any) -> None:
+        self._connection.send_command(*command, check_health=False)
+
+    @classmethod
+    def hear(cls, listeners: "Sequence[Listener]", timeout: float) -> "list[Listener]":
+        """The listeners that have an answer, once one of them has, or after `timeout` seconds."""
+        if len(listeners) == 1:
+            return [each for each in listeners if each._has_answer(timeout)]
+        heard = [each for each in listeners if each._has_answer(0)]
+        if heard or not timeout:
+            return heard
+        with selectors.DefaultSelector() as sockets:
+            for each in listeners:
+                sockets.register(each._connection._sock, selectors.EVENT_READ)
+            sockets.select(timeout)
+        return [each for each in listeners if each._has_answer(0)]
+
+    def _has_answer(self, timeout: float) -> bool:
+        return bool(self._connection.can_read(timeout=timeout))
+
+    def answer(self) -> Any:
+        return self._connection.read_response()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._server.drop(connection)
+
+
+class AsyncListener:
+    """For event loops."""
+
+    def __init__(self, server: AsyncServer) -> None:
+        self._server = server
+        self._connection: Any = None
+        self._number = 0
+        self._answer: asyncio.Task[Any] | None = None
+
+    async def open(self, *first: Any) -> int:
+        """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
+        if self._connection is None:
+            self._connection = self._server.new_connection()
+            with _keeping_cancellation():
+                await self._connection.connect()
+            await self.ask("CLIENT", "ID")
+            self._number = await self.answer()
+            if first:
+                await self.ask(*first)
+                await self.answer()
+        return self._number
+
+    async def ask(self, *command: Any) -> None:
+        with _keeping_cancellation():
+            await self._connection.send_command(*command, check_health=False)
+
+    @classmethod
+    async def hear(cls, listeners: "Sequence[AsyncListener]", timeout: float) -> "list[AsyncListener]":
+        """The listeners that have an answer, once one of them has, or after `timeout` seconds."""
+        answers: dict[asyncio.Task[Any], AsyncListener] = {}
+        for each in listeners:
+            if each._answer is None:
+                each._answer = asyncio.ensure_future(each._connection.read_response(timeout=math.inf))
+                each._answer.add_done_callback(_seen)
+            answers[each._answer] = each
+        done, _ = await asyncio.wait(answers, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return list(map(answers.__getitem__, done))
+
+    async def answer(self) -> Any:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return await self._connection.read_response()
+        done, _ = await asyncio.wait({answer}, timeout=self._server.address.timeout)
+        if not done:
+            self._answer = answer
+            raise TimeoutError("the server did not answer")
+        return answer.result()
+
+    async def close(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._server.abandon(connection)
+
+
+@contextlib.contextmanager
+def _keeping_cancellation() -> Iterator[None]:
+    """For calls that end in asyncio.wait_for. Before Python 3.12 it loses a cancellation that comes together with its answer.
+    Then a worker that wants to claim would go on sleeping.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    yield
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
+def _seen(answer: "asyncio.Task[Any]") -> None:
+    """Mark the error as seen: a caller that has stopped waiting does not ask for it."""
+    if not answer.cancelled():
+        answer.exception()

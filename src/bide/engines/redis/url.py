@@ -44,12 +44,12 @@ def read(settings: Settings) -> Address:
         raise BadUrl(_FORM)
     if "#" in rest:
         raise BadUrl(f"The URL holds a #. {_ENCODE}")
-    place, _, asked = rest.partition("?")
-    login, slash, path = place.partition("/")
+    location, _, asked = rest.partition("?")
+    login, slash, path = location.partition("/")
     if "@" in path or "@" in asked:
         raise BadUrl(f"The URL holds an @ behind its host. {_ENCODE}")
     if settings.client is not None:
-        return _of_client(settings, scheme, place, _split(asked))
+        return _of_client(settings, scheme, location, _split(asked))
     return _of_url(settings, scheme, login, slash + path, _split(asked))
 
 
@@ -121,8 +121,8 @@ def _db(in_path: int | None, asked: Mapping[str, str]) -> int:
     return found or in_path or 0
 
 
-def _of_client(settings: Settings, scheme: str, place: str, asked: Mapping[str, str]) -> Address:
-    if scheme != "redis" or place.strip("/") or "db" in asked or _names_tls(asked):
+def _of_client(settings: Settings, scheme: str, location: str, asked: Mapping[str, str]) -> Address:
+    if scheme != "redis" or location.strip("/") or "db" in asked or _names_tls(asked):
         raise ConfigError(
             "The client knows its server, so the URL beside client= names none: write redis:// or, with options of the "
             "queue, redis://?namespace=shop&shards=4 (no host, user, password, db or TLS)."

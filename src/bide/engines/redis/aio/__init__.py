@@ -1,1 +1,1 @@
-"""The Redis engine for event loops. `redis/sync` is made from it."""
+"""The async Redis engine. `redis/sync` is generated from it."""

@@ -38,9 +38,9 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
 R = TypeVar("R", bound=list[Any])
-MOST = 1_000  # sets of topics whose time is kept in mind
+MOST = 1_000  # sets of topics whose next due time is remembered
 UNOPENED = "The Redis engine is not open: open() it first."
-NEAR = 0.05  # seconds: a sleep that ends so close to when something is due is to end sharply
+NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the millisecond
 
 
 class AsyncRedis(AsyncEngine):
@@ -50,9 +50,9 @@ class AsyncRedis(AsyncEngine):
         self._shards: list[AsyncShard] = []
         self._wakeup: AsyncWakeup | None = None
         self._turn = randrange(2**16)
-        self._me = lane()[:8]  # whom an alarm belongs to
-        self._new_request = sequence()  # an engine's own, as a forked child has the same source
-        self._alarms: dict[frozenset[str], float] = {}  # for whom claims were made: when to come back, monotonic
+        self._me = lane()[:8]  # the owner of an alarm
+        self._new_request = sequence()  # one an engine, as a forked child shares the source
+        self._alarms: dict[frozenset[str], float] = {}  # by topics: when to claim again, monotonic
 
     async def open(self) -> None:
         if not self._shards:
@@ -75,7 +75,7 @@ class AsyncRedis(AsyncEngine):
         try:
             if wakeup is not None:
                 await wakeup.close()
-            for shard in shards if topics else ():  # nobody waits for a server that is away
+            for shard in shards if topics else ():  # a server that is away is not waited for
                 if shard.connections not in away and not await shard.leave(self._me, topics):
                     away.add(shard.connections)
         finally:
@@ -100,7 +100,7 @@ class AsyncRedis(AsyncEngine):
         return await self._put_apart(messages, any_shard, now)
 
     async def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
-        """A batch in several parts. Each message has an operation, so that all can be sent again if one part fails."""
+        """Send a batch in several parts. Each message has an operation, so all can be sent again if one part fails."""
         name = lane()
         named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
         parts = sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard))
@@ -138,11 +138,11 @@ class AsyncRedis(AsyncEngine):
     async def _claim_around(
         self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, *, again: bool
     ) -> Claim:
-        """One shard after the other. What the request holds already, wherever it is, is all that it gets again.
+        """Claim on one shard after the other. A repeated request gets what it holds already, on any shard, and nothing else.
 
-        While there is room for one message of each topic, a shard leaves a place for each topic it has nothing of: another
-        shard may have. When the same claim was given up before and reaches a shard only now, the request would
-        hold more than its limit: the rest is released.
+        While there is room for one message of each topic, a shard leaves room for the topics that it has no message of:
+        another shard may have one. An earlier try of the same claim may reach a shard only now. Then the request holds more
+        than its limit, and the rest is released.
         """
         shards = self._shards
         claims: list[Claim] = []
@@ -157,10 +157,12 @@ class AsyncRedis(AsyncEngine):
             served = {each.topic for each in found}
             others = [topic for topic in turned if topic not in served]
             named = [*others, *(topic for topic in turned if topic in served)]
-            later = turn < len(shards) - 1 or any(claim.more for claim in claims)  # one may have it that had enough to do
+            later = turn < len(shards) - 1 or any(
+                claim.more for claim in claims
+            )  # a shard that stopped at its bounds may have one
             keep = len(others) if len(others) <= room and later else 0
             shard = shards[(first + turn) % len(shards)]
-            # where there is no room, it is asked for the time to come back
+            # without room, a shard only tells when to come back
             claim = await shard.claim(self._me, named, room, lease, request, now, keep)
             claims.append(claim)
             if not held:
@@ -264,7 +266,7 @@ class AsyncRedis(AsyncEngine):
         shard_of: Callable[[T], int],
         call: Callable[[AsyncShard, Sequence[T]], Awaitable[R]],
     ) -> list[Any]:
-        """Ask each shard about its part of a batch, and answer in the order of the batch. Long parts are asked in pieces."""
+        """Ask each shard for its part of a batch, in pieces if that is long. The answers are in the order of the batch."""
         shards = self._opened()
         if len(shards) == 1 and len(items) <= sending.PART:
             return await call(shards[0], items)
@@ -285,7 +287,7 @@ class AsyncRedis(AsyncEngine):
 
 
 def _one_a_server(shards: Sequence[AsyncShard]) -> list[AsyncShard]:
-    """The first of those that share their connections."""
+    """The first shard of each server."""
     return list({shard.connections: shard for shard in reversed(shards)}.values())[::-1]
 
 

@@ -1,5 +1,5 @@
 # unasync: ../sync/shard.py
-"""One shard: what its scripts are asked, and what their answers mean."""
+"""One shard: each method runs a script, or several until all is told."""
 
 import os
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.aio.connections import AsyncCalls, AsyncConnections
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.namespace import Clock, Namespace, check_events, check_eviction
+from bide.engines.redis.namespace import Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import AsyncServer
 from bide.errors import ConfigError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
-FREE = b"free"  # a purge has left something to be freed
-TRIES = 3  # to find the leases of those that are leased
+FREE = b"free"  # a purge that has left keys to free
+TRIES = 3  # to find the ends of leases
 SAFE = "Sending again with this error's operation does it once."
 
 
@@ -28,14 +28,14 @@ class AsyncShard:
         self.number: int = number
         self.prefix: str = namespace.prefix(number)
         self.connections: AsyncConnections = connections
-        self.clock: Clock = connections.server.clock
+        self.clock: ServerClock = connections.server.clock
         self.calls: AsyncCalls = AsyncCalls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
-        self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
+        self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
     @classmethod
     def all_of(cls, namespace: Namespace) -> "list[AsyncShard]":
-        """Those on one server share their connections, and what time it is there."""
+        """Shards on one server share its connections and its clock."""
         made = {server: AsyncConnections(AsyncServer(server, clock)) for server, clock in namespace.clocks.items()}
         shards: list[AsyncShard] = []
         for number, server in enumerate(namespace.servers):
@@ -43,7 +43,7 @@ class AsyncShard:
         return shards
 
     async def greet(self) -> None:
-        """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
+        """Check that the server answers, lets us in and evicts nothing, and learn its time. A proxy can't be asked."""
         if not self.clock.known:
             await self.tell_time()
         address = self.connections.server.address
@@ -54,19 +54,19 @@ class AsyncShard:
             try:
                 told = await self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
-                return  # many servers don't tell; then whoever runs them must know
+                return  # many hosted servers don't tell, so their operator must know
             check_events(address, told)
 
     async def tell_time(self) -> None:
-        """So that we know it: an operation says when its sender last heard from the server."""
+        """Learn the time: an operation says when its sender last heard from the server."""
         await self.calls.ask("time", (), None)
 
     async def ask_for_expiry(self) -> None:
-        """From now on a wake-up is also an alarm key that expires."""
+        """From now on each wake-up also sets an alarm key that expires."""
         await self.calls.ask("expect", (), self.clock.known)
 
     async def unblock(self, number: int) -> bool:
-        """End the sleep of a listener; False when it does not sleep, or not yet."""
+        """Wake a blocked listener; False when it is not blocked, or not yet."""
         return bool(await self.calls.command("CLIENT", "UNBLOCK", number))
 
     async def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
@@ -80,16 +80,16 @@ class AsyncShard:
     async def claim(
         self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
     ) -> Claim:
-        """`keep`: of how many topics, the first ones named, one message is taken or a place of the limit is left."""
+        """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one."""
         reply = await self.calls.do("claim", (me, request, lease, limit, keep, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     async def leave(self, me: str, topics: Sequence[str]) -> bool:
-        """Whoever goes takes no alarm along. False when the server is away: it is asked once."""
+        """Give back the alarms of an engine that closes. False when the server is away: it is asked once."""
         return await self.calls.in_passing("leave", (me, *topics))
 
     async def hear(self, topics: Sequence[str]) -> bool:
-        """Whether somebody has pushed a token, which is then used up."""
+        """Whether a wake token was there; it is taken."""
         _, woken = await self.calls.ask("hear", topics, None)
         return bool(woken)
 
@@ -116,7 +116,7 @@ class AsyncShard:
     async def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
         named = [sending.ref(each) for each in refs]
         reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
-        for _ in range(TRIES):  # who is leased may end before its lease is found
+        for _ in range(TRIES):  # a message may end before its lease is found
             reading = await self._read(named, now)
             lease_ends = listing.LeaseEnds(reading.leased().values())
             while args := lease_ends.args():
@@ -175,7 +175,7 @@ class AsyncShard:
         return Swept(did.count, did.more or bool(pages), did.keyless)
 
     async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
-        """A page, which begins where the last one stopped and goes around until nothing of the state is left."""
+        """Drop a page. It begins where the last page stopped, and goes round until nothing of the state is left."""
         mark = self._purged.pop((topic, state), b"")
         whole, count = not mark, 0
         while True:
@@ -191,5 +191,5 @@ class AsyncShard:
             mark = mark if more else b""
 
     async def pause(self, topic: str, paused: bool) -> None:
-        # no time passes: what is due does not matter here
+        # no time passes, as what is due does not matter here
         await self.calls.do("pause", (topic, int(paused)), self.clock.known)

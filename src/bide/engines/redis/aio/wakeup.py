@@ -1,7 +1,7 @@
 # unasync: ../sync/wakeup.py
-"""How a receiver sleeps until there may be something for it: three ways, by the option wake= of the URL.
+"""How a receiver sleeps until there may be a message for it: one strategy for each value of the URL's option wake=.
 
-The server looks at its sleepers' time limits ten times a second only: where it matters, the limit is our own.
+The server checks the timeouts of blocked clients ten times a second only. Where milliseconds matter, the timeout is ours.
 """
 
 import time
@@ -13,14 +13,14 @@ import redis.exceptions as theirs
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
-from bide.engines.redis.listener import AsyncListener
+from bide.engines.redis.server import AsyncListener
 from bide.errors import EngineError
 from bide.wakeable import AsyncSignal
 
 SHORT = 0.002  # seconds: not worth a call
-BEYOND = 2.0  # seconds after ours that the server's limit ends, should we not be there to end it
-LATE = 0.5  # seconds that the server may take to see that its limit is over
-AGAIN = 0.5  # seconds: a sleeper whose server is gone sleeps so long, and is then woken to see for itself
+BEYOND = 2.0  # seconds after our timeout that the server's ends, in case we are gone
+LATE = 0.5  # seconds that the server may take to notice its timeout
+AGAIN = 0.5  # seconds of sleep when the server is away, before the caller tries again
 POLL = 0.25  # seconds between two looks
 SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
@@ -32,7 +32,7 @@ class AsyncWakeup(ABC):
         self._closed = False
 
     async def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> None:
-        """`sharp`: to the millisecond; otherwise as the server sees fit."""
+        """`sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
         if timeout < SHORT:
             await AsyncSignal().wait(max(0.0, timeout))
             return
@@ -46,15 +46,15 @@ class AsyncWakeup(ABC):
 
     @abstractmethod
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
-        """Until then, monotonic, or until there may be something; not much longer when the engine is closed meanwhile."""
+        """Sleep until `end`, monotonic, or until there may be a message. Closing ends it soon."""
 
     async def close(self) -> None:
-        """Let all end that sleep."""
+        """Wake all sleepers."""
         self._closed = True
 
 
 class AsyncBlocking(AsyncWakeup):
-    """wake=list: blocked on the wake lists, which a token is pushed to. Each shard has a listener of its own."""
+    """wake=list: blocked on the wake lists that tokens are pushed to, by one listener a shard."""
 
     def __init__(self, address: Address, shards: Sequence[AsyncShard]) -> None:
         super().__init__(address, shards)
@@ -84,7 +84,7 @@ class AsyncBlocking(AsyncWakeup):
                 if shard.connections not in away:
                     await shard.unblock(number)
             except EngineError:
-                away.add(shard.connections)  # sleepers will see that, too
+                away.add(shard.connections)  # its sleepers notice that as well
         while self._free:
             await self._drop(self._free.pop())
 
@@ -101,10 +101,10 @@ class AsyncBlocking(AsyncWakeup):
             heard = await AsyncListener.hear(listeners, SHORT if self._closed else left if sharp else left + LATE)
             over = not sharp and time.monotonic() > end
             for (shard, number), listener in zip(blocked, listeners, strict=True):
-                if over and listener not in heard:  # it ends by itself
+                if over and listener not in heard:  # the server ends it about now
                     heard += await AsyncListener.hear([listener], SHORT)
                 while listener not in heard and not await shard.unblock(number):
-                    heard += await AsyncListener.hear([listener], SHORT)  # it has overtaken what it is to end
+                    heard += await AsyncListener.hear([listener], SHORT)  # UNBLOCK overtook the BLPOP
                 await listener.answer()
         finally:
             self._blocked.difference_update(blocked)
@@ -116,7 +116,7 @@ class AsyncBlocking(AsyncWakeup):
 
 
 class AsyncPolling(AsyncWakeup):
-    """wake=poll, for servers that can't block: the lists are looked at four times a second."""
+    """wake=poll, for servers without blocking commands: checks the lists four times a second."""
 
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
         while not self._closed:
@@ -130,7 +130,7 @@ class AsyncPolling(AsyncWakeup):
 
 
 class AsyncExpiring(AsyncWakeup):
-    """wake=expiry: subscribed to the expiry of keys, of which our shards' alarm keys concern us. One listener a server."""
+    """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
         alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
@@ -144,7 +144,7 @@ class AsyncExpiring(AsyncWakeup):
                     if isinstance(told, list) and told[-1] in alarms:
                         return
         finally:
-            for listener in listeners:  # one that goes on listening would gather what nobody reads
+            for listener in listeners:  # an idle subscription would pile up messages
                 await listener.close()
 
 

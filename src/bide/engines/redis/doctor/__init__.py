@@ -9,7 +9,7 @@ from bide.engines.base import Finding
 from bide.engines.redis.doctor import checks, rights
 from bide.engines.redis.doctor.look import Look, refusal
 from bide.engines.redis.failures import refused, translated
-from bide.engines.redis.namespace import Clock, Namespace
+from bide.engines.redis.namespace import Namespace, ServerClock
 from bide.engines.redis.server import Server
 from bide.errors import BideError
 
@@ -39,7 +39,7 @@ def examine(namespace: Namespace) -> list[Finding]:
     try:
         given = namespace.address
         quick = {"timeout": min(given.timeout, TIMEOUT), "connect_timeout": min(given.connect_timeout, TIMEOUT)}
-        server = Server(msgspec.structs.replace(given, **quick), Clock())
+        server = Server(msgspec.structs.replace(given, **quick), ServerClock())
         connection = server.new_connection()
     except BideError as error:
         return [Finding("server", str(error), "bad")]

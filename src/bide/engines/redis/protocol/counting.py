@@ -36,7 +36,7 @@ class Counting:
 
 
 def _stats(now: int, told: Sequence[Any]) -> Stats:
-    scheduled, ready, leased, dead, dropped, paused, oldest, following, line = told
+    scheduled, ready, leased, dead, dropped, paused, oldest, following, timeline = told
     return Stats(
         scheduled=scheduled,
         ready=ready,
@@ -46,7 +46,7 @@ def _stats(now: int, told: Sequence[Any]) -> Stats:
         paused=bool(paused),
         oldest_overdue=(now - int(oldest)) / 1000 if oldest else None,
         next_due=int(following) if following else None,
-        timeline=line,
+        timeline=timeline,
     )
 
 

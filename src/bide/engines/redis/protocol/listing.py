@@ -189,7 +189,7 @@ class Reading:
         self.told += reply[1:]
 
     def leased(self) -> dict[int, bytes]:
-        """Full ids of those that are leased, by their place."""
+        """Full ids of those that are leased, by their position."""
         return {
             i: full_id(told[1][0].decode(), told[1][1]) for i, told in enumerate(self.told) if told and told[1][3] == b"leased"
         }

@@ -1,8 +1,8 @@
 # Generated from ../aio/connections.py by tools/unasync.py; change that file instead.
-"""Connections to a server, and how the scripts of a shard are run on them.
+"""Connections to a server, and how a shard's scripts run on them.
 
-Each has a lane, its numbered stream of operations: a command whose answer does not come is sent again under its number, on
-a new socket, and acts once.
+Each connection has a lane: a stream of numbered operations. A command that gets no answer is sent again under its number,
+on a new socket, and acts once.
 """
 
 import threading
@@ -33,20 +33,20 @@ class Connection:
         self.retry_for: float = server.retry_for
         self._driver: Any = None  # redis-py's connection
         self.lane: str = lane()
-        self.number: int = 0  # of its latest operation: one that was given up, and arrives when there is another, is refused
+        self.number: int = 0  # of the latest operation; the server refuses lower ones
 
     def command(self, *args: Any) -> Any:
-        """What a command that may be repeated answers."""
+        """The answer to a command that may be repeated."""
         return self.run(None, (), args)
 
     def run(self, script: Script | None, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None) -> Any:
-        """What a script answers, or a command. Raises Unanswered when it may or may not have run.
+        """The answer to a script or a command. Raises Unanswered when it may or may not have run.
 
-        It is tried until there is an answer, or for so many seconds.
+        It is retried until there is an answer, for `retry_for` seconds at most.
         """
         command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, len(keys), *keys, *args)
         end = time.monotonic() + (self.retry_for if retry_for is None else retry_for)
-        pause, unsure = SOON, False  # unsure: one that was sent has had no answer, and may have acted
+        pause, unsure = SOON, False  # unsure: a command was sent and not answered, so it may have acted
         while True:
             sent = False
             try:
@@ -82,7 +82,7 @@ class Connection:
         if not unsure:
             return Unavailable(f"{self._server.shown} can't be reached: {why}. Nothing was done; is it running, and let in?")
         given_up = self.lane, self.number
-        self.lane, self.number = lane(), 0  # so that what is known of the operation stays known
+        self.lane, self.number = lane(), 0  # nothing follows on this lane, so the server keeps what it knows of the operation
         return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
 
     def _connect(self) -> Any:
@@ -147,7 +147,7 @@ class Calls:
         self._clock = connections.server.clock
 
     def command(self, *args: Any) -> Any:
-        """What a command answers that changes nothing."""
+        """The answer to a command that changes nothing."""
         connection = self._connections.take()
         try:
             return connection.command(*args)
@@ -157,13 +157,13 @@ class Calls:
             self._connections.give(connection)
 
     def ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
-        """Run a script that may be run again at will."""
+        """Run a script that may run more than once."""
         return self.do(verb, args, now, once=False)
 
     def do(self, verb: str, args: Sequence[Any], now: int | None, *, once: bool = True, salt: bytes = b"") -> Any:
-        """Run a script that must act once; again when it came too late, as when we have not heard from the server for long.
+        """Run a script that must act once. It runs again if it came too late, as after a long silence.
 
-        With a salt it raises Unanswered, which has its number, when it may have acted.
+        With a salt it raises Unanswered, with the operation's number, when it may have acted.
         """
         connection, clock, lane = self._connections.take(), self._clock, ""
         try:
@@ -175,7 +175,7 @@ class Calls:
                 told = ["" if now is None else now, clock.known, lane, connection.number, salt, self._shards, until, *args]
                 try:
                     reply = connection.run(scripts()[verb], self._keys, told)
-                except TooOld as late:  # nothing was done, and now we know what time it is
+                except TooOld as late:  # it did nothing, and told the time
                     clock.hear(late.now)
                 except Unpinned:
                     self._pin(connection, now)
@@ -192,7 +192,7 @@ class Calls:
         raise Unavailable(f"{shown} answers too late for anything to be done. Nothing was done; try again.")
 
     def in_passing(self, verb: str, args: Sequence[Any]) -> bool:
-        """Run a script that is not worth waiting for; False when the server is away."""
+        """Run a script without retries; False when the server is away."""
         connection = self._connections.take()
         try:
             connection.run(scripts()[verb], self._keys, [*self._told(connection, None), *args], retry_for=0.0)
@@ -203,7 +203,7 @@ class Calls:
         return True
 
     def _pin(self, connection: Connection, now: int | None) -> None:
-        """Have it said how many shards there are, in shard 0 first: whoever counts them otherwise is refused from then on."""
+        """Store the number of shards, in shard 0 first. Clients with another number are refused from then on."""
         first = self._first
         if first is not None and first._connections is self._connections:
             first._pin(connection, now)
@@ -217,6 +217,6 @@ class Calls:
         self._clock.hear(int(reply[0]))
 
     def _told(self, connection: Connection, now: int | None) -> list[Any]:
-        """What every script is told first, here of one that may run again."""
+        """The first arguments of every script, for one that may run more than once."""
         until = self._clock.until(now, connection.retry_for)
         return ["" if now is None else now, self._clock.known, "", 0, b"", self._shards, until]

@@ -1,5 +1,5 @@
 # Generated from ../aio/shard.py by tools/unasync.py; change that file instead.
-"""One shard: what its scripts are asked, and what their answers mean."""
+"""One shard: each method runs a script, or several until all is told."""
 
 import os
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.namespace import Clock, Namespace, check_events, check_eviction
+from bide.engines.redis.namespace import Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import Server
@@ -15,8 +15,8 @@ from bide.engines.redis.sync.connections import Calls, Connections
 from bide.errors import ConfigError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
-FREE = b"free"  # a purge has left something to be freed
-TRIES = 3  # to find the leases of those that are leased
+FREE = b"free"  # a purge that has left keys to free
+TRIES = 3  # to find the ends of leases
 SAFE = "Sending again with this error's operation does it once."
 
 
@@ -26,14 +26,14 @@ class Shard:
         self.number: int = number
         self.prefix: str = namespace.prefix(number)
         self.connections: Connections = connections
-        self.clock: Clock = connections.server.clock
+        self.clock: ServerClock = connections.server.clock
         self.calls: Calls = Calls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
-        self._purged: dict[tuple[str, State], bytes] = {}  # where purges of a topic go on that have not come to their end
+        self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
     @classmethod
     def all_of(cls, namespace: Namespace) -> "list[Shard]":
-        """Those on one server share their connections, and what time it is there."""
+        """Shards on one server share its connections and its clock."""
         made = {server: Connections(Server(server, clock)) for server, clock in namespace.clocks.items()}
         shards: list[Shard] = []
         for number, server in enumerate(namespace.servers):
@@ -41,7 +41,7 @@ class Shard:
         return shards
 
     def greet(self) -> None:
-        """See that the server is there, lets us in, keeps what it is given, and what time it is. A proxy can't be asked."""
+        """Check that the server answers, lets us in and evicts nothing, and learn its time. A proxy can't be asked."""
         if not self.clock.known:
             self.tell_time()
         address = self.connections.server.address
@@ -52,19 +52,19 @@ class Shard:
             try:
                 told = self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
-                return  # many servers don't tell; then whoever runs them must know
+                return  # many hosted servers don't tell, so their operator must know
             check_events(address, told)
 
     def tell_time(self) -> None:
-        """So that we know it: an operation says when its sender last heard from the server."""
+        """Learn the time: an operation says when its sender last heard from the server."""
         self.calls.ask("time", (), None)
 
     def ask_for_expiry(self) -> None:
-        """From now on a wake-up is also an alarm key that expires."""
+        """From now on each wake-up also sets an alarm key that expires."""
         self.calls.ask("expect", (), self.clock.known)
 
     def unblock(self, number: int) -> bool:
-        """End the sleep of a listener; False when it does not sleep, or not yet."""
+        """Wake a blocked listener; False when it is not blocked, or not yet."""
         return bool(self.calls.command("CLIENT", "UNBLOCK", number))
 
     def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
@@ -78,16 +78,16 @@ class Shard:
     def claim(
         self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
     ) -> Claim:
-        """`keep`: of how many topics, the first ones named, one message is taken or a place of the limit is left."""
+        """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one."""
         reply = self.calls.do("claim", (me, request, lease, limit, keep, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
-        """Whoever goes takes no alarm along. False when the server is away: it is asked once."""
+        """Give back the alarms of an engine that closes. False when the server is away: it is asked once."""
         return self.calls.in_passing("leave", (me, *topics))
 
     def hear(self, topics: Sequence[str]) -> bool:
-        """Whether somebody has pushed a token, which is then used up."""
+        """Whether a wake token was there; it is taken."""
         _, woken = self.calls.ask("hear", topics, None)
         return bool(woken)
 
@@ -114,7 +114,7 @@ class Shard:
     def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
         named = [sending.ref(each) for each in refs]
         reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
-        for _ in range(TRIES):  # who is leased may end before its lease is found
+        for _ in range(TRIES):  # a message may end before its lease is found
             reading = self._read(named, now)
             lease_ends = listing.LeaseEnds(reading.leased().values())
             while args := lease_ends.args():
@@ -171,7 +171,7 @@ class Shard:
         return Swept(did.count, did.more or bool(pages), did.keyless)
 
     def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
-        """A page, which begins where the last one stopped and goes around until nothing of the state is left."""
+        """Drop a page. It begins where the last page stopped, and goes round until nothing of the state is left."""
         mark = self._purged.pop((topic, state), b"")
         whole, count = not mark, 0
         while True:
@@ -187,5 +187,5 @@ class Shard:
             mark = mark if more else b""
 
     def pause(self, topic: str, paused: bool) -> None:
-        # no time passes: what is due does not matter here
+        # no time passes, as what is due does not matter here
         self.calls.do("pause", (topic, int(paused)), self.clock.known)
