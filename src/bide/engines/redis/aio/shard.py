@@ -141,11 +141,7 @@ class AsyncShard:
         return reading
 
     async def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
-        names = (
-            [topic]
-            if topic is not None
-            else [name.decode() for name in await self.calls.command("HKEYS", self.prefix + "topics")]
-        )
+        names = [topic] if topic is not None else map(bytes.decode, await self.calls.command("HKEYS", self.prefix + "topics"))
         counted = counting.Counting(names, window)
         while args := counted.args():
             counted.hear(await self.calls.ask("stats", args, now))
@@ -158,14 +154,8 @@ class AsyncShard:
         while pages:
             some = pages[0]
             most = min(limit - did.count, sending.PART)
-            args = [
-                topic,
-                sending.when(delay, None),
-                MAX_DELAY_MS,
-                most,
-                int(some is not None),
-                *sending.named_dead(some or ()),
-            ]
+            which = [int(some is not None), *sending.named_dead(some or ())]
+            args = [topic, sending.when(delay, None), MAX_DELAY_MS, most, *which]
             _, count, more, keyless = await self.calls.do("requeue", args, now)
             did = Swept(did.count + count, bool(more), did.keyless + keyless)
             if some is not None or not more:

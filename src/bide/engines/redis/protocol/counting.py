@@ -1,6 +1,6 @@
 """Counts of what is stored: what the scripts are told, and what they answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bide.engines.base import Window, total
@@ -13,7 +13,7 @@ TOPICS = 50  # that one script is asked to count at most
 class Counting:
     """Counts of topics, which may take several scripts. All of them count at the time of the first."""
 
-    def __init__(self, topics: Sequence[str], window: Window | None) -> None:
+    def __init__(self, topics: Iterable[str], window: Window | None) -> None:
         self._left: list[str] = list(topics)
         self._window: Sequence[int] = (window.start, window.end, window.parts) if window else (0, 0, 0)
         self._at: int | None = None

@@ -139,9 +139,7 @@ class Shard:
         return reading
 
     def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
-        names = (
-            [topic] if topic is not None else [name.decode() for name in self.calls.command("HKEYS", self.prefix + "topics")]
-        )
+        names = [topic] if topic is not None else map(bytes.decode, self.calls.command("HKEYS", self.prefix + "topics"))
         counted = counting.Counting(names, window)
         while args := counted.args():
             counted.hear(self.calls.ask("stats", args, now))
@@ -154,14 +152,8 @@ class Shard:
         while pages:
             some = pages[0]
             most = min(limit - did.count, sending.PART)
-            args = [
-                topic,
-                sending.when(delay, None),
-                MAX_DELAY_MS,
-                most,
-                int(some is not None),
-                *sending.named_dead(some or ()),
-            ]
+            which = [int(some is not None), *sending.named_dead(some or ())]
+            args = [topic, sending.when(delay, None), MAX_DELAY_MS, most, *which]
             _, count, more, keyless = self.calls.do("requeue", args, now)
             did = Swept(did.count + count, bool(more), did.keyless + keyless)
             if some is not None or not more:
