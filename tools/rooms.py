@@ -16,11 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # What there still is of both, on its way out. An entry that is no longer needed is a fault, too.
 KNOWN_IMPORTS: frozenset[tuple[str, str]] = frozenset()  # left out when circles are looked for
-KNOWN_USES = frozenset(  # a room, and a private name of another that it uses
-    {
-        ("cli/worker", "_asked"),
-    }
-)
+KNOWN_USES: frozenset[tuple[str, str]] = frozenset()  # a room, and a private name of another that it uses
 NOT_OURS = {"_asdict", "_fields", "_make", "_replace", "_reader"}  # of NamedTuple, and of the driver for Redis
 
 

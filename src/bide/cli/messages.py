@@ -136,15 +136,10 @@ def _style(info: Info, now: int) -> str:
 
 def _row(info: Info, now: int) -> tuple[str, ...]:
     body = body_text(info.body)
-    return (
-        info.id,
-        info.state,
-        relative(info.due, now),
-        local(info.due),
-        f"{info.attempt}/{info.max_attempts}",
-        info.key or "",
-        body[:SHOWN] if is_terminal(sys.stdout) else body,
-    )
+    if is_terminal(sys.stdout):
+        body = body[:SHOWN]
+    attempt = f"{info.attempt}/{info.max_attempts}"
+    return info.id, info.state, relative(info.due, now), local(info.due), attempt, info.key or "", body
 
 
 @section.command(

@@ -5,10 +5,8 @@ import atexit
 import contextlib
 import gc
 import os
-import signal
 import threading
 from collections.abc import Callable, Coroutine
-from types import FrameType
 from typing import NoReturn
 
 import bide
@@ -21,7 +19,7 @@ from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.deadline import flush
-from bide.worker.signals import asking, end_by
+from bide.worker.supervised import run_supervised
 from bide.worker.supervisor import Supervisor
 
 _log = Log("bide.worker")
@@ -84,29 +82,8 @@ async def _supervise(found: Worker, options: WorkerOptions, processes: int, wher
 
 
 async def _supervised(found: Worker, lifeline: int) -> int:
-    """A process of a supervisor. It stops when its lifeline is cut, and leaves signals to the supervisor."""
-    os.set_inheritable(lifeline, False)
-    owner = os.getpid()
-
-    def unheard(number: int, frame: FrameType | None) -> None:
-        """Do nothing. Programs that handlers start would inherit SIG_IGN, but not this."""
-        if os.getpid() != owner:
-            end_by(number)
-
-    for number in asking():
-        signal.signal(number, unheard)
-    loop = asyncio.get_running_loop()
-    running = loop.create_task(found.run(signals=False))
-    threading.Thread(target=_wait_for_the_cut, args=(lifeline, found, loop, running), name="bide-lifeline", daemon=True).start()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    await run_supervised(found, lifeline)
     return Exit.STUCK if found.stuck else Exit.OK
-
-
-def _wait_for_the_cut(lifeline: int, found: Worker, loop: asyncio.AbstractEventLoop, running: "asyncio.Task[None]") -> None:
-    os.read(lifeline, 1)
-    found._asked()
-    loop.call_soon_threadsafe(running.cancel)
 
 
 def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
