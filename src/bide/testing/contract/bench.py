@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Claim, Claimed, End, Ended, Hold, Move, NewMessage, Ref, Stored, Tended, Verdict
 from bide.types import CancelResult, RescheduleResult, Sent, State
@@ -112,13 +114,12 @@ class Bench:
 
     async def tend(self) -> Tended:
         """All upkeep that is due, added up."""
-        returned = buried = expired = dropped = 0
+        total = Tended()
         for _ in range(ROUNDS):
             did = await self.engine.tend(now=self.now)
-            returned, buried = returned + did.returned, buried + did.buried
-            expired, dropped = expired + did.expired, dropped + did.dropped
+            total += replace(did, more=False)
             if not did.more:
-                return Tended(returned, buried, expired, dropped)
+                return total
         raise AssertionError("tend asks for more without end")
 
     async def pages(self, topic: str, state: State | None = None, *, limit: int = 100) -> list[Sequence[Stored]]:
