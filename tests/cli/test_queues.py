@@ -66,7 +66,7 @@ def test_a_bad_file_with_the_url_is_refused_with_a_sentence(bide: Bide, folder: 
 
 def test_a_namespace_is_a_queue_of_its_own(bide: Bide, folder: Path) -> None:
     bide("send", "t", "--namespace", "shop")
-    assert bide("topics").err == "No topic has messages.\n"
+    assert bide("topics").err == "There are no topics.\n"
     with Queue(f"sqlite:///{folder}/bide.db", namespace="shop") as queue:
         assert queue.topics() == ["t"]
     assert bide("list", "t", "--namespace", "a b").code == 1
@@ -98,9 +98,9 @@ def test_a_password_is_never_shown(bide: Bide, folder: Path, url: str, monkeypat
             assert "s3" not in ended.out + ended.err
 
 
-@pytest.mark.parametrize("place", [["list", "t"], ["stats"], ["send", "t", "1"], []], ids=repr)
-def test_a_url_in_the_wrong_place_is_not_told_with_its_password(bide: Bide, place: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["list", "t"], ["stats"], ["send", "t", "1"], []], ids=repr)
+def test_a_url_in_the_wrong_place_is_not_told_with_its_password(bide: Bide, arguments: list[str]) -> None:
     for url in ("redis://user:s3cret@host/0", "redis://host?db=1&password=s3cret"):
-        ended = bide(*place, url, "one too many")
+        ended = bide(*arguments, url, "one too many")
         assert ended.code in (1, 2)
         assert "s3cret" not in ended.out + ended.err

@@ -54,7 +54,7 @@ def test_topics_are_a_table(bide: Bide, filled: Queue) -> None:
 
 def test_no_topics_are_said_beside_the_result(bide: Bide, queue: Queue) -> None:
     queue.stats()
-    assert bide("topics") == (0, "", "No topic has messages.\n")
+    assert bide("topics") == (0, "", "There are no topics.\n")
 
 
 def test_dead_letters_are_listed_with_their_errors(bide: Bide, queue: Queue) -> None:
@@ -131,12 +131,12 @@ def test_purge_of_leased_ones_is_refused(bide: Bide, filled: Queue) -> None:
 
 @pytest.mark.parametrize("command", ["stats", "pause", "resume"])
 def test_a_topic_that_holds_nothing_may_be_a_slip_of_the_pen(bide: Bide, queue: Queue, command: str) -> None:
-    assert "No topic has messages." in bide(command, "order.pack").err
+    assert "There are no topics." in bide(command, "order.pack").err
     queue.send("order.pack")
     ended = bide(command, "order.pakc")
     assert ended.code == 0
     assert ended.out
-    assert ended.err == "bide: order.pakc has no messages. Topics with messages: order.pack\n"
+    assert ended.err == "bide: order.pakc has no messages. Known topics: order.pack\n"
     assert bide(command, "order.pack").err == ""
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bide.cli.exits import Exit
+from bide.cli.exits import Exit, WrongUsage
 from bide.cli.messages import LISTED, print_pages, read_pages
 from bide.cli.options import Delay, Json, JsonLines, Section, Topic
 from bide.cli.output import echo, echo_json, note, plural
@@ -63,7 +63,7 @@ def requeue(
     as_json: Json = False,
 ) -> int:
     if bool(ids) == whole:
-        raise typer.BadParameter("Give either the ids of dead letters or --all.", param_hint="ID / --all")
+        raise WrongUsage("Give either the ids of dead letters or --all.")
     wait = parse_duration(delay) or 0
     named = list(dict.fromkeys(ids or ()))
     with options.open() as queue:

@@ -1,6 +1,8 @@
-"""The exit codes of the command line, each with its name."""
+"""How a command ends: the exit codes with their names, and the error for options that don't go together."""
 
 import enum
+
+import typer
 
 
 class Exit(enum.IntEnum):
@@ -26,3 +28,10 @@ class Exit(enum.IntEnum):
     DEAD = 6
     STOPPED = 130
     CLOSED = 141
+
+
+class WrongUsage(typer.BadParameter):
+    """The command line is wrong as a whole, and no single value of it. The text says what to do."""
+
+    def format_message(self) -> str:
+        return self.message

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from bide.cli.exits import Exit
+from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import At, Delay, IdOrTopic, Json, JsonLines, Key, Section, Topic
 from bide.cli.output import body_lines, body_text, echo, echo_json, is_terminal, note
 from bide.cli.queues import QueueOptions
@@ -84,7 +84,7 @@ def list_(
     as_json: JsonLines = False,
 ) -> int:
     if whole and limit is not None:
-        raise typer.BadParameter("Give either --all or --limit, not both.", param_hint="--all / --limit")
+        raise WrongUsage("Give either --all or --limit, not both.")
     table = Table("id", "state", "due", "at", "attempt", "key", "body", short=("key",), spare=("at", "attempt"))
     with options.open() as queue:
         pages = read_pages(queue, topic, state, None if whole else limit or LISTED, after)
@@ -219,7 +219,7 @@ def reschedule(
     options: QueueOptions, message: IdOrTopic, *, key: Key = None, delay: Delay = None, at: At = None, as_json: Json = False
 ) -> int:
     if delay is None and at is None:
-        raise typer.BadParameter("Give the new time with --delay or --at.", param_hint="--delay / --at")
+        raise WrongUsage("Give the new time with --delay or --at.")
     wait, instant = parse_time(delay, at)
     target = Target(message, key)
     with options.open() as queue:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from bide.cli.exits import WrongUsage
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class QueueOptions(NamedTuple):
     def _chosen_url(self) -> str:
         """The URL, which is never shown, as it may hold a password. A file is read only once, as it may be a pipe."""
         if self.url is not None and self.url_file is not None:
-            raise typer.BadParameter("Give either --url or --url-file, not both.", param_hint="--url / --url-file")
+            raise WrongUsage("Give either --url or --url-file, not both.")
         if self.url_file is not None:
             return _first_line(self.url_file)
         return self.url if self.url is not None else os.environ.get("BIDE_URL", DEFAULT_URL)

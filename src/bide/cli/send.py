@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from bide.cli.exits import Exit
+from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import At, Delay, JsonLines, Section, Topic
 from bide.cli.output import echo, echo_json
 from bide.cli.queues import QueueOptions
@@ -89,7 +89,7 @@ def send(
     if file is None:
         return _send_one(options, topic, _with_body(message, body, text=text), operation, as_json=as_json)
     if key is not None:
-        raise typer.BadParameter("Only one message can have a key. Leave --key out to send many.", param_hint="--key")
+        raise WrongUsage("Only one message can have a key. Leave --key out to send many.")
     return send_lines(options, topic, file, message, operation, text=text, as_json=as_json)
 
 
@@ -109,7 +109,7 @@ def _file_of_bodies(body: str | None, source: str | None, *, stdin: bool) -> str
     if not files:
         return None
     if len(files) > 1 or body not in (None, "-"):
-        raise typer.BadParameter("Give either a body or a file of bodies, not both.", param_hint="BODY / --from / --stdin")
+        raise WrongUsage("Give either BODY or a file of bodies, not both.")
     return files.pop()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from bide.cli.exits import Exit
+from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Json, Section
 from bide.cli.output import echo, is_terminal, note
 from bide.cli.queues import QueueOptions
@@ -76,7 +76,7 @@ def doctor(
     as_json: Json = False,
 ) -> int:
     if acl and as_json:
-        raise typer.BadParameter("It prints lines for redis-cli. Leave --json out.", param_hint="--acl")
+        raise WrongUsage("--acl prints lines for redis-cli. Leave --json out.")
     queue = options.queue()  # says what is wrong with the URL, or what is not installed
     if acl:
         return _print_acl(queue)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import typer
 
+from bide.cli.exits import WrongUsage
 from bide.clock import moment
 from bide.core.amounts import span
 from bide.core.when import duration_ms
@@ -33,7 +34,7 @@ def parse_duration(text: str | None, option: str = "--delay") -> str | None:
 def parse_time(delay: str | None, at: str | None) -> tuple[str | None, datetime | None]:
     """What --delay and --at say together. At most one of them may be given."""
     if delay is not None and at is not None:
-        raise typer.BadParameter("Give either --delay or --at, not both.", param_hint="--delay / --at")
+        raise WrongUsage("Give either --delay or --at, not both.")
     return parse_duration(delay), None if at is None else _parse_instant(at)
 
 

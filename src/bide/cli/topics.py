@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bide.cli.exits import Exit
+from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Json, JsonLines, Section, Topic
 from bide.cli.output import echo, echo_json, escaped, note, plural
 from bide.cli.progress import with_progress
@@ -87,7 +87,7 @@ def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
         now = now_ms()
         table.add([_row(name, counts, now) for name, counts in each], [_style(counts) for _, counts in each])
     else:
-        note("No topic has messages.")
+        note("There are no topics.")
     return Exit.OK
 
 
@@ -136,9 +136,7 @@ def purge(
     as_json: Json = False,
 ) -> int:
     if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter(
-            "There is no terminal to ask at, and deleting can't be undone. Add --yes to do it.", param_hint="--yes"
-        )
+        raise WrongUsage("There is no terminal to ask at. Add --yes to delete without asking.")
     with options.open() as queue:
         expected: int = getattr(queue.stats(topic), state)
         if expected and not yes and not _agreed(f"Permanently delete {plural(expected, f'{state} message')} of {topic}?"):
@@ -204,5 +202,5 @@ def _note_if_unknown(queue: "Queue", topic: str) -> None:
         return
     alike = difflib.get_close_matches(topic, known, SUGGESTED) or sorted(known)[:SUGGESTED]
     more = "" if len(known) <= len(alike) else " …"
-    there = f"Topics with messages: {', '.join(alike)}{more}" if alike else "No topic has messages."
+    there = f"Known topics: {', '.join(alike)}{more}" if alike else "There are no topics."
     note(f"bide: {topic} has no messages. {there}")
