@@ -30,8 +30,8 @@ class Absence:
     def hear(self, engine_ms: int) -> None:
         """The engine has told its time."""
         self.pulse()
-        if self._seen and engine_ms > self._known():
-            self._left, self._until = self._known(), self._there + HOLD_OFF
+        if self._seen and engine_ms > (known := self._known()):
+            self._left, self._until = known, self._there + HOLD_OFF
         self._seen, self._at = engine_ms, self._there
 
     def ended_by(self) -> int | None:

@@ -27,20 +27,25 @@ class Batching(Generic[T, R]):
 class AsyncBatching(Generic[T, R]):
     def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
         self._call = call
+        self._size = MAX_BATCH  # of the next call
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._under_way: list[tuple[T, asyncio.Future[R]]] = []
         self._caller: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def add(self, item: T) -> R:
+    def add(self, item: T) -> "asyncio.Future[R]":
         """The answer for one item. A caller that is cancelled before its call began takes its item back."""
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[R] = loop.create_future()
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
+        self._begin()
+        return answer
+
+    def _begin(self) -> asyncio.Task[None]:
         if self._caller is None:
-            self._caller = loop.create_task(self._work())
-        return await answer
+            self._caller = asyncio.get_running_loop().create_task(self._work())
+        return self._caller
 
     async def close(self) -> None:
         """Take no more, and see what has gathered through to its answers."""
@@ -51,13 +56,17 @@ class AsyncBatching(Generic[T, R]):
     async def _work(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-                await self._one_call(batch)
+                self._under_way, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
+                await self._one_call(self._under_way)
+                self._under_way = []
         finally:
             self._caller = None
-            for _, answer in self._waiting:
-                _fail(answer, OutcomeUnknown("The event loop was stopped before this was sent."))
-            self._waiting.clear()
+            self._stopped()
+
+    def _stopped(self) -> None:
+        for _, answer in self._waiting:
+            _fail(answer, OutcomeUnknown("The event loop was stopped before this was sent."))
+        self._waiting.clear()
 
     async def _one_call(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
         items: list[T] = []

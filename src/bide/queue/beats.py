@@ -23,8 +23,7 @@ class Beat:
         self.lease_ms: int = lease_ms
         self.until: int = until
         self.lost: Callable[[Hold], None] = lost
-        self.next: float = 0.0
-        self.put_off(BEATS)
+        self.next: float = time.monotonic() + lease_ms / 1000 / BEATS
 
     def put_off(self, beats: int) -> None:
         self.next = time.monotonic() + self.lease_ms / 1000 / beats

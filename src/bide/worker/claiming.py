@@ -21,7 +21,7 @@ class Claiming:
     def __init__(
         self,
         opened: AsyncOpened,
-        places: Slots,
+        slots: Slots,
         settling: Settling,
         plan: Plan,
         stopping: asyncio.Event,
@@ -30,14 +30,14 @@ class Claiming:
         self._engine = opened.engine
         self._receiver = opened.receiver
         self.absence: Absence = opened.receiver.notice_absence()
-        self._places = places
+        self._slots = slots
         self._settling = settling
         self._names = plan.claim_log or Names()
         self._unsure: list[tuple[int, str, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._begin = begin
         self._stopping = stopping
-        self.patience: Retrying = Retrying("take messages", stopping)
+        self.retrying: Retrying = Retrying("take messages", stopping)
         self._short = False  # some topics were not asked for, since there is no room for them
         self._freed = asyncio.Event()
         self._sleep: asyncio.Task[None] | None = None
@@ -64,19 +64,21 @@ class Claiming:
             try:
                 await self._round()
             except EngineError as error:
-                await self.patience.lose(error)
+                await self.retrying.lose(error)
             else:
-                self.patience.regain()
+                if self.retrying.failing_since:
+                    self.retrying.regain()
 
     async def _round(self) -> None:
         """Ask for all that there is room for; sleep if that was all there was."""
-        await self.recover()
-        lines = self._places.in_turn()
+        if self._unsure:
+            await self.recover()
+        groups = self._slots.in_turn()
         drained: set[str] = set()
         timeout, more = SWEEP, False
         self._freed.clear()
-        for line in lines:
-            topics, room = self._places.ask(line)
+        for group in groups:
+            topics, room = self._slots.ask(group)
             limit = min(room, MAX_BATCH)
             if not limit or len(self._settling) >= MAX_BATCH:
                 continue
@@ -90,9 +92,9 @@ class Claiming:
                 timeout = min(timeout, until_due(claim))
         if more:
             await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
-            if any(self._places.ask(line).limit for line in lines):
+            if any(self._slots.ask(group).limit for group in groups):
                 return
-        self._short = any(topic not in drained for line in self._places.lines for topic in line)
+        self._short = len(drained) < self._slots.topics
         await self._rest(sorted(drained), timeout)
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from bide.aside import seen_through
 from bide.core.backoff import DEFAULT
-from bide.engines.base import End, Hold
+from bide.engines.base import End, Hold, Verdict
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat
@@ -28,18 +28,40 @@ HEED = 5.0  # seconds that a handler has after its timeout to come to an end
 
 
 class Handling:
-    __slots__ = ("_sync", "_sync_delivery", "beat", "delivery", "hold", "runner", "slot", "stuck", "task", "told", "why")
+    __slots__ = (
+        "_sync",
+        "_sync_delivery",
+        "beat",
+        "delivery",
+        "hold",
+        "runner",
+        "slot",
+        "stuck",
+        "task",
+        "told",
+        "verdict",
+        "why",
+    )
 
-    def __init__(self, delivery: AsyncDelivery, task: Definition, sync: Callable[[AsyncDelivery], Delivery]) -> None:
+    def __init__(
+        self,
+        delivery: AsyncDelivery,
+        hold: Hold,
+        task: Definition,
+        beat: Beat,
+        slot: int,
+        sync: Callable[[AsyncDelivery], Delivery],
+    ) -> None:
         self.delivery: AsyncDelivery = delivery
-        self.hold: Hold = delivery.hold
+        self.hold: Hold = hold
         self.task: Definition = task
+        self.beat: Beat = beat  # that keeps its lease
+        self.slot: int = slot  # where the claim log has its claim
         self.why: Why | None = None  # it was told to stop
         self.told: bool = False  # its end has been decided
         self.stuck: bool = False  # it goes on long after its timeout
         self.runner: asyncio.Task[None] | None = None
-        self.beat: Beat  # that keeps its lease
-        self.slot: int  # where the claim log has its claim
+        self.verdict: Verdict  # what the engine is told
         self._sync = sync
         self._sync_delivery: Delivery | None = None
 
@@ -78,44 +100,29 @@ class Handling:
 
 
 class Handlers:
-    """How they are called: in the loop or in a thread, inside the middleware, with an eye on the time."""
+    """How handlers are called: in the loop or in a thread, inside the middleware, with an eye on the time."""
 
     def __init__(
         self,
         threads: Threads,
         middleware: Sequence[Middleware],
-        ended: Callable[[Handling, Outcome | None], None],
         unheeded: Callable[[Handling], None],
         ending: Callable[[], bool],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._middleware = tuple(reversed(middleware))
-        self._ended = ended
         self._unheeded = unheeded
         self._ending = ending
         self._owner = os.getpid()
 
-    def begin(self, handling: Handling) -> None:
-        handling.runner = self._loop.create_task(self._run(handling))
+    async def call(self, handling: Handling) -> tuple[Outcome | None, BaseException | None]:
+        """What becomes of the message, and what there is to say of it. None: its lease was lost."""
+        if not handling.task.is_async and not self._threads.ready():
+            return RELEASED, None
+        return self._became(handling, await self._attempt(handling))
 
-    async def _run(self, handling: Handling) -> None:
-        """Whatever happens in a handler, its end is decided and its place is free then. What there is to say comes last."""
-        runner = asyncio.current_task()
-        became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
-        error: BaseException | None = None
-        try:
-            if handling.task.is_async or self._threads.ready():
-                error = await self._attempt(handling, runner)
-                became, error = self._became(handling, error)
-        finally:
-            if _runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
-                handling.runner = None  # or the two would hold each other, and wait for the garbage collector
-                self._ended(handling, became)
-        if error is not None:
-            tell(handling.delivery, became, error)
-
-    async def _attempt(self, handling: Handling, runner: "asyncio.Task[Any] | None") -> BaseException | None:
+    async def _attempt(self, handling: Handling) -> BaseException | None:
         """What was raised. SystemExit, CancelledError and groups too: they end an attempt, not the worker."""
         task = handling.task
         alarm = None
@@ -129,7 +136,7 @@ class Handlers:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if isinstance(error, GeneratorExit) and not _runs(runner):
+            if isinstance(error, GeneratorExit) and not runs(handling.runner):
                 raise
             raised = error
         finally:
@@ -227,7 +234,7 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
         return Outcome("retry", DEFAULT(delivery.attempt), error_text(type(error).__name__)), error
 
 
-def _runs(task: "asyncio.Task[Any] | None") -> bool:
+def runs(task: "asyncio.Task[Any] | None") -> bool:
     """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
     try:
         return asyncio.current_task() is task

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bide.aside import AsyncApart
-from bide.engines.base import MAX_BATCH, End, Ended, Hold
+from bide.engines.base import MAX_BATCH, Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
@@ -17,13 +17,13 @@ from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claim_log import Health
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
-from bide.worker.handling import Handlers, Handling, given_up, left_over
+from bide.worker.handling import Handlers, Handling, given_up, left_over, runs
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, served
 from bide.worker.retry import reached
 from bide.worker.settling import Settling
 from bide.worker.slots import Slots
-from bide.worker.telling import tell_lost, tell_unheeded
+from bide.worker.telling import tell, tell_lost, tell_unheeded
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
@@ -36,9 +36,9 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._served = served(queue, plan)
         in_threads = [topic for topic, task in self._served.items() if not task.is_async]
-        self._places = Slots(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
+        self._slots = Slots(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
         self._threads = Threads(plan.threads, self._loop, self._threads_changed)
-        self._handlers = Handlers(self._threads, plan.middleware, self._ended, self._unheeded, self._ending)
+        self._handlers = Handlers(self._threads, plan.middleware, self._unheeded, self._ending)
         self._session = AsyncSession(queue.session.setup)  # its own: it is closed with the worker, the queue's is not
         self._sync = Session(queue.session.setup)
         self._under_way: dict[Hold, Handling] = {}
@@ -77,12 +77,12 @@ class Service:
 
     async def _work(self, opened: AsyncOpened) -> None:
         plan, engine = self._plan, opened.engine
-        self._settling = Settling(engine, self._settled)
+        self._settling = Settling(engine)
         self._unhandled = Orphans(engine, self._tasks, self._too_late)
         self._heartbeat = opened.heartbeat
         if plan.claim_log is not None:
             self._heartbeat.on_beat = plan.claim_log.beat
-        self._claiming = Claiming(opened, self._places, self._settling, plan, self._stopping, self._begin)
+        self._claiming = Claiming(opened, self._slots, self._settling, plan, self._stopping, self._begin)
         beside = [self._loop.create_task(self._pulse())]
         if engine.capabilities.inspect:
             beside.append(self._loop.create_task(self._unhandled.run()))
@@ -113,21 +113,61 @@ class Service:
 
     def _begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int) -> None:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
-        handlings = [Handling(each, self._served[each.topic], self._in_sync) for each in claimed]
-        beat = Beat([each.hold for each in handlings], self._plan.lease_ms, until, self._lost_soon)
+        beat = Beat([each.hold for each in claimed], self._plan.lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
-        for handling in handlings:
-            handling.beat, handling.slot = beat, slot
-            self._under_way[handling.hold] = handling
-            self._places.take(handling.delivery.topic)
-            if self._stopping.is_set():
-                self._ended(handling, RELEASED)
-            else:
-                self._handlers.begin(handling)
+        for delivery, hold in zip(claimed, list(beat.holds), strict=True):
+            handling = Handling(delivery, hold, self._served[hold.topic], beat, slot, self._in_sync)
+            self._under_way[hold] = handling
+            self._slots.take(hold.topic)
+            handling.runner = self._loop.create_task(self._handle(handling))
+
+    async def _handle(self, handling: Handling) -> None:
+        """One message, from the call of its handler until the engine knows how that ended."""
+        runner = handling.runner
+        became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
+        error: BaseException | None = None
+        answer: asyncio.Future[Ended] | None = None
+        try:
+            if not self._stopping.is_set():
+                became, error = await self._handlers.call(handling)
+        finally:
+            if runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
+                handling.runner = None  # or the two would hold each other, and wait for the garbage collector
+                answer = self._decide(handling, became)
+        if error is not None:
+            tell(handling.delivery, became, error)
+        if answer is not None:
+            self._settled(handling, await answer)
+
+    def _decide(self, handling: Handling, became: Outcome | None) -> "asyncio.Future[Ended] | None":
+        """What becomes of a message: its place is free, and the engine's answer is on its way if it has to be told."""
+        if handling.told:  # it went on after its message was given back
+            return None
+        handling.told = True
+        delivery = handling.delivery
+        self._slots.give_back(handling.hold.topic)
+        self._claiming.freed()
+        if became is None or handling.ended:
+            self._done += handling.ended
+            self._forget(handling)
+            return None
+        handling.verdict = became.verdict
+        return self._settling.add(delivery.end(*became))
+
+    def _settled(self, handling: Handling, answer: Ended) -> None:
+        """The engine has answered the end of a delivery."""
+        if answer == "lost":
+            if handling.why != "lost":
+                tell_lost(handling.delivery, "its handler had ended by then")
+        elif handling.verdict != "release":
+            self._done += handling.verdict == "done"
+            self._failed += handling.verdict != "done"
+        self._forget(handling)
+        self._claiming.freed()
 
     def _threads_changed(self, able: bool) -> None:
         """Whether a thread can be started for sync tasks; while none can, nothing is taken for them."""
-        self._places.without_threads = not able
+        self._slots.without_threads = not able
         self._claiming.freed()
 
     def _too_late(self, topic: str) -> bool:
@@ -136,31 +176,6 @@ class Service:
 
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
         return self._sync.open().delivery(delivery.claimed, delivery.body, delivery.now)
-
-    def _ended(self, handling: Handling, outcome: Outcome | None) -> None:
-        """A handler has ended: its place is free."""
-        if handling.told:  # it went on after its message was given back
-            return
-        handling.told = True
-        delivery = handling.delivery
-        self._places.give_back(delivery.topic)
-        self._claiming.freed()
-        if outcome is None or handling.ended:
-            self._done += handling.ended
-            self._forget(handling)
-        else:
-            self._settling.add(handling, delivery.end(*outcome))
-
-    def _settled(self, handling: Handling, end: End, answer: Ended) -> None:
-        """The engine has answered the end of a delivery."""
-        if answer == "lost":
-            if handling.why != "lost":
-                tell_lost(handling.delivery, "its handler had ended by then")
-        elif end.verdict != "release":
-            self._done += end.verdict == "done"
-            self._failed += end.verdict != "done"
-        self._forget(handling)
-        self._claiming.freed()
 
     def _forget(self, handling: Handling) -> None:
         """Nothing is left to be done about a delivery."""
@@ -201,7 +216,7 @@ class Service:
         begun = self.begun.is_set()
         return Health(
             self._seen,
-            self._claiming.patience.failing_since if begun else 0.0,
+            self._claiming.retrying.failing_since if begun else 0.0,
             len(self._under_way),
             self._done,
             self._failed,
@@ -224,9 +239,11 @@ class Service:
         for each in left:
             each.stop("stop")
         await ending.wait(_runners(left))
-        for each in left:
-            self._ended(each, given_up(each))
+        given = [(each, self._decide(each, given_up(each))) for each in left]
         unheard = await self._settling.drain(ending)
+        for each, answer in given:
+            if answer is not None and answer.done():
+                self._settled(each, answer.result())
         if unheard:
             what = "1 message" if unheard == 1 else f"{unheard:,} messages"
             _log.error("The engine could not be told how %s ended: a message comes back when its lease ends.", what)

@@ -25,54 +25,58 @@ class Slots:
     def __init__(
         self, topics: Collection[str], in_threads: Collection[str], *, concurrency: int, threads: int, slots: Mapping[str, int]
     ) -> None:
-        self._slots = _checked(slots, topics, concurrency)
-        _check_threads(self._slots, in_threads, threads)
-        self._held: dict[str, int] = dict.fromkeys(topics, 0)
-        self._shared = concurrency - sum(self._slots.values())
-        self._shared_threads = threads - sum(self._slots.get(topic, 0) for topic in in_threads)
+        self._kept = _checked(slots, topics, concurrency)
+        _check_threads(self._kept, in_threads, threads)
         self._in_threads = frozenset(in_threads)
-        self._most = _most_of_one(self._shared, len(topics))
-        self._most_threads = _most_of_one(self._shared_threads, len(in_threads))
-        groups = ([each for each in topics if each not in in_threads], list(in_threads))
-        self.lines: list[tuple[str, ...]] = [*((each,) for each in self._slots), *(tuple(each) for each in groups if each)]
-        self._kept_lines = len(self._slots)
+        self._held: dict[str, int] = dict.fromkeys(topics, 0)
+        self._free = concurrency - sum(self._kept.values())  # of what is shared
+        self._free_threads = threads - sum(self._kept.get(topic, 0) for topic in in_threads)
+        most, most_in_threads = _most_of_one(self._free, len(topics)), _most_of_one(self._free_threads, len(in_threads))
+        self._most = {topic: min(most, most_in_threads) if topic in self._in_threads else most for topic in topics}
+        alike = ([each for each in topics if each not in in_threads], list(in_threads))
+        self.groups: list[tuple[str, ...]] = [*((each,) for each in self._kept), *(tuple(each) for each in alike if each)]
+        self.topics: int = len(self._held)
         self._turn = 0
         self.without_threads: bool = False  # the machine has none to give now: nothing is taken for sync tasks
 
     def in_turn(self) -> list[int]:
-        """The lines, those with slots first: of the others each is first in its turn, or it would get what is left over."""
+        """The groups, those with slots first: of the others each is first in its turn, or it would get what is left over."""
         self._turn += 1
-        kept, shared = range(self._kept_lines), range(self._kept_lines, len(self.lines))
+        kept, shared = range(len(self._kept)), range(len(self._kept), len(self.groups))
         first = self._turn % max(1, len(shared))
         return [*kept, *shared[first:], *shared[:first]]
 
-    def ask(self, line: int) -> Ask:
-        """What may be claimed for a line: a topic with slots of its own, or all that run alike. A limit of 0: nothing."""
-        topics = self.lines[line]
-        if self.without_threads and topics[0] in self._in_threads:
+    def ask(self, group: int) -> Ask:
+        """What may be claimed for a group: a topic with slots of its own, or all that run alike. A limit of 0: nothing."""
+        topics = self.groups[group]
+        in_threads = topics[0] in self._in_threads
+        if in_threads and self.without_threads:
             return Ask(topics, 0)
-        if line < self._kept_lines:
-            return Ask(topics, max(0, self._slots[topics[0]] - self._held[topics[0]]))
-        rooms = {topic: room for topic in topics if (room := self._room(topic)) > 0}
-        free = self._shared - sum(map(self._shared_by, self._held))
-        if topics[0] in self._in_threads:
-            free = min(free, self._shared_threads - sum(map(self._shared_by, self._in_threads)))
-        return Ask(tuple(rooms), max(0, min(free, *rooms.values())) if rooms else 0)
+        if group < len(self._kept):
+            return Ask(topics, max(0, self._kept[topics[0]] - self._held[topics[0]]))
+        limit = min(self._free, self._free_threads) if in_threads else self._free
+        asked: list[str] = []
+        for topic in topics:
+            room = self._most[topic] - max(0, self._held[topic] - self._kept.get(topic, 0))
+            if room > 0:
+                asked.append(topic)
+                limit = min(limit, room)
+        return Ask(asked, max(0, limit) if asked else 0)
 
     def take(self, topic: str) -> None:
         self._held[topic] += 1
+        self._move(topic, -1)
 
     def give_back(self, topic: str) -> None:
+        self._move(topic, 1)
         self._held[topic] -= 1
 
-    def _shared_by(self, topic: str) -> int:
-        """Of the places that are shared, those that a topic holds."""
-        return max(0, self._held[topic] - self._slots.get(topic, 0))
-
-    def _room(self, topic: str) -> int:
-        """How many more of them it may hold."""
-        room = self._most - self._shared_by(topic)
-        return min(room, self._most_threads - self._shared_by(topic)) if topic in self._in_threads else room
+    def _move(self, topic: str, by: int) -> None:
+        """The last that a topic has taken is one of its own slots, or one of those that are shared."""
+        if self._held[topic] > self._kept.get(topic, 0):
+            self._free += by
+            if topic in self._in_threads:
+                self._free_threads += by
 
 
 def _most_of_one(places: int, topics: int) -> int:
