@@ -136,15 +136,12 @@ def _acks_what_failed(queue: AsyncQueue) -> None:
 
 def _acks_unhandled(queue: AsyncQueue) -> None:
     """A worker that forgets to call one handler in so many."""
-    count, plain = itertools.count(1), Handlers._run
+    count, plain = itertools.count(1), Handlers.call
 
-    async def run(self: Handlers, handling: Handling) -> None:
-        if next(count) % 50:
-            await plain(self, handling)
-        else:
-            self._ended(handling, DONE)
+    async def call(self: Handlers, handling: Handling) -> tuple[Outcome | None, BaseException | None]:
+        return await plain(self, handling) if next(count) % 50 else (DONE, None)
 
-    Handlers._run = run  # type: ignore[method-assign]
+    Handlers.call = call  # type: ignore[method-assign]
 
 
 def _counts_threads_too_soon(queue: AsyncQueue) -> None:
@@ -163,9 +160,9 @@ def _logs_first(queue: AsyncQueue) -> None:
     """A worker that frees a place after it has logged, and so does not when that fails."""
     plain = Service._ended
 
-    def ended(self: Service, handling: Handling, outcome: Outcome | None) -> None:
+    def ended(self: Service, handling: Handling, became: Outcome | None) -> None:
         logging.getLogger("bide.worker").warning("a handler has ended")
-        plain(self, handling, outcome)
+        plain(self, handling, became)
 
     Service._ended = ended  # type: ignore[method-assign]
 

@@ -26,7 +26,7 @@ def places(
 def fill(here: Slots, choose: Callable[[Sequence[str]], str]) -> Counter[str]:
     """Take whatever may be taken, of the topic that is chosen of those asked."""
     held: Counter[str] = Counter()
-    while asks := [ask for line in range(len(here.lines)) if (ask := here.ask(line)).limit]:
+    while asks := [ask for line in range(len(here.groups)) if (ask := here.ask(line)).limit]:
         for _ in range(asks[0].limit):
             topic = choose(asks[0].topics)
             here.take(topic)
@@ -138,7 +138,7 @@ def fill_all_but(here: Slots, spared: str) -> int:
     """Take all that may be taken without a message of one topic; how many that is."""
     taken = 0
     while True:
-        asks = [here.ask(line) for line in range(len(here.lines))]
+        asks = [here.ask(line) for line in range(len(here.groups))]
         wanted = [ask for ask in asks if ask.limit and set(ask.topics) - {spared}]
         if not wanted:
             return taken
@@ -166,7 +166,7 @@ def test_every_bound_holds_however_a_claim_falls(
     shared = concurrency - sum(slots.values())
     held: Counter[str] = Counter()
     for _ in range(data.draw(st.integers(1, 12))):
-        for line in data.draw(st.permutations(range(len(here.lines)))):
+        for line in data.draw(st.permutations(range(len(here.groups)))):
             ask = here.ask(line)
             for _ in range(data.draw(st.integers(0, ask.limit))):
                 topic = data.draw(st.sampled_from(ask.topics))
@@ -179,7 +179,7 @@ def test_every_bound_holds_however_a_claim_falls(
                 of_shared = held[topic] - slots.get(topic, 0)
                 assert len(topics) == 1 or shared == 1 or of_shared <= 0.9 * shared
             for number, topic in enumerate(slots):
-                assert here.lines[number] == (topic,)
+                assert here.groups[number] == (topic,)
                 assert here.ask(number).limit == max(0, slots[topic] - held[topic])
         for topic in topics:
             for _ in range(data.draw(st.integers(0, held[topic]))):
@@ -194,13 +194,13 @@ def test_what_is_given_back_can_be_taken_again(
 ) -> None:
     topics, in_threads, concurrency, threads, slots = plan
     here = places(topics, in_threads, concurrency=concurrency, threads=threads, slots=slots)
-    fresh = [here.ask(line) for line in range(len(here.lines))]
+    fresh = [here.ask(line) for line in range(len(here.groups))]
 
     for topic, number in fill(here, dice.choice).items():
         for _ in range(number):
             here.give_back(topic)
 
-    assert [here.ask(line) for line in range(len(here.lines))] == fresh
+    assert [here.ask(line) for line in range(len(here.groups))] == fresh
 
 
 @settings(deadline=None, max_examples=80)
@@ -209,6 +209,6 @@ def test_whoever_may_run_is_asked_for(plan: tuple[list[str], list[str], int, int
     topics, in_threads, concurrency, threads, slots = plan
     here = places(topics, in_threads, concurrency=concurrency, threads=threads, slots=slots)
 
-    asked = {topic for line in range(len(here.lines)) if (ask := here.ask(line)).limit for topic in ask.topics}
+    asked = {topic for line in range(len(here.groups)) if (ask := here.ask(line)).limit for topic in ask.topics}
 
     assert asked == set(topics)

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from bide.engines.base import MAX_BATCH
 from bide.errors import OutcomeUnknown, Unavailable
 
+E = TypeVar("E")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -24,34 +25,23 @@ class Batching(Generic[T, R]):
         """Nothing is ever on its way here."""
 
 
-class AsyncBatching(Generic[T, R]):
-    def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
-        self._call = call
+class Batches(Generic[E]):
+    """What gathers while a call is under way goes into the next one."""
+
+    def __init__(self) -> None:
         self._size = MAX_BATCH  # of the next call
-        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
-        self._under_way: list[tuple[T, asyncio.Future[R]]] = []
+        self._waiting: list[E] = []
+        self._under_way: list[E] = []
         self._caller: asyncio.Task[None] | None = None
-        self._closed = False
 
-    def add(self, item: T) -> "asyncio.Future[R]":
-        """The answer for one item. A caller that is cancelled before its call began takes its item back."""
-        if self._closed:
-            raise Unavailable("The queue is closed: make a new one.")
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, answer))
-        self._begin()
-        return answer
-
-    def _begin(self) -> asyncio.Task[None]:
+    def _add(self, entry: E) -> None:
+        self._waiting.append(entry)
         if self._caller is None:
-            self._caller = asyncio.get_running_loop().create_task(self._work())
-        return self._caller
+            self._begin()
 
-    async def close(self) -> None:
-        """Take no more, and see what has gathered through to its answers."""
-        self._closed = True
-        if self._caller is not None:
-            await asyncio.shield(self._caller)
+    def _begin(self) -> "asyncio.Task[None]":
+        self._caller = self._caller or asyncio.get_running_loop().create_task(self._work())
+        return self._caller
 
     async def _work(self) -> None:
         try:
@@ -62,6 +52,33 @@ class AsyncBatching(Generic[T, R]):
         finally:
             self._caller = None
             self._stopped()
+
+    async def _one_call(self, batch: list[E]) -> None:
+        raise NotImplementedError
+
+    def _stopped(self) -> None:
+        """The last call has ended, or the loop has stopped them."""
+
+
+class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
+    def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        super().__init__()
+        self._call = call
+        self._closed = False
+
+    def add(self, item: T) -> "asyncio.Future[R]":
+        """The answer for one item. A caller that is cancelled before its call began takes its item back."""
+        if self._closed:
+            raise Unavailable("The queue is closed: make a new one.")
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._add((item, answer))
+        return answer
+
+    async def close(self) -> None:
+        """Take no more, and see what has gathered through to its answers."""
+        self._closed = True
+        if self._caller is not None:
+            await asyncio.shield(self._caller)
 
     def _stopped(self) -> None:
         for _, answer in self._waiting:

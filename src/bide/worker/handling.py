@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from bide.aside import seen_through
 from bide.core.backoff import DEFAULT
-from bide.engines.base import End, Hold, Verdict
+from bide.engines.base import End, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat
@@ -39,7 +39,6 @@ class Handling:
         "stuck",
         "task",
         "told",
-        "verdict",
         "why",
     )
 
@@ -61,7 +60,6 @@ class Handling:
         self.told: bool = False  # its end has been decided
         self.stuck: bool = False  # it goes on long after its timeout
         self.runner: asyncio.Task[None] | None = None
-        self.verdict: Verdict  # what the engine is told
         self._sync = sync
         self._sync_delivery: Delivery | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bide.aside import AsyncApart
-from bide.engines.base import MAX_BATCH, Ended, Hold
+from bide.engines.base import MAX_BATCH, End, Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
@@ -77,7 +77,7 @@ class Service:
 
     async def _work(self, opened: AsyncOpened) -> None:
         plan, engine = self._plan, opened.engine
-        self._settling = Settling(engine)
+        self._settling = Settling(engine, self._settled)
         self._unhandled = Orphans(engine, self._tasks, self._too_late)
         self._heartbeat = opened.heartbeat
         if plan.claim_log is not None:
@@ -122,46 +122,41 @@ class Service:
             handling.runner = self._loop.create_task(self._handle(handling))
 
     async def _handle(self, handling: Handling) -> None:
-        """One message, from the call of its handler until the engine knows how that ended."""
+        """One message, from the call of its handler until its end is on its way to the engine."""
         runner = handling.runner
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
-        answer: asyncio.Future[Ended] | None = None
         try:
             if not self._stopping.is_set():
                 became, error = await self._handlers.call(handling)
         finally:
             if runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
-                answer = self._decide(handling, became)
+                self._ended(handling, became)
         if error is not None:
             tell(handling.delivery, became, error)
-        if answer is not None:
-            self._settled(handling, await answer)
 
-    def _decide(self, handling: Handling, became: Outcome | None) -> "asyncio.Future[Ended] | None":
-        """What becomes of a message: its place is free, and the engine's answer is on its way if it has to be told."""
+    def _ended(self, handling: Handling, became: Outcome | None) -> None:
+        """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
         if handling.told:  # it went on after its message was given back
-            return None
+            return
         handling.told = True
-        delivery = handling.delivery
         self._slots.give_back(handling.hold.topic)
         self._claiming.freed()
         if became is None or handling.ended:
             self._done += handling.ended
             self._forget(handling)
-            return None
-        handling.verdict = became.verdict
-        return self._settling.add(delivery.end(*became))
+        else:
+            self._settling.add(handling, handling.delivery.end(*became))
 
-    def _settled(self, handling: Handling, answer: Ended) -> None:
+    def _settled(self, handling: Handling, end: End, answer: Ended) -> None:
         """The engine has answered the end of a delivery."""
         if answer == "lost":
             if handling.why != "lost":
                 tell_lost(handling.delivery, "its handler had ended by then")
-        elif handling.verdict != "release":
-            self._done += handling.verdict == "done"
-            self._failed += handling.verdict != "done"
+        elif end.verdict != "release":
+            self._done += end.verdict == "done"
+            self._failed += end.verdict != "done"
         self._forget(handling)
         self._claiming.freed()
 
@@ -239,11 +234,9 @@ class Service:
         for each in left:
             each.stop("stop")
         await ending.wait(_runners(left))
-        given = [(each, self._decide(each, given_up(each))) for each in left]
+        for each in left:
+            self._ended(each, given_up(each))
         unheard = await self._settling.drain(ending)
-        for each, answer in given:
-            if answer is not None and answer.done():
-                self._settled(each, answer.result())
         if unheard:
             what = "1 message" if unheard == 1 else f"{unheard:,} messages"
             _log.error("The engine could not be told how %s ended: a message comes back when its lease ends.", what)

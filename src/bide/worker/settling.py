@@ -1,25 +1,27 @@
 """Ends of deliveries on their way to the engine, which is told again and again until it has taken them."""
 
 import asyncio
+from collections.abc import Callable
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Ended
 from bide.errors import EngineError
 from bide.logs import Log
-from bide.queue.batching import AsyncBatching
+from bide.queue.batching import Batches
 from bide.worker.ending import LAST_WORDS, Ending
+from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
 
 _log = Log("bide.worker")
 
 
-class Settling(AsyncBatching[End, Ended]):
-    """What gathers while a call is under way goes into the next one. Leases are renewed meanwhile, and a caller that is
-    cancelled leaves its end here.
-    """
+class Settling(Batches[tuple[Handling, End]]):
+    """The leases are renewed meanwhile."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        super().__init__(engine.settle)
+    def __init__(self, engine: AsyncEngine, settled: Callable[[Handling, End, Ended], None]) -> None:
+        super().__init__()
+        self._engine = engine
+        self._settled = settled
         self._retrying = Retrying("end deliveries")
         self._singly = 0  # so many are brought one by one
 
@@ -27,9 +29,12 @@ class Settling(AsyncBatching[End, Ended]):
         """Ends that the engine has not answered."""
         return len(self._waiting) + len(self._under_way)
 
+    def add(self, handling: Handling, end: End) -> None:
+        self._add((handling, end))
+
     def decided(self) -> list[End]:
-        """Those ends, for whoever tells the engine in its place."""
-        return [end for end, _ in [*self._under_way, *self._waiting]]
+        """What the engine has not answered, for whoever tells it in this worker's place."""
+        return [end for _, end in [*self._under_way, *self._waiting]]
 
     async def drain(self, ending: Ending) -> int:
         """See all through, for as long as the stop has left; how many are left."""
@@ -43,12 +48,10 @@ class Settling(AsyncBatching[End, Ended]):
         """Give up what is left: its leases end by themselves."""
         if self._caller is not None:
             self._caller.cancel()
-        for _, answer in [*self._under_way, *self._waiting]:
-            answer.cancel()
 
-    async def _one_call(self, batch: list[tuple[End, "asyncio.Future[Ended]"]]) -> None:
+    async def _one_call(self, batch: list[tuple[Handling, End]]) -> None:
         try:
-            answers = await self._call([end for end, _ in batch])
+            answers = await self._engine.settle([end for _, end in batch])
         except EngineError as error:
             self._bring_again(batch)
             await self._retrying.lose(error)
@@ -63,16 +66,15 @@ class Settling(AsyncBatching[End, Ended]):
         except BaseException:  # the loop shuts down: what is left may be told in a drain
             self._bring_again(batch)
             raise
-        self._retrying.regain()
-        self._singly = max(0, self._singly - 1)
-        self._size = 1 if self._singly else MAX_BATCH
-        for (_, answer), ended in zip(batch, answers, strict=True):
-            if not answer.done():
-                answer.set_result(ended)
+        if self._retrying.failing_since:
+            self._retrying.regain()
+        if self._singly:
+            self._singly -= 1
+            self._size = 1 if self._singly else MAX_BATCH
+        self._under_way = []
+        for (handling, end), answer in zip(batch, answers, strict=True):
+            self._settled(handling, end, answer)
 
-    def _stopped(self) -> None:
-        """What is left waits for a drain."""
-
-    def _bring_again(self, batch: list[tuple[End, "asyncio.Future[Ended]"]]) -> None:
+    def _bring_again(self, batch: list[tuple[Handling, End]]) -> None:
         self._under_way = []
         self._waiting[:0] = batch

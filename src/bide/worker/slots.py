@@ -61,7 +61,7 @@ class Slots:
             if room > 0:
                 asked.append(topic)
                 limit = min(limit, room)
-        return Ask(asked, max(0, limit) if asked else 0)
+        return Ask(tuple(asked), max(0, limit) if asked else 0)
 
     def take(self, topic: str) -> None:
         self._held[topic] += 1
