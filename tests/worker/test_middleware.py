@@ -162,7 +162,7 @@ async def test_an_end_that_a_ctrl_c_in_a_hook_kept_back_is_told_in_the_last_word
     handling: Any = object()
     settling = Settling(engine, lambda *told: settled.append(told))
     end = End("a", "id", "token", "done")
-    settling._waiting.append((handling, end))
+    settling.waiting.append((handling, end))
     with pytest.raises(KeyboardInterrupt):
         await settling._work()
     assert await settling.drain(Ending(asyncio.get_running_loop().time())) == 0

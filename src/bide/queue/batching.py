@@ -29,34 +29,34 @@ class Batches(Generic[E]):
     """What gathers while a call is under way goes into the next one."""
 
     def __init__(self) -> None:
-        self._size = MAX_BATCH  # of the next call
-        self._waiting: list[E] = []
-        self._under_way: list[E] = []
-        self._caller: asyncio.Task[None] | None = None
+        self.size: int = MAX_BATCH  # of the next call
+        self.waiting: list[E] = []
+        self.under_way: list[E] = []
+        self.caller: asyncio.Task[None] | None = None
 
-    def _add(self, entry: E) -> None:
-        self._waiting.append(entry)
-        if self._caller is None:
-            self._begin()
+    def put(self, entry: E) -> None:
+        self.waiting.append(entry)
+        if self.caller is None:
+            self.begin()
 
-    def _begin(self) -> "asyncio.Task[None]":
-        self._caller = self._caller or asyncio.get_running_loop().create_task(self._work())
-        return self._caller
+    def begin(self) -> "asyncio.Task[None]":
+        self.caller = self.caller or asyncio.get_running_loop().create_task(self._work())
+        return self.caller
 
     async def _work(self) -> None:
         try:
-            while self._waiting:
-                self._under_way, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
-                await self._one_call(self._under_way)
-                self._under_way = []
+            while self.waiting:
+                self.under_way, self.waiting = self.waiting[: self.size], self.waiting[self.size :]
+                await self.one_call(self.under_way)
+                self.under_way = []
         finally:
-            self._caller = None
-            self._stopped()
+            self.caller = None
+            self.stopped()
 
-    async def _one_call(self, batch: list[E]) -> None:
+    async def one_call(self, batch: list[E]) -> None:
         raise NotImplementedError
 
-    def _stopped(self) -> None:
+    def stopped(self) -> None:
         """The last call has ended, or the loop has stopped them."""
 
 
@@ -71,21 +71,21 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._add((item, answer))
+        self.put((item, answer))
         return answer
 
     async def close(self) -> None:
         """Take no more, and see what has gathered through to its answers."""
         self._closed = True
-        if self._caller is not None:
-            await asyncio.shield(self._caller)
+        if self.caller is not None:
+            await asyncio.shield(self.caller)
 
-    def _stopped(self) -> None:
-        for _, answer in self._waiting:
+    def stopped(self) -> None:
+        for _, answer in self.waiting:
             _fail(answer, OutcomeUnknown("The event loop was stopped before this was sent."))
-        self._waiting.clear()
+        self.waiting.clear()
 
-    async def _one_call(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
+    async def one_call(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
         items: list[T] = []
         futures: list[asyncio.Future[R]] = []
         for item, future in batch:

@@ -27,29 +27,29 @@ class Settling(Batches[tuple[Handling, End]]):
 
     def __len__(self) -> int:
         """Ends that the engine has not answered."""
-        return len(self._waiting) + len(self._under_way)
+        return len(self.waiting) + len(self.under_way)
 
     def add(self, handling: Handling, end: End) -> None:
-        self._add((handling, end))
+        self.put((handling, end))
 
     def decided(self) -> list[End]:
         """What the engine has not answered, for whoever tells it in this worker's place."""
-        return [end for _, end in [*self._under_way, *self._waiting]]
+        return [end for _, end in [*self.under_way, *self.waiting]]
 
     async def drain(self, ending: Ending) -> int:
         """See all through, for as long as the stop has left; how many are left."""
         loop = asyncio.get_running_loop()
         until = loop.time() + max(LAST_WORDS, ending.left)
         while len(self) and (seconds := until - loop.time()) > 0:
-            await ending.wait([self._begin()], seconds)
+            await ending.wait([self.begin()], seconds)
         return len(self)
 
     def drop(self) -> None:
         """Give up what is left: its leases end by themselves."""
-        if self._caller is not None:
-            self._caller.cancel()
+        if self.caller is not None:
+            self.caller.cancel()
 
-    async def _one_call(self, batch: list[tuple[Handling, End]]) -> None:
+    async def one_call(self, batch: list[tuple[Handling, End]]) -> None:
         try:
             answers = await self._engine.settle([end for _, end in batch])
         except EngineError as error:
@@ -60,7 +60,7 @@ class Settling(Batches[tuple[Handling, End]]):
             _log.exception("The engine broke down over the ends of %d messages", len(batch))
             if len(batch) > 1:
                 self._bring_again(batch)
-                self._size, self._singly = 1, len(batch)
+                self.size, self._singly = 1, len(batch)
                 return
             answers = ["lost"]  # it is given up, and comes back when its lease ends
         except BaseException:  # the loop shuts down: what is left may be told in a drain
@@ -70,11 +70,11 @@ class Settling(Batches[tuple[Handling, End]]):
             self._retrying.regain()
         if self._singly:
             self._singly -= 1
-            self._size = 1 if self._singly else MAX_BATCH
-        self._under_way = []
+            self.size = 1 if self._singly else MAX_BATCH
+        self.under_way = []
         for (handling, end), answer in zip(batch, answers, strict=True):
             self._settled(handling, end, answer)
 
     def _bring_again(self, batch: list[tuple[Handling, End]]) -> None:
-        self._under_way = []
-        self._waiting[:0] = batch
+        self.under_way = []
+        self.waiting[:0] = batch
