@@ -29,7 +29,7 @@ class Batches(Generic[E]):
     """What gathers while a call is under way goes into the next one."""
 
     def __init__(self) -> None:
-        self.size: int = MAX_BATCH  # of the next call
+        self._singly = 0  # so many go into calls of their own
         self.waiting: list[E] = []
         self.under_way: list[E] = []
         self.caller: asyncio.Task[None] | None = None
@@ -46,7 +46,9 @@ class Batches(Generic[E]):
     async def _work(self) -> None:
         try:
             while self.waiting:
-                self.under_way, self.waiting = self.waiting[: self.size], self.waiting[self.size :]
+                size = 1 if self._singly else MAX_BATCH
+                self._singly = max(0, self._singly - 1)
+                self.under_way, self.waiting = self.waiting[:size], self.waiting[size:]
                 await self.one_call(self.under_way)
                 self.under_way = []
         finally:
@@ -55,6 +57,13 @@ class Batches(Generic[E]):
 
     async def one_call(self, batch: list[E]) -> None:
         raise NotImplementedError
+
+    def bring_again(self, batch: list[E], *, singly: bool = False) -> None:
+        """Have a batch go first into the next calls; one by one if one of it may be why its call broke down."""
+        self.under_way = []
+        self.waiting[:0] = batch
+        if singly:
+            self._singly = len(batch)
 
     def stopped(self) -> None:
         """The last call has ended, or the loop has stopped them."""
@@ -96,10 +105,6 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             return
         try:
             answers = await self._call(items)
-        except asyncio.CancelledError:
-            for future in futures:
-                _fail(future, OutcomeUnknown("The event loop was stopped while this was on its way: it may have happened."))
-            raise
         except OutcomeUnknown as error:  # each caller is told the operation of its own message
             for i, future in enumerate(futures):
                 own = OutcomeUnknown(str(error), error.operations[i]) if i < len(error.operations) else error
@@ -107,6 +112,10 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         except Exception as error:
             for future in futures:
                 _fail(future, error)
+        except BaseException:  # cancelled, or interrupted by Ctrl-C in a loop that may be run again
+            for future in futures:
+                _fail(future, OutcomeUnknown("The event loop was stopped while this was on its way: it may have happened."))
+            raise
         else:
             for future, answer in zip(futures, answers, strict=True):
                 if not future.done():

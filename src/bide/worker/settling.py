@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeAlias
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, End, Ended
+from bide.engines.base import End, Ended
 from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue.batching import Batches
@@ -15,7 +16,10 @@ from bide.worker.retry import Retrying
 _log = Log("bide.worker")
 
 
-class Settling(Batches[tuple[Handling, End]]):
+Entry: TypeAlias = tuple[Handling, End]
+
+
+class Settling(Batches[Entry]):
     """The leases are renewed meanwhile."""
 
     def __init__(self, engine: AsyncEngine, settled: Callable[[Handling, End, Ended], None]) -> None:
@@ -23,7 +27,6 @@ class Settling(Batches[tuple[Handling, End]]):
         self._engine = engine
         self._settled = settled
         self._retrying = Retrying("end deliveries")
-        self._singly = 0  # so many are brought one by one
 
     def __len__(self) -> int:
         """Ends that the engine has not answered."""
@@ -49,32 +52,23 @@ class Settling(Batches[tuple[Handling, End]]):
         if self.caller is not None:
             self.caller.cancel()
 
-    async def one_call(self, batch: list[tuple[Handling, End]]) -> None:
+    async def one_call(self, batch: list[Entry]) -> None:
         try:
             answers = await self._engine.settle([end for _, end in batch])
         except EngineError as error:
-            self._bring_again(batch)
+            self.bring_again(batch)
             await self._retrying.lose(error)
             return
         except Exception:  # nobody foresaw it, and one of them may be the cause
             _log.exception("The engine broke down over the ends of %d messages", len(batch))
             if len(batch) > 1:
-                self._bring_again(batch)
-                self.size, self._singly = 1, len(batch)
+                self.bring_again(batch, singly=True)
                 return
             answers = ["lost"]  # it is given up, and comes back when its lease ends
         except BaseException:  # the loop shuts down: what is left may be told in a drain
-            self._bring_again(batch)
+            self.bring_again(batch)
             raise
         if self._retrying.failing_since:
             self._retrying.regain()
-        if self._singly:
-            self._singly -= 1
-            self.size = 1 if self._singly else MAX_BATCH
-        self.under_way = []
         for (handling, end), answer in zip(batch, answers, strict=True):
             self._settled(handling, end, answer)
-
-    def _bring_again(self, batch: list[tuple[Handling, End]]) -> None:
-        self.under_way = []
-        self.waiting[:0] = batch
