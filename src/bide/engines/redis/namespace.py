@@ -77,7 +77,7 @@ class Namespace:
 def check_eviction(address: Address, memory: bytes | str) -> None:
     """Refuse a server that evicts keys when it runs out of memory."""
     text = memory.decode() if isinstance(memory, bytes) else memory
-    policy = next((line[17:].strip() for line in text.splitlines() if line.startswith("maxmemory_policy:")), "")
+    policy = dict(line.partition(":")[::2] for line in text.splitlines()).get("maxmemory_policy", "")
     if policy not in ("", "noeviction") and not address.allow_eviction:
         raise ConfigError(
             f"{address.shown} evicts keys when it is full (maxmemory-policy {policy}), and messages with them. "

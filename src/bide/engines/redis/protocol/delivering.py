@@ -67,17 +67,18 @@ class Held(NamedTuple):
 
 
 _POSITIONS = {f"{position:03x}": position.to_bytes(2, "big") for position in range(MAX_BATCH)}
+CLAIM, HEAD = 16, 19  # where in a token the number of its claim ends, and the position of the delivery; a request follows
 
 
 def held(delivery: End | Hold) -> Held | None:
     """None when they are none of ours, and so the delivery is lost."""
     token, id = delivery.token, delivery.id
-    position = _POSITIONS.get(token[16:19])
+    position = _POSITIONS.get(token[CLAIM:HEAD])
     raw = id_bytes(id)
-    if position is None or raw is None or len(token) < 20:
+    if position is None or raw is None or len(token) <= HEAD:
         return None
     full = raw[1 : 1 + FULL]
-    return Held(token[19:], token[:16], delivery.topic, f"{int.from_bytes(full[:TOPIC], 'big'):x}", position, full)
+    return Held(token[HEAD:], token[:CLAIM], delivery.topic, f"{int.from_bytes(full[:TOPIC], 'big'):x}", position, full)
 
 
 Groups: TypeAlias = dict[tuple[str, ...], tuple[list[int], list[bytes], list[bytes]]]

@@ -151,7 +151,8 @@ def read_life(text: bytes) -> Life | None:
     if not text:
         return None
     due, since, attempt, level, marks = _LIFE.unpack_from(text)
-    error = text[17:].decode(errors="replace") if len(text) > 16 else None
+    told = text[_LIFE.size :]  # nothing, or what error_text makes
+    error = told[1:].decode(errors="replace") if told else None
     return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
 
 

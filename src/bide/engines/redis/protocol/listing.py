@@ -6,6 +6,7 @@ in the order of sending, as far as a shard knows it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
 from bide.engines.base import Scanned, Stored
@@ -23,6 +24,7 @@ _STAGES: dict[State | None, tuple[int, ...]] = {
     "leased": (LEASED,),
     "dead": (DEAD,),
 }
+_FOUND = Struct(f"6s6s{LOCAL}s")  # due time or time of death, end of the lease, id
 _BAD_MARK = BadOption("after is not the mark of a page: give back a page's own .after, or None for the first.")
 _OTHER_MARK = BadOption("after is the mark of a page of another queue: begin again with None.")
 
@@ -104,9 +106,8 @@ class Search:
         now, topic, text, stopped = reply
         self._at = int(now) if self._at is None else self._at
         self._stopped = stopped or None
-        for i in range(0, len(text), 12 + LOCAL):
-            local = text[i + 12 : i + 12 + LOCAL]
-            instant, lease_end = int.from_bytes(text[i : i + 6], "big"), int.from_bytes(text[i + 6 : i + 12], "big")
+        for due, end, local in _FOUND.iter_unpack(text):
+            instant, lease_end = int.from_bytes(due, "big"), int.from_bytes(end, "big")
             self._found[local] = Found(instant, self.shard, local, topic.decode(), lease_end)
         self._found = {each.local: each for each in self.found}
 

@@ -27,6 +27,7 @@ _MOVED = {
     "g": RescheduleResult.GONE,
 }
 _OUTCOMES: dict[bytes, Outcome] = {b"c": "created", b"k": "kept", b"e": "exists", b"r": "replaced", b"p": "postponed"}
+_NO_ID = b"A---------"  # of no message
 _LOCAL = Struct(f"{LOCAL}s")
 _OUTCOME = Struct(f"1s{LOCAL + SALT}s6s")
 
@@ -117,7 +118,7 @@ def ref(named: Ref) -> tuple[Arg, ...]:
     if named.id is None:
         return "key", named.topic or "", named.key or "", ""
     name = name_of(named.id)
-    return "id", name.topic, name.local or b"A---------", name.salt
+    return "id", name.topic, name.local or _NO_ID, name.salt
 
 
 def refs(named: Iterable[Ref]) -> list[Arg]:

@@ -43,7 +43,9 @@ call('HDEL', META, '-')
 while NEXT < #ARGV do
   local name = take_text()
   local record = call('HGET', P .. 'timers', name)
-  if record and (sub(record, 13, 20) == me or sub(record, 21, 28) == me) then
+  local one, two
+  if record then one, two = owners_of(record) end
+  if one == me or two == me then
     call('HDEL', P .. 'timers', name)
     local topic = find_topic(name)
     if topic and topic.f.paused == 0 then push_token(name) end

@@ -31,7 +31,8 @@ end
 local function piece_before(claim, positions, fulls)
   if positions == '' then return nil end
   local before = unpack_('>I2', positions)
-  if sub(claim.held, 17 + FULLID * before, 16 + FULLID * before + #fulls) == fulls then return before end
+  local from = HEAD + FULLID * before
+  if sub(claim.held, from + 1, from + #fulls) == fulls then return before end
 end
 
 local function end_group(group)
@@ -144,7 +145,7 @@ local function extend_claim(claim, positions, until_)
     local score = tonumber(call('ZSCORE', P .. 'lease', claim.request))
     local old = deadlines_of(claim)
     for position = 1, #claim.states do
-      local mine = positions[position] and until_ or (old and unpack_('>I6', old, position * 6 - 5)) or score
+      local mine = positions[position] and until_ or (old and deadline_at(old, position)) or score
       parts[position] = pack('>I6', mine)
       if claim.states[position] ~= ENDED then soonest = math.min(soonest, mine) end
     end

@@ -34,7 +34,7 @@ local function end_claim(request, ends)
   local deadlines, soonest = deadlines_of(claim), math.huge
   for position = 1, #claim.states do
     if claim.states[position] ~= ENDED then
-      local mine = deadlines and unpack_('>I6', deadlines, position * 6 - 5) or ends
+      local mine = deadlines and deadline_at(deadlines, position) or ends
       if mine <= until_ and spare() > 0 then
         end_delivery(claim, position)
         take_back(full_at(claim, position))

@@ -1,18 +1,18 @@
 -- What every script begins with: its keys, its rights, its arguments, its time.
 --
--- KEYS[1] is the hash `meta`; all other keys have its prefix. KEYS[2] never exists: while the slot of these keys moves
--- to another node of a cluster, the server refuses a script that names it before its first line, not in the middle.
--- Redis stops a script at an error and keeps what it has written, so: parse everything, ask for all rights, then write.
+-- KEYS[1] is the hash `meta`; all other keys share its prefix. KEYS[2] never exists: while these keys' slot moves to another
+-- node of a cluster, the server refuses a script that names a missing key before its first line, not in the middle.
+-- An error stops a script and undoes nothing. So a script parses its arguments, checks its rights, and only then writes.
 
-local LAYOUT = '2' -- of all that is stored; it rises with each change
+local LAYOUT = '2' -- of what is stored; it rises when that changes
 
 local META, P = KEYS[1], string.sub(KEYS[1], 1, -5)
 local call = redis.call
 local floor, byte, char, sub, format = math.floor, string.byte, string.char, string.sub, string.format
 local pack, unpack_ = struct.pack, struct.unpack
 
--- Rights are asked for first: one that is missing would stop the script half-way. All the commands that a script calls
--- are put into these parentheses when it is loaded.
+-- Rights are checked first: a missing one would stop the script half-way. script.py puts the names of all the commands that
+-- a script calls into these parentheses.
 local function may(...)
   if not redis.acl_check_cmd then return end
   for i = 1, select('#', ...) do
@@ -39,9 +39,8 @@ local function take_text()
 end
 local function take_number() return number(take_text()) end
 
--- The clock: milliseconds, which never go back and never stand still. While the server's clock is behind the mark
--- (somebody set it back), engine time goes on at half its speed until the two have met. `unknown`: how far the clock
--- was set back is not stored yet, and half speed needs it.
+-- Engine time never goes back and never stands still. If the server's clock is moved back behind `mark`, engine time runs at
+-- half speed until the two agree. `unknown`: the clock was moved back, and `raw` and `mark` must be stored to count from.
 local time = call('TIME')
 local raw = time[1] * 1000000 + time[2]
 local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry', 'shards')
@@ -58,7 +57,7 @@ do
 end
 local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
 local shards = format('%d', number(ARGV[6]))
-local function this_time() -- as `meta` has it
+local function this_time() -- as fields of `meta`
   if stored[3] and stored[5] then return {'raw', format('%d', raw), 'mark', format('%d', us)} end
   return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', shards}
 end
@@ -71,11 +70,11 @@ if stored[5] and stored[5] ~= shards then
   return redis.error_reply('BADSHARDS ' .. stored[5])
 end
 
--- All that follows is a function of its own, whose `end` is added when the script is loaded. A function that takes a name
--- from the one around it has Lua look for it among all that were taken there before; a name from further out is at hand.
+-- All that follows is one function, whose `end` script.py adds. Making a closure is cheaper then: Lua searches a list of open
+-- upvalues for each local that it takes from the function around it, and not for those from further out.
 return (function()
 
--- A time as it is asked for, ms from now or '@' and an instant: never early, and what is for now is for now.
+-- The due time of '@' and an instant, or of a delay in ms. A delay is rounded up, so never early; no delay means now.
 local function due_of(when, longest, now, ceiling)
   if byte(when) == 64 then
     local at = number(sub(when, 2))
@@ -87,21 +86,21 @@ local function due_of(when, longest, now, ceiling)
   return delay == 0 and now or ceiling + delay
 end
 
--- What a script answers that may write nothing else: time would stand still if such scripts only told it. It does for a
--- user who may only read, until somebody comes who may write.
+-- The answer of a script that writes nothing else. It stores an unknown time, or time would stand still. For a user without
+-- the right to write it does, until a user with that right calls.
 local function tell(reply)
   if unknown and (not redis.acl_check_cmd or redis.acl_check_cmd('HDEL', META) and redis.acl_check_cmd('HSET', META)) then
-    redis.pcall('HDEL', META, '-') -- first what a full server does, too
+    redis.pcall('HDEL', META, '-') -- first a write that a full server allows
     redis.pcall('HSET', META, unpack(this_time()))
   end
   return reply
 end
 
--- An operation is a lane (one connection's serial stream) and its number: run again, it gets its first answer.
+-- An operation is a lane (the stream of one connection) and a number. Run again, it gets its first answer.
 local LANE, NUMBER, UNTIL = ARGV[3], number(ARGV[4]), number(ARGV[7])
 local SALT = ARGV[5] or ''
 local AGE = 600000 -- ms that operations are remembered
-local LIFE = 2700000 -- ms: twice that long, at half speed, and some
+local LIFE = 2700000 -- ms until their keys expire: two such epochs at half speed, and more
 local epoch = floor(now / AGE)
 
 local function remembered(what, name)
@@ -116,8 +115,8 @@ local function remember(what, name, record)
   if call('HSET', key, name, record) == 1 then call('PEXPIRE', key, LIFE) end
 end
 
--- What to answer at once, if this is not to run, and whether it has run before. An operation runs once, in the order of
--- its lane, and not when its sender has given it up, which is so from UNTIL on.
+-- The answer, if this must not run, and whether it has run before. An operation runs once, in the order of its lane, and not
+-- after UNTIL, when its sender has given it up.
 local function before()
   local record = LANE ~= '' and remembered('lanes', LANE)
   local last = record and unpack_('>I6', record) or -1
@@ -126,12 +125,12 @@ local function before()
   if now > UNTIL then return redis.error_reply(format('TOOOLD %d %d', now, now - known)) end
 end
 
--- The first write. A full server refuses a script whose first write allocates, and lets all of it pass otherwise.
+-- The first write. A full server refuses a script whose first write allocates memory, and allows all others.
 local function store_time()
   call('HSET', META, unpack(this_time()))
 end
 local function begin_growing()
-  -- How many shards there are is said in shard 0 before anything is written to another one.
+  -- Shard 0 must have the number of shards before another shard is written to.
   if not stored[5] and not string.find(META, ':0}:meta$') then error('UNPINNED', 0) end
   store_time()
 end
@@ -140,7 +139,7 @@ local function begin_shrinking()
   store_time()
 end
 
--- Note that the operation has run; what it answered, too, where running it again would not tell.
+-- Remember that the operation has run, and its answer, if a second run could not find it out.
 local function note_run(reply)
   if LANE ~= '' then remember('lanes', LANE, pack('>I6', NUMBER) .. (reply and cmsgpack.pack(reply) or '')) end
 end

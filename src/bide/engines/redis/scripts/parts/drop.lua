@@ -1,7 +1,7 @@
--- A topic that has nothing left goes, with all its keys: of a slot only the last bucket can be there still. Of one that
--- had very many slots those go later, a part at a time.
+-- An empty topic is removed with all its keys. Of a slot only the last bucket can be left. If there are very many slots, they
+-- are freed later, a part at a time.
 
-local FREED = 1000 -- slots whose buckets go at once
+local FREED = 1000 -- slots that one script frees
 
 local function last_buckets(prefix, names, births)
   local found = {}
@@ -27,7 +27,7 @@ drop = function(topic)
   else
     local flat, names, births = call('HGETALL', slots), {}, {}
     for i = 1, #flat, 2 do
-      if is_kind(flat[i]) then -- the others, with a g before, tell how many are gone
+      if is_kind(flat[i]) then -- fields that begin with g count what is gone
         names[#names + 1], births[#births + 1] = flat[i], flat[i + 1]
       end
     end
@@ -44,9 +44,9 @@ drop = function(topic)
   topics[topic.digits] = false
 end
 
--- Topics that are gone and have left slots, which go a part at a time.
+-- Removed topics whose slots are not all freed.
 
--- Free some slots of a topic that is gone; true when none is left.
+-- Free some slots of a removed topic; true when none is left.
 local function free_slots(prefix)
   for level = 0, 2 do
     for sort = COARSE, FINEST do
@@ -64,7 +64,7 @@ local function free_slots(prefix)
   return true
 end
 
--- Topics that are gone and have left slots; gives whether there are any.
+-- Free some slots; gives whether there are more.
 local function free_retired()
   local digits = call('ZRANGE', P .. 'retired', 0, 0)[1]
   if digits and free_slots(P .. digits .. ':') then call('ZREM', P .. 'retired', digits) end

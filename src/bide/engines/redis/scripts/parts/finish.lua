@@ -1,6 +1,6 @@
--- The end of a message, which frees its key and its entry.
+-- How a message ends, or is pending again.
 
--- Only the holder gives a key back.
+-- A key is freed by its holder only.
 local function free_key(topic, key, id)
   if holder_of(topic, key) == id then
     call('HDEL', index_bucket(topic, key, topic.f.index), key)
@@ -9,7 +9,7 @@ local function free_key(topic, key, id)
   end
 end
 
--- Some entries of a bucket have ended: when all have, it goes.
+-- Count ended entries of a bucket, and remove it with the last; gives whether it was removed.
 local function end_entries(topic, bucket, count)
   local ended = call('HINCRBY', topic.prefix .. 'ended', bucket, count)
   if ended >= BUCKET then
@@ -19,9 +19,9 @@ local function end_entries(topic, bucket, count)
   end
 end
 
--- A message that is in no zset and under no lease ends.
+-- End a message that is in no zset and under no lease.
 local function finish(topic, id, value, life)
-  if not value then -- somebody has deleted it by hand
+  if not value then -- it was deleted by hand
     if life then call('HDEL', topic.prefix .. 'life', id) end
     return add(topic, 'live', -1)
   end
@@ -36,13 +36,13 @@ local function finish(topic, id, value, life)
   add(topic, 'live', -1)
 end
 
--- Plain ones end together, bucket by bucket. All bytes of an id but the last, and a quarter of that, name its bucket.
+-- End plain messages, bucket by bucket. The bytes of an id but the last, and the last one's upper two bits, name its bucket.
 local function end_simple(topic, ids)
   local heads, groups, group, last, from = {}, {}, nil, nil, 0
   for i = 1, #ids do
     local id = ids[i]
     local begins, low = sub(id, 1, ID - 1), byte(id, ID)
-    if begins ~= last or low < from or low >= from + BUCKET then -- most follow one of the same bucket
+    if begins ~= last or low < from or low >= from + BUCKET then -- most are of the same bucket as the one before
       last, from = begins, low - low % BUCKET
       local head = begins .. from
       group = groups[head]
@@ -66,7 +66,7 @@ local function end_simple(topic, ids)
   add(topic, 'live', -#ids)
 end
 
--- A message is pending at another time, level or attempt than it was sent with: it has a life.
+-- A message whose time, level or attempt has changed since it was sent has a life.
 
 local function new_life(id, value)
   local due = born_due(id, value)
@@ -87,7 +87,7 @@ local function schedule(topic, id, life)
   if life.due <= now or not first or life.due < tonumber(first) then wake(topic, life.due) end
 end
 
--- What a delivery that did not succeed leaves: a message that is due again, a dead letter, or nothing.
+-- After a failed delivery the message is pending again, dead, or expired.
 
 local function give_attempt(id, value, life)
   life = life or new_life(id, value)
@@ -95,7 +95,7 @@ local function give_attempt(id, value, life)
   return life
 end
 
--- Make a message pending again, with or without a life; false when that would be after its expiry, and it has ended.
+-- Make a message pending again, with or without a life; false when it has expired by then, and so ended.
 local function come_back(topic, id, value, life, due)
   local expires = expiry_of(id, value, life)
   if expires then
@@ -114,10 +114,10 @@ local function come_back(topic, id, value, life, due)
 end
 
 local drops = 0 -- dead letters that this script has dropped
-local DROPS = 100 -- that one script drops: what is left is for tend
-local TO_DROP = '0' -- among the times in `graves`: a topic that has too many, whatever their age
+local DROPS = 100 -- dead letters that one script drops; tend drops the rest
+local TO_DROP = '0' -- a time in `graves`: the topic has too many dead letters, whatever their age
 
--- Gives how many went.
+-- Gives how many were dropped.
 local function drop_oldest_dead(topic, count)
   count = math.min(count, DROPS - drops)
   if count <= 0 then return 0 end

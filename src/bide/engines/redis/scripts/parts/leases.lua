@@ -1,10 +1,11 @@
--- A lease is a claim: a claim, known by the request that made it.
+-- A lease is a claim, known by the request that made it.
 --
--- `held` has its number (16 digits) and the full ids of what it handed out (15 bytes each), `open` a letter for each:
+-- `held` has its number (HEAD digits) and the full ids of what it handed out (15 bytes each), `open` a letter for each:
 -- 0 it has ended, 1 it is plain, 2 something beside the body must be put in order when it ends. `lease` has the time at
--- which the claim ends; where parts of it were extended apart, `until` has a time (6 bytes) for each.
+-- which the claim ends; where parts of it were extended apart, `until` has a time (DEADLINE bytes) for each.
 
 local ENDED, SIMPLE, OTHER = 48, 49, 50
+local HEAD, DEADLINE = 16, 6
 local claims = {}
 
 local function claim_of(request)
@@ -12,25 +13,29 @@ local function claim_of(request)
   local held, open = call('HGET', P .. 'held', request), call('HGET', P .. 'open', request)
   local claim = false
   if held and open then
-    claim = {request = request, number = sub(held, 1, 16), held = held, states = {byte(open, 1, -1)}}
+    claim = {request = request, number = sub(held, 1, HEAD), held = held, states = {byte(open, 1, -1)}}
   end
   claims[request] = claim
   return claim
 end
 
-local function full_at(claim, position) return sub(claim.held, 17 + FULLID * (position - 1), 16 + FULLID * position) end -- positions count from 1
+-- Positions count from 1.
+local function full_at(claim, position) return sub(claim.held, HEAD + 1 + FULLID * (position - 1), HEAD + FULLID * position) end
 
 -- The position of a delivery in its claim, if it has not ended.
 local function is_open(claim, position, full)
   return claim.states[position] and claim.states[position] ~= ENDED and full_at(claim, position) == full
 end
 
+-- When the parts of a claim end that were extended apart; false when they end together.
 local function deadlines_of(claim)
   if claim.deadlines == nil then claim.deadlines = call('HGET', P .. 'until', claim.request) or false end
   return claim.deadlines
 end
 
--- Places of leases end, and leases with the last of them.
+local function deadline_at(deadlines, position) return unpack_('>I6', deadlines, DEADLINE * (position - 1) + 1) end
+
+-- Deliveries end, and a claim ends with the last of them.
 
 local function end_delivery(claim, position)
   claim.states[position] = ENDED
@@ -56,12 +61,11 @@ local function close_claims()
   end
 end
 
--- Walking through all that is leased, claim by claim, without touching it. Those that were there all the time are met,
--- whatever comes and goes meanwhile.
+-- Walks through all claims without changing them. A claim that is there all the time is met, whatever comes and goes meanwhile.
 
 local function lease_end(claim, position)
   local deadlines = deadlines_of(claim)
-  if deadlines then return unpack_('>I6', deadlines, position * 6 - 5) end
+  if deadlines then return deadline_at(deadlines, position) end
   claim.ends = claim.ends or tonumber(call('ZSCORE', P .. 'lease', claim.request) or now)
   return claim.ends
 end
@@ -81,7 +85,7 @@ local function each_claim(cursor, seen)
     worked = worked + 4 + 4 * #requests + size / 20
     for i, request in ipairs(requests) do
       if opens[i] and not claims[request] then
-        claims[request] = {request = request, number = sub(helds[i], 1, 16), held = helds[i], states = {byte(opens[i], 1, -1)}}
+        claims[request] = {request = request, number = sub(helds[i], 1, HEAD), held = helds[i], states = {byte(opens[i], 1, -1)}}
         seen(claims[request])
       end
     end

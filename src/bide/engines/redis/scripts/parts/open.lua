@@ -1,12 +1,12 @@
--- Taking messages out of slots and rows: into the zset while their slot is not over, straight to a claim when it is.
+-- Messages leave slots and rows: for the zset while their slot is not over, for a claim when it is.
 
-local spent, bytes = 0, 0 -- of what one script may do: looks into buckets, with what was found; bytes handed out
+local spent, bytes = 0, 0 -- the bounds of one script: buckets read, weighted by what was found; bytes handed out
 local ENOUGH, FULL = 100, 1048576
-local HEAVY = 16 -- messages found that count as much as one look into a whole bucket
-local LIGHT = 5 -- looks into buckets that are nearly empty that count as much
+local HEAVY = 16 -- messages that count as one bucket read
+local LIGHT = 5 -- nearly empty buckets that count as one bucket read
 local function exhausted() return spent >= ENOUGH or bytes >= FULL end
 
--- What is left of a bucket from a number on: ids and values of those that are there and whose time is not elsewhere.
+-- Ids and values of the messages of a bucket, from a number on, whose time is still that of their slot.
 local function look_into(topic, kind, slot, n)
   local all = call('LRANGE', bucket_of(topic, kind, slot, n), n % BUCKET, -1)
   local head, low = sub(id_of(kind, slot, n), 1, ID - 1), n % 256 - 1
@@ -26,7 +26,7 @@ local function look_into(topic, kind, slot, n)
   return kept_ids, kept
 end
 
--- Where a calendar goes on: its first slot that has begun, entered; nil when there is none.
+-- Enter the first slot of a calendar, if it has begun; nil when there is none.
 local function enter(topic, kind)
   local slot = first_slot(topic, kind)
   local length = SLOT[sort_of(kind)]
@@ -45,7 +45,7 @@ local function enter(topic, kind)
   return at
 end
 
--- The slot has nothing more to give: the next one of its calendar is the first.
+-- Remove a slot that is used up; the next slot of its calendar is the first then.
 local function leave(topic, at)
   local kind, key = at.kind, topic.prefix .. 'o' .. at.kind
   call('HDEL', topic.prefix .. 'slots', at.name, 'g' .. at.name)
@@ -53,14 +53,14 @@ local function leave(topic, at)
   local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   set_first(topic, kind, tonumber(first))
   topic.entered[kind] = nil
-  local short = at.births % BUCKET -- entries that nobody will take count as ended
+  local short = at.births % BUCKET -- entries that were never filled count as ended
   if short > 0 then
     local bucket = bucket_of(topic, kind, at.slot, at.births - 1)
     if call('LLEN', bucket) > 0 then end_entries(topic, bucket, BUCKET - short) end
   end
 end
 
--- Go on after so many numbers of the slot, of which so many were pending; false when it was left.
+-- Move the cursor of a slot by so many numbers, of which so many were pending; false when the slot is used up.
 local function pass(topic, at, numbers, pending)
   local kind = at.kind
   set(topic, 'p' .. kind, topic.f['p' .. kind] + numbers)
@@ -73,16 +73,16 @@ local function pass(topic, at, numbers, pending)
   return false
 end
 
--- The next bucket of a slot: what is pending there, and how many numbers it takes up from the cursor on.
+-- Ids and values of the next bucket of a slot, and how many numbers it has from the cursor on.
 local function next_bucket(topic, at)
   local n = topic.f['p' .. at.kind]
   local ids, values = look_into(topic, at.kind, at.slot, n)
   return ids, values, math.min(BUCKET - n % BUCKET, at.births - n)
 end
 
-local WAITING = 4096 -- entries that are due: while so many wait, no more are put beside them
+local WAITING = 4096 -- due entries: while so many wait, no slot is opened
 
--- Put what a slot holds that is not over into the zset.
+-- Move the messages of a slot that is not over into the zset.
 local function open(topic, level, at)
   local key = topic.prefix .. 'due' .. level
   if call('ZCARD', key) >= WAITING and call('ZCOUNT', key, '-inf', now) >= WAITING then return end

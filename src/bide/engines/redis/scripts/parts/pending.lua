@@ -1,4 +1,4 @@
--- Messages that somebody names, to end or to move them.
+-- Pending messages that a caller names, to cancel or to move them.
 
 local function leave_far(topic, id)
   local kind, slot = location(id)
@@ -10,14 +10,14 @@ local function leave_far(topic, id)
   end
 end
 
--- Take a pending message out of where its time is kept.
+-- Remove a pending message's time.
 local function unschedule(topic, id, state, life)
   if state == 'far' then return leave_far(topic, id) end
   local level = life and life.level or level_of(id)
   call('ZREM', topic.prefix .. 'due' .. level, id)
 end
 
--- The message of an id or key that has not ended: id, value, life, state. One that has expired ends now.
+-- Id, value, life and state of a message that has not ended; an expired one ends now.
 local function living(topic, id, salt)
   local value = read(topic, id)
   if not value or (salt and sub(value, 1, 2) ~= salt) then return nil end
@@ -39,7 +39,7 @@ local function pending_holder(topic, key)
   if id then return living(topic, id) end
 end
 
--- Messages as they are named from outside: ('id', topic's number, id, salt) or ('key', topic, key, '').
+-- How callers name a message: ('id', topic's number, id, salt) or ('key', topic, key, '').
 
 local function take_ref()
   local ref = {how = take_text(), topic = take_text(), id = take_text(), salt = take_text()}
@@ -47,7 +47,7 @@ local function take_ref()
   return ref
 end
 
--- Topic, id, value, life, state of a message that has not ended.
+-- Topic, id, value, life and state of a message that has not ended.
 local function find(ref)
   local topic
   if ref.how == 'id' then

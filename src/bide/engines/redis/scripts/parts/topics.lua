@@ -1,10 +1,10 @@
 -- A topic: its number, its counters, and the keys that begin with it.
 --
--- A topic is known by a number, which is given once: a topic that has nothing left goes, and comes again under another.
--- `topics` has, by name, the number and behind it a time before which nothing of the topic is due, so that a claim of many
--- topics reads no more of those that have nothing for it. The time may be too early, and never too late.
+-- Each topic has a number, which is used once: an empty topic is removed, and made again under another number.
+-- `topics` has by name the number and a time before which nothing of the topic is due, so a claim of many topics reads no more
+-- of those without a due message. That time may be too early, but never too late.
 
-local NEVER = 9007199254740991 -- such a time, of a topic that has nothing pending or is paused
+local NEVER = 9007199254740991 -- the time of a topic that is paused or has nothing pending
 
 local topics = {}
 local topic_of
@@ -62,16 +62,16 @@ local function calendars_of(topic, level)
   return kinds
 end
 
--- What changes of a topic: its counters, which are written at the end, and when somebody is woken for it.
+-- Changed counters are written at the end of the script.
 
 local function set(topic, field, value)
   topic.f[field] = value
   topic.changed[field] = true
 end
 
-local made = {} -- by name: topics that were asked for
+local made = {} -- topics by name
 
--- A new one is written when the topics are closed.
+-- A new topic is written by close_topics.
 local function make_topic(name)
   local topic = made[name] or find_topic(name)
   if not topic then
@@ -96,7 +96,7 @@ local function use_level(topic, level)
   if topic.f['l' .. level] == 0 then set(topic, 'l' .. level, 1) end
 end
 
-local drop -- of a topic that has nothing left; scripts that end messages have it
+local drop -- removes an empty topic; in scripts that end messages
 
 local function close_topics()
   local agenda = {}

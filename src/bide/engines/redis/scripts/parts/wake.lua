@@ -1,13 +1,13 @@
 -- Who is woken, and whose alarm is set.
 
--- A token that nobody has taken yet is enough for all who sleep on a topic.
+-- One token a topic is enough until it is taken.
 local function push_token(name)
   local key = P .. 'w:' .. name
   if call('LLEN', key) == 0 then call('LPUSH', key, '1') end
-  if stored[4] then call('SET', P .. 'alarm', '1', 'PX', 1) end -- somebody listens for its expiry
+  if stored[4] then call('SET', P .. 'alarm', '1', 'PX', 1) end -- there are clients with wake=expiry
 end
 
--- Wake one of those who sleep on a topic, of which something is due then.
+-- Wake a receiver of a topic that has a message due at that time.
 local function wake(topic, due)
   if topic.f.paused ~= 0 then return end
   if due < topic.f.next then set(topic, 'next', due) end
@@ -16,25 +16,26 @@ local function wake(topic, due)
   push_token(topic.name)
 end
 
--- Whose alarm is set for the next message of a topic: one idle caller's, and a moment later a second one's.
---
--- All that wait know the next due time, and would wake together for one message. So `timers` has, by topic: due, when
--- this was written, and the two who are told of it; others are told of no time, and look again with their sweep.
+-- Alarms: if every idle receiver knew the next due time, all would wake for one message. So one sets an alarm for it, and a
+-- second one an alarm that is a moment later. `timers` has by topic: due, when this was written, and these two. The others get
+-- no time, and look again with their next sweep.
 
-local BEHIND = 50 -- ms that the second one's alarm comes later
-local FRESH, STALE = 4000, 12000 -- ms: an alarm is written again, and is taken over by another when it was not
+local BEHIND = 50 -- ms between the two alarms
+local FRESH, STALE = 4000, 12000 -- ms: an owner confirms its alarm after the first, and loses it after the second
 local NOBODY = '--------'
+
+local function owners_of(record) return sub(record, 13, 20), sub(record, 21, 28) end
 
 local function set_alarm(topic, due, one, two)
   call('HSET', P .. 'timers', topic.name, pack('>I6I6', due, now) .. one .. two)
 end
 
--- When this caller should come back for a message that is due then; math.huge when others do.
+-- When this receiver should claim again for a message that is due then; math.huge when others will.
 local function alarm(me, topic, due)
   local record = call('HGET', P .. 'timers', topic.name)
   if record then
     local first, stamp = unpack_('>I6I6', record)
-    local one, two = sub(record, 13, 20), sub(record, 21, 28)
+    local one, two = owners_of(record)
     if first == due and now - stamp < STALE then
       if one == me then
         if now - stamp > FRESH then set_alarm(topic, due, one, two) end
@@ -51,11 +52,13 @@ local function alarm(me, topic, due)
   return due
 end
 
--- A caller that got something may be busy when its alarm goes off: another one takes it over, if there is one.
+-- A receiver that got messages may be busy when its alarm goes off, so it gives the alarm to the other one, if there is one.
 local function hand_on(me, names)
   local records = #names > 0 and call('HMGET', P .. 'timers', unpack(names)) or {}
   for i, record in ipairs(records) do
-    if record and sub(record, 13, 20) == me and sub(record, 21, 28) ~= NOBODY then
+    local one, two
+    if record then one, two = owners_of(record) end
+    if one == me and two ~= NOBODY then
       call('HDEL', P .. 'timers', names[i])
       push_token(names[i])
     end
