@@ -46,7 +46,7 @@ class AsyncApart(Generic[T]):
             return self._work()
         try:
             return await answer
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or dropped by a loop that was closed
             with self._lock:
                 self._given_up, made = True, self._made
             for each in made:  # it was on its way here
@@ -57,7 +57,7 @@ class AsyncApart(Generic[T]):
         try:
             made = self._work()
         except BaseException as error:
-            self._tell(loop, answer, answer.set_exception, error)
+            self._tell(loop, answer, answer.set_exception, _tellable(error))
             return
         with self._lock:
             given_up = self._given_up
@@ -81,6 +81,15 @@ class AsyncApart(Generic[T]):
 
         with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
             loop.call_soon_threadsafe(tell)
+
+
+def _tellable(error: BaseException) -> BaseException:
+    """A future can't raise a StopIteration: it is told of in another error."""
+    if not isinstance(error, StopIteration):
+        return error
+    told = RuntimeError(f"{type(error).__name__}: {error}")
+    told.__cause__ = error
+    return told
 
 
 async def seen_through(doing: "asyncio.Future[T]", cancelled: Callable[[], object]) -> T:

@@ -1,6 +1,7 @@
 """An application's own queue in memory, for the length of a test."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,68 @@ def test_time_travel_without_a_clock_to_move_says_how_to_get_one(tmp_path: Path)
     queue = Queue(f"sqlite:///{tmp_path}/shop.db")
     with pytest.raises(ConfigError, match="in_memory"):
         queue.testing.advance("15m")
+
+
+def test_a_queue_that_is_left_inside_an_event_loop_comes_back(tmp_path: Path) -> None:
+    """As with an async fixture around a sync test, whose handler had a loop of its own."""
+    queue = Queue(f"sqlite:///{tmp_path}/shop.db")
+    handled: list[int] = []
+
+    @queue.task("t")
+    async def handle(number: int) -> None:
+        handled.append(number)
+
+    memory = queue.testing.in_memory()
+    memory.__enter__()
+    handle.send(1)
+    queue.testing.advance(0)
+
+    async def leave() -> None:
+        memory.__exit__(None, None, None)
+
+    asyncio.run(leave())
+    assert handled == [1]
+    assert "sqlite" in repr(queue)
+    assert queue.topics() == []
+    queue.close()
+
+
+def test_a_queue_comes_back_whatever_a_task_that_was_left_raises_at_the_end(tmp_path: Path) -> None:
+    queue = Queue(f"sqlite:///{tmp_path}/shop.db")
+    left: list[asyncio.Task[None]] = []
+
+    async def leftover() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise SystemExit(3)
+
+    @queue.task("t")
+    async def handle() -> None:
+        left.append(asyncio.create_task(leftover()))
+        await asyncio.sleep(0)
+
+    memory = queue.testing.in_memory()
+    memory.__enter__()
+    handle.send()
+    queue.testing.advance(0)
+    with pytest.raises(SystemExit):
+        memory.__exit__(None, None, None)
+    assert isinstance(left[0].exception(), SystemExit)
+    assert "sqlite" in repr(queue)
+    queue.close()
+
+
+def test_a_queue_that_another_thread_has_elsewhere_is_not_moved_again(tmp_path: Path) -> None:
+    queue = Queue(f"sqlite:///{tmp_path}/shop.db")
+    with queue.testing.in_memory(), ThreadPoolExecutor(1) as other:
+        with queue.testing.in_memory():
+            assert queue.topics() == []
+
+        def move() -> None:
+            with queue.testing.in_memory():
+                raise AssertionError("it was moved")
+
+        with pytest.raises(ConfigError, match="one after the other"):
+            other.submit(move).result()
+    assert "sqlite" in repr(queue)

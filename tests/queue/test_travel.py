@@ -61,3 +61,24 @@ async def test_the_async_fixture_is_a_queue_of_its_own(bide_async_queue: AsyncQu
     [handled] = await bide_async_queue.testing.advance("15m")
     assert handled.topic == "order.cancel"
     assert bide_async_queue.sync.topics() == ["order.cancel"]
+
+
+async def test_a_message_whose_handler_was_cancelled_with_the_travel_can_be_handled_again_at_once() -> None:
+    queue = AsyncQueue("memory://", clock=ManualClock())
+    begun = asyncio.Event()
+
+    @queue.task("t", max_attempts=1)
+    async def handle() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    await handle.send()
+    travelling = asyncio.create_task(queue.testing.advance(0))
+    await begun.wait()
+    travelling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await travelling
+    [delivery] = await queue.receive("t")
+    assert delivery.attempt == 1
+    await delivery.ack()
+    await queue.close()

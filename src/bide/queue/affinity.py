@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.sync import Engine
@@ -29,6 +30,10 @@ class AsyncAffinity:
         self._loop = loop
         return True
 
+    def caller(self) -> object:
+        """Who calls: a task, or else the loop."""
+        return asyncio.current_task() or self._loop
+
     def leave(self, heartbeat: Heartbeat, engine: AsyncEngine) -> None:
         """What was opened in a loop that is closed: nobody can wait for it any more."""
         heartbeat.close(0)
@@ -48,6 +53,10 @@ class Affinity:
             return False
         self._pid = pid
         return True
+
+    def caller(self) -> object:
+        """Who calls: a thread, and what it is interrupted by."""
+        return threading.get_ident()
 
     def leave(self, heartbeat: Heartbeat, engine: Engine) -> None:
         """What was opened before a fork is the parent's."""

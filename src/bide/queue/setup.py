@@ -38,6 +38,7 @@ class Setup:
         self.hooks: Sequence[Hook] = hooks
         self.max_body: int = options.count(max_body, "max_body", 2**30)
         self.tasks: Tasks = Tasks()
+        self.moved_by: int | None = None  # the thread whose test has moved it elsewhere
         self.middleware: tuple[Middleware, ...] = ()  # of time travel; a worker has its own
         self.envelope: Envelope = Envelope(codec, self.max_body, self.now_ms, self.tasks.attempts)
         self.settings: Settings = Settings(

@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -11,13 +12,13 @@ from random import randrange
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
-from bide.errors import BadMessage, EngineError, LeaseLost
+from bide.errors import BadMessage, EngineError
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.batching import AsyncBatching
 from bide.queue.beats import Asked, Beat
-from bide.queue.deliveries import Cycles
+from bide.queue.deliveries import CUT_SHORT, Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
 from bide.wakeable import AsyncSignal
@@ -38,6 +39,7 @@ class AsyncReceiver:
         self._settles = settles
         self._heartbeat = heartbeat
         self._tended = 0.0
+        self._unanswered: list[str] = []  # names of claims
         self._absence: Absence | None = None
         self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
 
@@ -74,13 +76,43 @@ class AsyncReceiver:
     async def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None, asked: Asked | None) -> Claim:
         if asked is not None:
             asked.until = self._heartbeat.seen + lease_ms
-        claim = await self._engine.claim(topics, limit, lease_ms, request=request)
+        if request is None:
+            claim = await self._recoverable(topics, limit, lease_ms)
+        else:
+            claim = await self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
         if self._absence is not None:
             self._absence.hear(claim.now)
         if asked is not None and not claim.messages:
             asked.until = None
         return claim
+
+    async def _recoverable(self, topics: Sequence[str], limit: int, lease_ms: int) -> Claim:
+        """A claim that is given back if its answer does not come: what it holds would be leased to nobody."""
+        await self._give_back_unanswered()
+        request = secrets.token_hex(8)
+        try:
+            return await self._engine.claim(topics, limit, lease_ms, request=request)
+        except CUT_SHORT:
+            self._unanswered.append(request)
+            with contextlib.suppress(EngineError):
+                await self._give_back_unanswered()
+            raise
+        except EngineError:
+            self._unanswered.append(request)
+            raise
+
+    async def _give_back_unanswered(self) -> None:
+        """Ask for those claims again, which gives what they hold and nothing new, and release it."""
+        while self._unanswered:
+            request = self._unanswered.pop()
+            try:
+                claim = await self._engine.claim([], 1, 1, request=request)
+            except EngineError:
+                self._unanswered.append(request)
+                raise
+            if claim.messages:
+                await self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
 
     async def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
@@ -120,6 +152,19 @@ class AsyncReceiver:
             await self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason))
         except EngineError as error:
             _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
+
+    async def give_back(self, fresh: deque[AsyncDelivery]) -> None:
+        """Release what nobody has looked at. Its leases are renewed no longer, whatever becomes of that."""
+        given = list(fresh)
+        fresh.clear()
+        for delivery in given:
+            delivery.mark_ended()
+        if not given:
+            return
+        try:
+            await self._engine.settle([delivery.end("release") for delivery in given])
+        except EngineError as error:
+            _log.warning("%d messages could not be given back and come back when their leases end: %s", len(given), error)
 
     def asking(self) -> AbstractContextManager[Asked]:
         """While deliveries are asked for, and until they are kept."""
@@ -184,16 +229,8 @@ async def listen(
                 else:
                     fresh.popleft()
     finally:
-        await give_back(fresh)
         receiver.fresh.remove(fresh)
-
-
-async def give_back(fresh: deque[AsyncDelivery]) -> None:
-    """Release what nobody has looked at."""
-    while fresh:
-        delivery = fresh.popleft()
-        with contextlib.suppress(LeaseLost):
-            await delivery.release()
+        await receiver.give_back(fresh)
 
 
 def until_due(claim: Claim) -> float:

@@ -12,7 +12,7 @@ from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, 
 from bide.errors import BadMessage, EngineError, Exists, PartlySent, Unavailable
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.receiving import AsyncReceiver, give_back
+from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.batching import AsyncBatching
 from bide.queue.envelope import info
 from bide.queue.heartbeat import Heartbeat
@@ -37,13 +37,18 @@ class AsyncOpened:
         return AsyncDelivery(claimed, body, now, self.engine, self.settles)
 
     async def close(self) -> None:
-        """See what is under way through, and let go of the engine."""
-        for fresh in list(self.receiver.fresh):
-            await give_back(fresh)
-        for batching in (self.puts, self.settles, self.cancels, self.moves):
-            await batching.close()
-        await AsyncApart(self.heartbeat.close).done()
-        await self.engine.close()
+        """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
+        try:
+            for fresh in list(self.receiver.fresh):
+                await self.receiver.give_back(fresh)
+            for batching in (self.puts, self.settles, self.cancels, self.moves):
+                await batching.close()
+            await AsyncApart(self.heartbeat.close).done()
+        except BaseException:
+            self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
+            raise
+        finally:
+            await self.engine.close()
 
 
 class AsyncSession:
@@ -57,6 +62,7 @@ class AsyncSession:
         self._affinity = AsyncAffinity()
         self._lock = asyncio.Lock()
         self._opened: AsyncOpened | None = None
+        self._opening: set[object] = set()  # who opens it now, or waits for that
         self._closed = False
 
     @contextmanager
@@ -72,21 +78,44 @@ class AsyncSession:
     async def open(self) -> AsyncOpened:
         """What is open; opened on first use, again in a forked child, and when the event loop that used it has been closed."""
         if self._affinity.moved():
-            self._lock = asyncio.Lock()
-            left, self._opened = self._opened, None
-            if left is not None:
-                self._affinity.leave(left.heartbeat, left.engine)
+            self._leave()
         opened = self._opened
         if opened is not None and not self._closed:
             return opened
-        async with self._lock:
-            if self._closed:
-                raise Unavailable("The queue is closed: make a new one.")
-            if self._opened is None:
-                engine = self.setup.source.aio()
-                await engine.open()
-                self._opened = AsyncOpened(engine, self.setup)
-            return self._opened
+        caller = self._affinity.caller()
+        if caller in self._opening:
+            raise Unavailable(
+                "The queue is being opened by the very call that this one interrupts: a hook or a signal handler can use it "
+                "once it is open. Enter the queue first, as in `with queue:`."
+            )
+        self._opening.add(caller)
+        try:
+            async with self._lock:
+                if self._opened is None or self._closed:
+                    self._opened = await self._open()
+                return self._opened
+        finally:
+            self._opening.discard(caller)
+
+    async def _open(self) -> AsyncOpened:
+        if not self._closed:
+            engine = self.setup.source.aio()
+            await engine.open()
+            if not self._was_closed():
+                return AsyncOpened(engine, self.setup)
+            await engine.close()
+        raise Unavailable("The queue is closed: make a new one.")
+
+    def _was_closed(self) -> bool:
+        """Also while it was opened."""
+        return self._closed
+
+    def _leave(self) -> None:
+        """Leave what was opened in a loop that is closed, or before a fork."""
+        self._lock = asyncio.Lock()
+        left, self._opened = self._opened, None
+        if left is not None:
+            self._affinity.leave(left.heartbeat, left.engine)
 
     async def engine(self) -> AsyncEngine:
         return (await self.open()).engine
@@ -96,12 +125,13 @@ class AsyncSession:
 
     async def close(self) -> None:
         """Let go of the engine; to use the session again is refused."""
-        if self._closed or self._opened is None:
-            self._closed = True
-            return
-        opened = await self.open()
+        if self._opened is not None and self._affinity.moved():
+            self._leave()
         self._closed = True
-        await opened.close()
+        opened = self._opened
+        if opened is not None:
+            await opened.close()
+            self._opened = None
 
     async def __aenter__(self) -> Self:
         await self.open()

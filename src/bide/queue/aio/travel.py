@@ -1,10 +1,12 @@
 # unasync: ../sync/travel.py
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
+import contextlib
+
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
-from bide.errors import ConfigError
+from bide.errors import BideError, ConfigError
 from bide.logs import Log
 from bide.queue.aio.ahead import AsyncAhead, all_in
 from bide.queue.aio.delivery import AsyncDelivery
@@ -106,16 +108,22 @@ class AsyncTravel(Relocatable):
         return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
     async def _handle(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
+        """A message whose handling is broken off is given back, and may be handled again at once."""
+        try:
+            return await self._handled(engine, task, delivery)
+        except BaseException:
+            if not delivery.ended:
+                with contextlib.suppress(BideError):
+                    await delivery.release()
+            raise
+
+    async def _handled(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
         try:
             arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return await _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
-        try:
-            await self._invoke.check(task)
-        except ConfigError:
-            await delivery.release()
-            raise
+        await self._invoke.check(task)
         raised = await self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):

@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -11,12 +12,12 @@ from random import randrange
 
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.errors import BadMessage, EngineError, LeaseLost
+from bide.errors import BadMessage, EngineError
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.batching import Batching
 from bide.queue.beats import Asked, Beat
-from bide.queue.deliveries import Cycles
+from bide.queue.deliveries import CUT_SHORT, Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.sync.delivery import Delivery
@@ -36,6 +37,7 @@ class Receiver:
         self._settles = settles
         self._heartbeat = heartbeat
         self._tended = 0.0
+        self._unanswered: list[str] = []  # names of claims
         self._absence: Absence | None = None
         self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
 
@@ -72,13 +74,43 @@ class Receiver:
     def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None, asked: Asked | None) -> Claim:
         if asked is not None:
             asked.until = self._heartbeat.seen + lease_ms
-        claim = self._engine.claim(topics, limit, lease_ms, request=request)
+        if request is None:
+            claim = self._recoverable(topics, limit, lease_ms)
+        else:
+            claim = self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
         if self._absence is not None:
             self._absence.hear(claim.now)
         if asked is not None and not claim.messages:
             asked.until = None
         return claim
+
+    def _recoverable(self, topics: Sequence[str], limit: int, lease_ms: int) -> Claim:
+        """A claim that is given back if its answer does not come: what it holds would be leased to nobody."""
+        self._give_back_unanswered()
+        request = secrets.token_hex(8)
+        try:
+            return self._engine.claim(topics, limit, lease_ms, request=request)
+        except CUT_SHORT:
+            self._unanswered.append(request)
+            with contextlib.suppress(EngineError):
+                self._give_back_unanswered()
+            raise
+        except EngineError:
+            self._unanswered.append(request)
+            raise
+
+    def _give_back_unanswered(self) -> None:
+        """Ask for those claims again, which gives what they hold and nothing new, and release it."""
+        while self._unanswered:
+            request = self._unanswered.pop()
+            try:
+                claim = self._engine.claim([], 1, 1, request=request)
+            except EngineError:
+                self._unanswered.append(request)
+                raise
+            if claim.messages:
+                self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
 
     def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
@@ -118,6 +150,19 @@ class Receiver:
             self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason))
         except EngineError as error:
             _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
+
+    def give_back(self, fresh: deque[Delivery]) -> None:
+        """Release what nobody has looked at. Its leases are renewed no longer, whatever becomes of that."""
+        given = list(fresh)
+        fresh.clear()
+        for delivery in given:
+            delivery.mark_ended()
+        if not given:
+            return
+        try:
+            self._engine.settle([delivery.end("release") for delivery in given])
+        except EngineError as error:
+            _log.warning("%d messages could not be given back and come back when their leases end: %s", len(given), error)
 
     def asking(self) -> AbstractContextManager[Asked]:
         """While deliveries are asked for, and until they are kept."""
@@ -180,16 +225,8 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
                 else:
                     fresh.popleft()
     finally:
-        give_back(fresh)
         receiver.fresh.remove(fresh)
-
-
-def give_back(fresh: deque[Delivery]) -> None:
-    """Release what nobody has looked at."""
-    while fresh:
-        delivery = fresh.popleft()
-        with contextlib.suppress(LeaseLost):
-            delivery.release()
+        receiver.give_back(fresh)
 
 
 def until_due(claim: Claim) -> float:

@@ -16,7 +16,7 @@ from bide.queue.envelope import info
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.receiving import Receiver, give_back
+from bide.queue.sync.receiving import Receiver
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
 
@@ -37,13 +37,18 @@ class Opened:
         return Delivery(claimed, body, now, self.engine, self.settles)
 
     def close(self) -> None:
-        """See what is under way through, and let go of the engine."""
-        for fresh in list(self.receiver.fresh):
-            give_back(fresh)
-        for batching in (self.puts, self.settles, self.cancels, self.moves):
-            batching.close()
-        Apart(self.heartbeat.close).done()
-        self.engine.close()
+        """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
+        try:
+            for fresh in list(self.receiver.fresh):
+                self.receiver.give_back(fresh)
+            for batching in (self.puts, self.settles, self.cancels, self.moves):
+                batching.close()
+            Apart(self.heartbeat.close).done()
+        except BaseException:
+            self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
+            raise
+        finally:
+            self.engine.close()
 
 
 class Session:
@@ -57,6 +62,7 @@ class Session:
         self._affinity = Affinity()
         self._lock = threading.Lock()
         self._opened: Opened | None = None
+        self._opening: set[object] = set()  # who opens it now, or waits for that
         self._closed = False
 
     @contextmanager
@@ -72,21 +78,44 @@ class Session:
     def open(self) -> Opened:
         """What is open; opened on first use, again in a forked child, and when the event loop that used it has been closed."""
         if self._affinity.moved():
-            self._lock = threading.Lock()
-            left, self._opened = self._opened, None
-            if left is not None:
-                self._affinity.leave(left.heartbeat, left.engine)
+            self._leave()
         opened = self._opened
         if opened is not None and not self._closed:
             return opened
-        with self._lock:
-            if self._closed:
-                raise Unavailable("The queue is closed: make a new one.")
-            if self._opened is None:
-                engine = self.setup.source.sync()
-                engine.open()
-                self._opened = Opened(engine, self.setup)
-            return self._opened
+        caller = self._affinity.caller()
+        if caller in self._opening:
+            raise Unavailable(
+                "The queue is being opened by the very call that this one interrupts: a hook or a signal handler can use it "
+                "once it is open. Enter the queue first, as in `with queue:`."
+            )
+        self._opening.add(caller)
+        try:
+            with self._lock:
+                if self._opened is None or self._closed:
+                    self._opened = self._open()
+                return self._opened
+        finally:
+            self._opening.discard(caller)
+
+    def _open(self) -> Opened:
+        if not self._closed:
+            engine = self.setup.source.sync()
+            engine.open()
+            if not self._was_closed():
+                return Opened(engine, self.setup)
+            engine.close()
+        raise Unavailable("The queue is closed: make a new one.")
+
+    def _was_closed(self) -> bool:
+        """Also while it was opened."""
+        return self._closed
+
+    def _leave(self) -> None:
+        """Leave what was opened in a loop that is closed, or before a fork."""
+        self._lock = threading.Lock()
+        left, self._opened = self._opened, None
+        if left is not None:
+            self._affinity.leave(left.heartbeat, left.engine)
 
     def engine(self) -> Engine:
         return self.open().engine
@@ -96,12 +125,13 @@ class Session:
 
     def close(self) -> None:
         """Let go of the engine; to use the session again is refused."""
-        if self._closed or self._opened is None:
-            self._closed = True
-            return
-        opened = self.open()
+        if self._opened is not None and self._affinity.moved():
+            self._leave()
         self._closed = True
-        opened.close()
+        opened = self._opened
+        if opened is not None:
+            opened.close()
+            self._opened = None
 
     def __enter__(self) -> Self:
         self.open()

@@ -1,10 +1,12 @@
 # Generated from ../aio/travel.py by tools/unasync.py; change that file instead.
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
+import contextlib
+
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.sync import Engine
-from bide.errors import ConfigError
+from bide.errors import BideError, ConfigError
 from bide.logs import Log
 from bide.queue.sync.ahead import Ahead, all_in
 from bide.queue.sync.delivery import Delivery
@@ -106,16 +108,22 @@ class Travel(Relocatable):
         return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
     def _handle(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
+        """A message whose handling is broken off is given back, and may be handled again at once."""
+        try:
+            return self._handled(engine, task, delivery)
+        except BaseException:
+            if not delivery.ended:
+                with contextlib.suppress(BideError):
+                    delivery.release()
+            raise
+
+    def _handled(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
         try:
             arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
-        try:
-            self._invoke.check(task)
-        except ConfigError:
-            delivery.release()
-            raise
+        self._invoke.check(task)
         raised = self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -113,10 +114,19 @@ class Invoke:
 
     def close(self) -> None:
         """What was opened for async tasks."""
-        if self._runner is not None:
-            self._runner.run(self._other().close())
-            self._runner.close()
-            self._runner = None
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+
+        def end() -> None:
+            with runner:
+                runner.run(self._other().close())
+
+        if asyncio._get_running_loop() is None:
+            end()
+        else:  # as when the fixture is async: two loops can't run in one thread
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(end).result()
 
 
 class Attempt:

@@ -1,5 +1,6 @@
 """An application's own queue, moved to another place for the length of a test."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -8,6 +9,7 @@ import msgspec
 
 from bide.clock import ManualClock
 from bide.engines import registry
+from bide.errors import ConfigError
 from bide.queue.tasks.definition import Middleware, checked
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import AsyncInvoke, Invoke
@@ -47,18 +49,26 @@ class Relocatable:
         time-machine.
         """
         setup = self._setup
-        before = setup.settings, setup.source, setup.clock, setup.middleware
+        mover = threading.get_ident()
+        if setup.moved_by not in (None, mover):
+            raise ConfigError(
+                "Another thread has this queue elsewhere already. Run tests that move one queue one after the other, or give "
+                "each a queue of its own."
+            )
+        before = setup.settings, setup.source, setup.clock, setup.middleware, setup.moved_by
         clock = FollowingClock() if start is None else ManualClock(start)
         here, other = self._sessions()
         settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
         source = registry.source(settings, setup.hooks)
         with here.set_aside(), other.set_aside():
-            setup.settings, setup.source, setup.clock = settings, source, clock
+            setup.settings, setup.source, setup.clock, setup.moved_by = settings, source, clock, mover
             try:
                 yield clock
             finally:
-                self.close()
-                setup.settings, setup.source, setup.clock, setup.middleware = before
+                try:
+                    self.close()
+                finally:
+                    setup.settings, setup.source, setup.clock, setup.middleware, setup.moved_by = before
 
     def close(self) -> None:
         """Let go of what handlers were called with."""
