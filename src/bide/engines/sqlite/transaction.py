@@ -39,6 +39,8 @@ class Connection(Protocol):
 class Statements:
     """Runs the statements of the .sql files by their names."""
 
+    __slots__ = ("execute", "executemany")
+
     def __init__(self, connection: Connection) -> None:
         self.execute: Callable[..., sqlite3.Cursor] = connection.execute
         self.executemany: Callable[..., sqlite3.Cursor] = connection.executemany
@@ -60,6 +62,8 @@ class Statements:
 
 class Times:
     """Engine time and tokens of the namespaces, stored with the transaction."""
+
+    __slots__ = ("_known", "_read", "_sql")
 
     def __init__(self, sql: Statements, known: dict[str, EngineTime]) -> None:
         self._sql = sql
@@ -110,6 +114,8 @@ class Times:
 class Topics:
     """The numbers that stand for topics in the tables."""
 
+    __slots__ = ("_numbers", "_sql")
+
     def __init__(self, sql: Statements) -> None:
         self._sql = sql
         self._numbers: dict[tuple[str, str], int] = {}
@@ -148,6 +154,8 @@ class Topics:
 class Messages:
     """Finds messages and ends them."""
 
+    __slots__ = ("_any_large", "_sql")
+
     def __init__(self, sql: Statements) -> None:
         self._sql = sql
         self._any_large: bool | None = None
@@ -182,6 +190,8 @@ class Messages:
 
 
 class Transaction:
+    __slots__ = ("messages", "sql", "times", "topics", "wakes")
+
     def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None) -> None:
         self.sql: Statements = Statements(connection)
         self.times: Times = Times(self.sql, {} if times is None else times)
