@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Queue, QueueFull, aside
-from bide.engines.sqlite import database, file, tend
+from bide.engines.sqlite import database, deliver, file
 
 PAGE = 4_096
 
@@ -228,7 +228,7 @@ def test_a_file_that_was_much_longer_shrinks_with_upkeep(plain: tuple[Queue, Pat
         queue.receive("t")  # nothing to do: upkeep
         pages.append(pragma(path, "page_count"))
     assert pages[-1] < longest / 2
-    assert pages[-1] <= 2 * tend.GIVE_BACK
+    assert pages[-1] <= 2 * deliver.GIVE_BACK
     queue.close()  # what is cut in the log reaches the file with a checkpoint
     assert path.stat().st_size == pages[-1] * PAGE
     assert pragma(path, "integrity_check") == "ok"

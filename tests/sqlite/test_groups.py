@@ -14,7 +14,7 @@ import pytest
 from bide import AsyncQueue, BadTime, OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
-from bide.engines.sqlite import database, deliver, file, put, tend
+from bide.engines.sqlite import change, database, deliver, file
 from bide.engines.sqlite.transaction import Job, Namespace, Times, Transaction
 from bide.engines.sqlite.writer import MOST_JOBS, Writer
 from bide.types import Sent
@@ -26,7 +26,7 @@ Until = Callable[[Callable[[], bool]], None]
 
 def sends(body: str, topic: str = "t") -> Work:
     def work(tx: Transaction) -> Sent:
-        return put.put(tx, NAMESPACE, [NewMessage(topic, body.encode())], None)[0]
+        return change.put(tx, NAMESPACE, [NewMessage(topic, body.encode())], None)[0]
 
     return work
 
@@ -280,7 +280,7 @@ def test_a_topic_that_upkeep_drops_is_made_again_by_who_comes_next_in_the_same_t
         ends = [held.end("done")]
         works: list[Work] = [
             lambda tx: deliver.settle(tx, NAMESPACE, ends, None),
-            lambda tx: tend.tend(tx, NAMESPACE, 1_000, None),
+            lambda tx: deliver.tend(tx, NAMESPACE, 1_000, None),
             sends('"next"'),
         ]
         before = statements.count("commit")

@@ -12,7 +12,7 @@ import pytest
 from bide import OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
-from bide.engines.sqlite import database, file, put
+from bide.engines.sqlite import change, database, file
 from bide.engines.sqlite.transaction import Job, Namespace, Transaction
 
 NAMESPACE = Namespace("bide", SystemClock(), 1_000_000, 1_000)
@@ -49,7 +49,7 @@ def test_a_handler_that_raises_after_a_commit_has_nothing_done_twice(path: Path,
         writer = database._databases[str(path)].writer
 
         def sends(tx: Transaction) -> object:
-            return put.put(tx, NAMESPACE, [NewMessage("t", b"1")], None)[0]
+            return change.put(tx, NAMESPACE, [NewMessage("t", b"1")], None)[0]
 
         other = Job(sends, durable=True)  # of another thread, which shares the commit
         writer._waiting.append(other)

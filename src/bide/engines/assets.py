@@ -1,25 +1,22 @@
-"""Loads the .sql files that lie beside an engine, with statements that begin with a line `-- name: …`."""
+"""Loads an engine's .sql files: its statements, each of which begins with a line `-- name: …`, and its migrations."""
 
 import functools
 import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_NAME = re.compile(r"^(?:-- [^\n]*\n)*-- name: (\w+)\n", re.MULTILINE)  # with the title of a group before it
 
 
 @functools.cache
-def statements(package: str, folder: str = "statements") -> Mapping[str, str]:
+def statements(package: str, file: str = "statements.sql") -> Mapping[str, str]:
     """All statements of a package by name; a name that is given twice is an error."""
     found: dict[str, str] = {}
-    for file in sorted(files(package).joinpath(folder).iterdir(), key=lambda each: each.name):
-        if not file.name.endswith(".sql"):
-            continue
-        _, *pieces = _NAME.split(file.read_text(encoding="utf-8"))
-        for name, statement in zip(pieces[::2], pieces[1::2], strict=True):
-            if name in found:
-                raise ValueError(f"the statement {name} of {package} is there twice")
-            found[name] = statement.strip()
+    _, *pieces = _NAME.split(files(package).joinpath(file).read_text(encoding="utf-8"))
+    for name, statement in zip(pieces[::2], pieces[1::2], strict=True):
+        if name in found:
+            raise ValueError(f"the statement {name} of {package} is there twice")
+        found[name] = statement.strip()
     return found
 
 

@@ -20,7 +20,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.memory import change, deliver, look, put, tend
+from bide.engines.memory import change, deliver, look
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -45,7 +45,7 @@ class AsyncMemory(AsyncEngine):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        return put.put(self._store, messages, now)
+        return change.put(self._store, messages, now)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
@@ -69,7 +69,7 @@ class AsyncMemory(AsyncEngine):
         return change.reschedule(self._store, moves, now)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        return tend.tend(self._store, budget, ended_by, now)
+        return deliver.tend(self._store, budget, ended_by, now)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()

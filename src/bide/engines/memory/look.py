@@ -4,9 +4,8 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from bide.engines.base import Ref, Scanned, Stored, Window, total
-from bide.engines.memory.message import DEAD, LEASED, PENDING, Message
 from bide.engines.memory.store import Store
-from bide.engines.memory.topic import Topic
+from bide.engines.memory.topic import DEAD, LEASED, PENDING, Message, Topic
 from bide.errors import BadOption
 from bide.types import State, Stats
 

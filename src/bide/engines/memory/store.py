@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence, Sized
 
 from bide.clock import MS, Clock, Monotonic
 from bide.engines.base import Ref
-from bide.engines.memory.message import DEAD, ENDED, PENDING, HeldClaim, Message
-from bide.engines.memory.topic import Topic
+from bide.engines.memory.topic import DEAD, ENDED, PENDING, HeldClaim, Message, Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
 from bide.reentry import is_own, refuse_reentry

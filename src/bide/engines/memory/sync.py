@@ -19,7 +19,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.memory import change, deliver, look, put, tend
+from bide.engines.memory import change, deliver, look
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
 from bide.engines.sync import Engine
@@ -43,7 +43,7 @@ class Memory(Engine):
             signal.set()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        return put.put(self._store, messages, now)
+        return change.put(self._store, messages, now)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
@@ -65,7 +65,7 @@ class Memory(Engine):
         return change.reschedule(self._store, moves, now)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        return tend.tend(self._store, budget, ended_by, now)
+        return deliver.tend(self._store, budget, ended_by, now)
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = Signal()

@@ -22,7 +22,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, look, put, tend
+from bide.engines.sqlite import change, deliver, look
 from bide.engines.sqlite.executor import AsyncExecutor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.errors import Unavailable
@@ -63,7 +63,7 @@ class AsyncSqlite(AsyncEngine):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        return await self._write(lambda tx: put.put(tx, self._namespace, messages, now), connection=connection)
+        return await self._write(lambda tx: change.put(tx, self._namespace, messages, now), connection=connection)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
@@ -89,7 +89,7 @@ class AsyncSqlite(AsyncEngine):
         return await self._write(lambda tx: change.reschedule(tx, self._namespace, moves, now), connection=connection)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        return await self._write(lambda tx: tend.tend(tx, self._namespace, budget, now, ended_by))
+        return await self._write(lambda tx: deliver.tend(tx, self._namespace, budget, now, ended_by))
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()

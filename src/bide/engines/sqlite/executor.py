@@ -6,8 +6,7 @@ from typing import TypeVar
 
 from bide.aside import AsyncApart, seen_through
 from bide.engines.sqlite import database
-from bide.engines.sqlite.borrowed import lent
-from bide.engines.sqlite.join import joined
+from bide.engines.sqlite.join import joined, lent
 from bide.engines.sqlite.transaction import Job, Transaction
 
 T = TypeVar("T")

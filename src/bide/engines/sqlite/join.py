@@ -1,15 +1,136 @@
-"""Joining the caller's own transaction: what it commits is delivered, what it rolls back never was."""
+"""Joining the caller's own transaction: what it commits is delivered, what it rolls back never was.
+
+The caller's connection= is sqlite3's own, or one that SQLAlchemy holds. SQLAlchemy is not imported here. Its objects are
+told by the names of their classes, and asked by its documented ways: `Session.connection()`, `Connection.connection`, and
+for those of asyncio `run_sync`.
+"""
 
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from bide.engines.sqlite.borrowed import Borrowed, borrowed
 from bide.engines.sqlite.failures import is_locked, translated
 from bide.engines.sqlite.transaction import Transaction
 from bide.errors import Unsupported
+
+_SCOPED = {"sqlalchemy.orm.scoping.scoped_session", "sqlalchemy.ext.asyncio.scoping.async_scoped_session"}
+_SESSION = "sqlalchemy.orm.session.Session"
+_CONNECTION = "sqlalchemy.engine.base.Connection"
+_ASYNC_SESSION = "sqlalchemy.ext.asyncio.session.AsyncSession"
+_ASYNC_CONNECTION = "sqlalchemy.ext.asyncio.engine.AsyncConnection"
+_ONE_CALL = (
+    "connection= is in the middle of another call, and a transaction takes one at a time: await each call before you make "
+    "the next one, or use send_many. Nothing was changed by this call."
+)
+_in_use: set[int] = set()  # the drivers' connections, by their identity
+
+
+class Borrowed:
+    """A connection of the caller's, in the one manner that verbs use: statements, and what it is set to."""
+
+    def __init__(self, driver: Any, cursors: Any) -> None:
+        self.driver = driver  # sqlite3's connection, or one of another thread that shows its settings
+        self._cursors = cursors  # what makes cursors that are used from here
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        cursor = self._cursor()
+        cursor.execute(sql, values)
+        return cursor
+
+    def executemany(self, sql: str, values: Sequence[Any]) -> Any:
+        cursor = self._cursor()
+        cursor.executemany(sql, values)
+        return cursor
+
+    def _cursor(self) -> Any:
+        return self._cursors.cursor()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One call at a time: two savepoints that end in each other's place would undo what was accepted."""
+        number = id(self.driver)
+        if number in _in_use:
+            raise Unsupported(_ONE_CALL)
+        _in_use.add(number)
+        try:
+            yield
+        finally:
+            _in_use.discard(number)
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self.driver.in_transaction)
+
+    @property
+    def commits_by_itself(self) -> bool:
+        """Unless a transaction was begun in so many words."""
+        return self.driver.isolation_level is None or getattr(self.driver, "autocommit", None) is True
+
+
+def borrowed(connection: object) -> Borrowed:
+    """What is behind it; a transaction of SQLAlchemy's is begun unless one is, or its commit would not be ours."""
+    if isinstance(connection, sqlite3.Connection):
+        return Borrowed(connection, connection)
+    names = _names(connection)
+    given: Any = connection
+    if names & _SCOPED:
+        given = given()
+        names = _names(given)
+    if names & {_ASYNC_SESSION, _ASYNC_CONNECTION}:
+        raise Unsupported(f"connection= is a {type(given).__name__} of asyncio: give it to an AsyncQueue.")
+    try:
+        if _SESSION in names:
+            given = given.connection()
+        elif _CONNECTION not in names:
+            raise Unsupported(
+                f"connection= is a {type(connection).__name__}. Give the sqlite3.Connection that has the transaction to join, "
+                "or a Connection or Session of SQLAlchemy."
+            )
+        elif not given.in_transaction():
+            given.begin()
+        pooled = given.connection
+        driver = pooled.driver_connection
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise _unusable(error) from error
+    if not isinstance(driver, sqlite3.Connection) and not {"aiosqlite.core.Connection"} & _names(driver):
+        raise Unsupported(
+            f"connection= is one of {type(driver).__module__}, and the queue is an SQLite file: no transaction spans both."
+        )
+    return Borrowed(driver, pooled)
+
+
+async def lent(connection: Any) -> Any:
+    """An AsyncConnection of SQLAlchemy, when it is one or a session of its asyncio; None for everything else."""
+    names = _names(connection)
+    if names & _SCOPED:
+        connection = connection()
+        names = _names(connection)
+    try:
+        if _ASYNC_SESSION in names:
+            return await connection.connection()
+        if _ASYNC_CONNECTION not in names:
+            return None
+        if not connection.in_transaction():
+            await connection.begin()
+    except Exception as error:
+        raise _unusable(error) from error
+    return connection
+
+
+def _unusable(error: Exception) -> Unsupported:
+    """What SQLAlchemy says: closed, not begun, not bound to an engine, in a state that takes no statements."""
+    if "concurrent operations are not permitted" in str(error):
+        return Unsupported(_ONE_CALL)
+    return Unsupported(f"connection= can't be joined, as SQLAlchemy says: {error}")
+
+
+def _names(thing: object) -> set[str]:
+    return {f"{each.__module__}.{each.__qualname__}" for each in type(thing).__mro__}
+
 
 T = TypeVar("T")
 

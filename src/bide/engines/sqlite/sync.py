@@ -21,7 +21,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, look, put, tend
+from bide.engines.sqlite import change, deliver, look
 from bide.engines.sqlite.executor import Executor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.engines.sync import Engine
@@ -61,7 +61,7 @@ class Sqlite(Engine):
             executor.abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        return self._write(lambda tx: put.put(tx, self._namespace, messages, now), connection=connection)
+        return self._write(lambda tx: change.put(tx, self._namespace, messages, now), connection=connection)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
@@ -83,7 +83,7 @@ class Sqlite(Engine):
         return self._write(lambda tx: change.reschedule(tx, self._namespace, moves, now), connection=connection)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        return self._write(lambda tx: tend.tend(tx, self._namespace, budget, now, ended_by))
+        return self._write(lambda tx: deliver.tend(tx, self._namespace, budget, now, ended_by))
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         signal = Signal()
