@@ -1,4 +1,4 @@
-"""bide: delayed messages for Python. Hand it a message and a time; it delivers on time, at least once, until you cancel it."""
+"""bide: delayed messages for Python. Give it a message and a time; it delivers when due, at least once, unless you cancel."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

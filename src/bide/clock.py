@@ -10,12 +10,12 @@ MS = 1_000_000  # nanoseconds in a millisecond
 
 
 class Clock(Protocol):
-    """A source of the time, in nanoseconds since the epoch."""
+    """A source of time, in nanoseconds since the epoch."""
 
     def now_ns(self) -> int: ...
 
     def on_jump(self, told: Callable[[], None]) -> None:
-        """Call `told` whenever the clock moves other than by time going by."""
+        """Call `told` when the clock jumps, other than by the passing of time."""
 
 
 class SystemClock:
@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move. Thread-safe."""
+    """A clock for tests, which stands still until you move it. Thread-safe."""
 
     def __init__(self, start: datetime | None = None) -> None:
         begin = start or datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,12 +54,12 @@ class ManualClock:
             self._told.append(told)
 
     def advance(self, by: float | timedelta) -> None:
-        """Move by so many seconds; a negative number steps back, as an administrator might."""
+        """Move the clock by so many seconds. A negative number sets it back."""
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         self.set_ms(self.now_ms + round(seconds * 1000))
 
     def set_ms(self, ms: int) -> None:
-        """Move to this instant, in milliseconds since the epoch."""
+        """Set the clock to this time, in milliseconds since the epoch."""
         with self._lock:
             self._ns = ms * MS
             told = list(self._told)

@@ -1,27 +1,27 @@
 """Every error that bide raises, in one tree.
 
 BideError
-├── ConfigError            the queue can't be made or used this way
-│   ├── UnknownEngine      the URL names no engine
-│   ├── MissingExtra       the engine's driver is not installed; the text has the pip line
-│   ├── BadUrl             the URL can't be read
-│   └── WrongLoop          an AsyncQueue met a second event loop
-├── Unsupported            this engine can't do that, and does not pretend to
-├── BadMessage             something handed to a verb can't be used; nothing was changed
+├── ConfigError            the configuration is wrong
+│   ├── UnknownEngine      the URL's scheme is not an engine
+│   ├── MissingExtra       the engine's driver is not installed
+│   ├── BadUrl             the URL is not valid
+│   └── WrongLoop          an AsyncQueue is used in a second event loop
+├── Unsupported            this engine can't do that
+├── BadMessage             an argument can't be used; nothing was changed
 │   ├── BadTopic
-│   ├── BadTime            a delay, instant or lease
-│   ├── TooLarge           the body is over the limit
+│   ├── BadTime            a delay, time or lease
+│   ├── TooLarge           the body is larger than the limit
 │   ├── BadBody            the body can't be encoded or decoded
 │   └── BadOption          any other argument
-├── EngineError            the engine could not do it
-│   ├── Unavailable        not reached, nothing done
-│   ├── OutcomeUnknown     it may or may not have happened
-│   ├── ConfirmTimeout     done, but not confirmed as safe as was asked
-│   ├── QueueFull          the engine takes no more; what it holds can be drained
-│   ├── SchemaMismatch     the stored layout belongs to another release or another program
-│   └── PartlySent         part of a large batch was accepted
-├── LeaseLost              this delivery is no longer yours to end
-└── Exists                 the key is taken (if_exists="error")
+├── EngineError            the engine failed
+│   ├── Unavailable        not reached, or closed; nothing was done
+│   ├── OutcomeUnknown     the answer was lost: it may or may not have happened
+│   ├── ConfirmTimeout     done, but its safety was not confirmed in time
+│   ├── QueueFull          nothing was stored; the queue can be drained
+│   ├── SchemaMismatch     the stored data belongs to another release or program
+│   └── PartlySent         a part of a large batch was accepted
+├── LeaseLost              this delivery has ended, or another receiver has the message
+└── Exists                 another message holds the key (if_exists="error")
 """
 
 from collections.abc import Sequence
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 class BideError(Exception):
-    """The base of them all."""
+    """The base class of all errors."""
 
 
 class ConfigError(BideError):
-    """The queue can't be made or used this way."""
+    """The queue's configuration is wrong; the text names the setting."""
 
 
 class UnknownEngine(ConfigError):
-    """The URL names no engine that this release has."""
+    """The URL's scheme is not an engine of this release."""
 
 
 class MissingExtra(ConfigError):
-    """The engine's driver is not installed; the text has the pip line."""
+    """The engine's driver is not installed; the text has the pip command."""
 
 
 class BadUrl(ConfigError):
-    """The URL can't be read."""
+    """The URL is not valid."""
 
 
 class WrongLoop(ConfigError):
@@ -56,11 +56,11 @@ class WrongLoop(ConfigError):
 
 
 class Unsupported(BideError):
-    """This engine can't do that; nothing was done."""
+    """This engine can't do that; nothing was changed."""
 
 
 class BadMessage(BideError, ValueError):
-    """Something handed to a verb can't be used; nothing was changed."""
+    """An argument can't be used; nothing was changed."""
 
 
 class BadTopic(BadMessage):
@@ -68,34 +68,34 @@ class BadTopic(BadMessage):
 
 
 class BadTime(BadMessage):
-    """A delay, instant or lease that can't be used."""
+    """A delay, time or lease can't be used."""
 
 
 class TooLarge(BadMessage):
-    """The encoded body is over the limit."""
+    """The encoded body is larger than the limit."""
 
 
 class BadBody(BadMessage):
-    """The body can't be encoded, or what is stored can't be decoded."""
+    """The body can't be encoded, or the stored body can't be decoded."""
 
 
 class BadOption(BadMessage):
-    """Any other argument that can't be used."""
+    """Another argument can't be used."""
 
 
 class EngineError(BideError):
-    """The engine could not do it."""
+    """The engine failed."""
 
 
 class Unavailable(EngineError):
-    """The engine was not reached, or the queue is closed; nothing was done."""
+    """The engine can't be reached, or the queue is closed; nothing was done."""
 
 
 class OutcomeUnknown(EngineError):
-    """The answer did not come: it may or may not have happened.
+    """The engine's answer was lost: the change may or may not have happened.
 
-    `operation` is what to send again with: the engine then acts once at most. Of a batch, `operations` has one for each
-    message, in its order.
+    Send again with `operation`: the engine then acts once at most. For a batch, `operations` has one for each message, in
+    order.
     """
 
     def __init__(self, message: str, operation: str | None = None, *, operations: "Sequence[str]" = ()) -> None:
@@ -105,19 +105,19 @@ class OutcomeUnknown(EngineError):
 
 
 class ConfirmTimeout(EngineError):
-    """It was done, but not confirmed in time to be as safe as was asked for."""
+    """The change was made, but its safety was not confirmed in time."""
 
 
 class QueueFull(EngineError):
-    """The engine takes no more; what it holds can still be drained."""
+    """The engine is full; nothing was stored, and stored messages can still be received."""
 
 
 class SchemaMismatch(EngineError):
-    """What is stored was laid out by another release or another program."""
+    """The stored data belongs to another release or another program."""
 
 
 class PartlySent(EngineError):
-    """A large batch failed on the way: `sent` was accepted, `error` ended the rest."""
+    """A part of a large batch failed: `sent` was accepted, and `error` stopped the rest."""
 
     def __init__(self, message: str, sent: "Sequence[Sent]", error: BaseException) -> None:
         super().__init__(message)
@@ -126,11 +126,11 @@ class PartlySent(EngineError):
 
 
 class LeaseLost(BideError):
-    """This delivery has ended, or its message was handed to somebody else; nothing was changed."""
+    """This delivery has ended, or another receiver has its message; nothing was changed."""
 
 
 class Exists(BideError):
-    """A message that has not ended holds this key; `sent` tells which."""
+    """Another message holds this key; `sent` is that message."""
 
     def __init__(self, message: str, sent: "Sent") -> None:
         super().__init__(message)

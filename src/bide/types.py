@@ -13,18 +13,18 @@ Duration: TypeAlias = float | int | timedelta | str
 """Seconds, a timedelta, or text such as "1h30m"."""
 
 Priority: TypeAlias = Literal["high", "normal", "low"]
-"""Among messages that are due."""
+"""The order among messages that are due."""
 
 IfExists: TypeAlias = Literal["keep", "replace", "later", "error"]
-"""What a send does when a message that has not ended holds its key.
+"""What a send does if another message holds its key.
 
-keep: the first stays. replace: new body and time, same id. later: new body, the later of both times, same id.
-error: `Exists` is raised. A message that is running can't be changed: keep and error answer with it,
-replace and later make a successor that takes the key over.
+keep: the other message stays as it is. replace: it gets the new body and time, and keeps its id. later: it gets the new body
+and the later of both times, and keeps its id. error: raise Exists. A running message can't be changed: keep returns it, error
+raises Exists, and with replace and later a new message takes over the key.
 """
 
 State: TypeAlias = Literal["scheduled", "ready", "leased", "dead"]
-"""What a stored message can be. Done, cancelled and expired ones are not kept."""
+"""The state of a stored message. Done, cancelled and expired messages are not stored."""
 
 Outcome: TypeAlias = Literal["created", "kept", "replaced", "postponed", "exists"]
 
@@ -34,7 +34,7 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 class Outgoing(_Body, frozen=True, kw_only=True):
-    """One message for `send_many`, with options of its own; they mean what they mean to `send`."""
+    """One message for `send_many`, with its own options, which are those of `send`."""
 
     delay: Duration | None = None
     at: datetime | None = None
@@ -47,7 +47,7 @@ class Outgoing(_Body, frozen=True, kw_only=True):
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
-    """What a send did. Truthy; `str(sent)` is the id."""
+    """The result of a send. Always true; `str(sent)` is the message's id."""
 
     id: str
     topic: str
@@ -70,10 +70,10 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelResult(enum.Enum):
-    """Only CANCELLED is truthy; the others changed nothing.
+    """The result of `cancel`. Only CANCELLED is true; with the others, nothing was changed.
 
-    RUNNING: a worker has the message, and goes on. DEAD: it is a dead letter, to be requeued or purged. GONE: it has
-    ended, or never was. A dead letter's key is free, so by its key a dead letter is GONE.
+    RUNNING: a worker has the message, and goes on. DEAD: it is a dead letter; use requeue or purge. GONE: it has ended, or
+    never existed. A dead letter's key is free, so with its key the result is GONE.
     """
 
     CANCELLED = "cancelled"
@@ -86,10 +86,10 @@ class CancelResult(enum.Enum):
 
 
 class RescheduleResult(enum.Enum):
-    """Only MOVED is truthy; the others changed nothing.
+    """The result of `reschedule`. Only MOVED is true; with the others, nothing was changed.
 
-    RUNNING: a worker has the message, and goes on. DEAD: it is a dead letter, to be requeued with a delay. GONE: it has
-    ended, or never was. A dead letter's key is free, so by its key a dead letter is GONE.
+    RUNNING: a worker has the message, and goes on. DEAD: it is a dead letter; use requeue with a delay. GONE: it has ended, or
+    never existed. A dead letter's key is free, so with its key the result is GONE.
     """
 
     MOVED = "moved"
@@ -102,7 +102,7 @@ class RescheduleResult(enum.Enum):
 
 
 class Requeued(int):
-    """How many dead letters got a new life. `keyless`: how many of them without their key, as a newer message holds it."""
+    """The number of requeued dead letters. `keyless`: how many of them lost their key to a newer message."""
 
     keyless: int
 
@@ -119,7 +119,7 @@ class Requeued(int):
 
 
 class Info(msgspec.Struct, frozen=True):
-    """What is stored about a message. A body that can't be decoded is given as the bytes it is."""
+    """What is stored about a message. A body that can't be decoded is bytes."""
 
     id: str
     topic: str
@@ -141,7 +141,7 @@ class Info(msgspec.Struct, frozen=True):
 
 
 class Page(Sequence[Info]):
-    """Some of a topic's messages. `after`: give it back to go on; None at the end."""
+    """A page of a topic's messages. `after`: pass it to get the next page; None on the last one."""
 
     def __init__(self, messages: Sequence[Info], after: str | None) -> None:
         self._messages = tuple(messages)
@@ -162,7 +162,7 @@ class Page(Sequence[Info]):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Counts by state. Of one topic, or of all together with each in `topics`."""
+    """Counts by state: of one topic, or of all together, with each in `topics`."""
 
     scheduled: int = 0
     ready: int = 0
@@ -193,7 +193,7 @@ class Span(NamedTuple):
 
 
 class OneOptions(TypedDict, total=False):
-    """What `after` and `at` take beside the time."""
+    """The options of `after` and `at`."""
 
     key: str | None
     if_exists: IfExists
@@ -206,7 +206,7 @@ class OneOptions(TypedDict, total=False):
 
 
 class SendOptions(OneOptions, total=False):
-    """What `options` takes: all that `queue.send` does."""
+    """The options of `queue.send`."""
 
     delay: Duration | None
     at: datetime | None

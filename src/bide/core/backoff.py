@@ -35,7 +35,7 @@ class Spread:
 def exponential(
     first: Duration = "1s", *, cap: Duration = "10m", jitter: float = 0.2, chance: Callable[[], float] = random.random
 ) -> Backoff:
-    """Double the wait each time and spread it by ± `jitter`, so that failures don't come back in step. Never above `cap`."""
+    """Double the delay with each attempt, up to `cap`. `jitter` varies it, so that failures do not all return together."""
     first_ms, cap_ms = duration_ms(first, "first"), duration_ms(cap, "cap")
     if not 0 <= jitter <= 1:
         raise BadOption(f"jitter is {jitter}. Give a share of the wait, from 0 to 1.")
@@ -43,7 +43,7 @@ def exponential(
 
 
 def steps(*waits: Duration) -> Backoff:
-    """Wait as listed, the last one for ever: `steps("1s", "30s", "10m")`. One step is a fixed wait."""
+    """Use the listed delays: `steps("1s", "30s", "10m")`. The last one repeats, so a single step is a fixed delay."""
     if not waits:
         raise BadOption('steps() needs at least one wait, e.g. steps("30s").')
     listed = [duration_ms(each, "wait") / 1000 for each in waits]

@@ -12,9 +12,9 @@ MAX_BODY = 256 * 1024
 
 
 class Codec(Protocol):
-    """Turns bodies into bytes and back: a place to encrypt or compress.
+    """Encodes bodies to bytes and decodes them. Write your own to encrypt or compress bodies.
 
-    `encode` and `decode` may raise anything; a queue turns it into BadBody.
+    `encode` and `decode` may raise any exception; the queue raises BadBody then.
     """
 
     def encode(self, body: Any, /) -> bytes: ...

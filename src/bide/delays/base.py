@@ -36,7 +36,7 @@ NOTHING: Final = Nothing()
 
 
 class BaseDelayQueue(Generic[T]):
-    """All of a delay queue but `take`, the only method that waits. Thread-safe."""
+    """Everything of a delay queue except `take`, the only method that waits. Thread-safe."""
 
     def __init__(self) -> None:
         # Reentrant, because the garbage collector may run a __del__ that uses the queue anywhere.
@@ -48,10 +48,10 @@ class BaseDelayQueue(Generic[T]):
         self._closed: bool = False
 
     def put(self, item: T, delay: Duration = 0) -> Handle:
-        """Add an item that can be taken after the delay. The handle is for `remove`.
+        """Add an item that can be taken after the delay. Returns a handle for `remove`.
 
-        Of items that are due at the same time, the one that was put first comes first. Raises BadTime, and Unavailable when
-        the queue is closed.
+        If several items are due at the same time, the one that was put first comes first. Raises BadTime for an invalid delay,
+        and Unavailable if the queue is closed.
         """
         wait = duration_ms(delay) * MS
         with self._lock:
@@ -68,7 +68,7 @@ class BaseDelayQueue(Generic[T]):
     @overload
     def poll(self, default: Default) -> T | Default: ...
     def poll(self, default: object = None) -> object:
-        """The first item that is due, taken out; `default` when none is. Raises Unavailable when the queue is closed."""
+        """Take the first item that is due, or return `default`. Raises Unavailable if the queue is closed."""
         with self._lock:
             self._check_open()
             item = self._take_due()
@@ -79,13 +79,13 @@ class BaseDelayQueue(Generic[T]):
     @overload
     def peek(self, default: Default) -> T | Default: ...
     def peek(self, default: object = None) -> object:
-        """The first item, due or not, left where it is; `default` when there is none. Raises Unavailable when closed."""
+        """Return the first item, due or not, and leave it there; `default` if there is none. Raises Unavailable if closed."""
         with self._lock:
             self._check_open()
             return self._items[self._order[0][1]] if self._first_due() is not None else default
 
     def remove(self, handle: Handle) -> bool:
-        """True: the item was there, and nobody will get it. False: it was taken or removed before."""
+        """Remove an item. True: nobody will get it. False: it was taken or removed before."""
         if type(handle) is not int:
             raise BadOption(f"handle is a {type(handle).__name__}. Give what put returned.")
         with self._lock:
@@ -96,9 +96,9 @@ class BaseDelayQueue(Generic[T]):
         return item is not NOTHING
 
     def close(self) -> list[T]:
-        """Refuse everything from now on, and give what was left, first due first. Whoever waits gets Unavailable.
+        """Close the queue, and return the remaining items in due order. Callers that wait in `take` get Unavailable.
 
-        Closing again gives an empty list.
+        A second call returns an empty list.
         """
         with self._lock:
             self._closed = True
@@ -110,7 +110,7 @@ class BaseDelayQueue(Generic[T]):
         return left
 
     def __len__(self) -> int:
-        """How many items there are, due or not."""
+        """The number of items, due or not."""
         return len(self._items)
 
     def _take_or_wait(self, me: Wakeable, deadline: int | None) -> tuple[T | Nothing, float]:

@@ -11,16 +11,16 @@ T = TypeVar("T")
 
 
 class DelayQueue(BaseDelayQueue[T], Generic[T]):
-    """Items that can be taken when their delay has gone by: never early, first due first. In this process only.
+    """A queue whose items can be taken when their delay is over: in due order, and never early. Inside one process only.
 
-    However many wait in `take`, one sleeps until the first item is due, and an earlier one wakes one. The clock is monotonic.
+    If many wait in `take`, one sleeps until the first item is due, and an earlier item wakes one. The clock is monotonic.
     """
 
     def take(self, timeout: Duration | None = None) -> T:
-        """The first item, as soon as it is due; it is then yours alone.
+        """Wait until the first item is due, and take it.
 
-        Raises TimeoutError when nothing fell due in time, BadTime for a timeout that can't be used, and Unavailable when the
-        queue is closed, also while waiting.
+        Raises TimeoutError if no item is due in time, BadTime for an invalid timeout, and Unavailable if the queue is closed,
+        also while waiting.
         """
         deadline = deadline_of(timeout)
         me = Signal()

@@ -18,7 +18,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine can do. What it can't raises Unsupported; it never imitates."""
+    """What an engine can do. Calls for what it can't do raise Unsupported."""
 
     accepted: str  # what is true of a message once put has returned
     cancel: bool = True  # cancel and reschedule
@@ -175,7 +175,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that an operator should know of the place where messages live."""
+    """One thing that `bide doctor` reports about the server or file of a queue."""
 
     name: str
     value: str

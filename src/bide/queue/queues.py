@@ -10,50 +10,50 @@ from bide.queue.travel.invoke import AsyncInvoke, Invoke
 
 
 class AsyncQueue(AsyncVerbs):
-    """A queue for `asyncio`: connects on first use, and belongs to the event loop that used it first.
+    """A queue for `asyncio`. It connects on first use, and belongs to the event loop that used it first.
 
-    Without a URL it is $BIDE_URL, else the SQLite file bide.db in the current folder, whose path is logged once.
+    Without a URL, it uses $BIDE_URL, or else the SQLite file bide.db in the current folder; its path is logged once.
     """
 
     @functools.cached_property
     def sync(self) -> "Queue":
-        """The same queue for threads: same place, same options. Close it by itself."""
+        """The same queue for threads: same messages, same options. Close it separately."""
         other = Queue._of(self.session.setup)
         other.__dict__["aio"] = self
         return other
 
     @functools.cached_property
     def testing(self) -> AsyncTravel:
-        """Time travel, for a queue that was made with a ManualClock."""
+        """Time travel, for a queue with a ManualClock."""
         return AsyncTravel(AsyncInvoke(self.session, lambda: self.sync.session))
 
     async def close(self) -> None:
-        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        """Close the engine's connections, after running sends have ended. A closed queue can't be used again."""
         await super().close()
         if "testing" in self.__dict__:
             self.testing.close()
 
 
 class Queue(Verbs):
-    """A queue for threads and plain scripts: connects on first use, and again in a forked process.
+    """A queue for threads and scripts. It connects on first use, and again in a forked process.
 
-    Without a URL it is $BIDE_URL, else the SQLite file bide.db in the current folder, whose path is logged once.
+    Without a URL, it uses $BIDE_URL, or else the SQLite file bide.db in the current folder; its path is logged once.
     """
 
     @functools.cached_property
     def aio(self) -> AsyncQueue:
-        """The same queue for `asyncio`: same place, same options. Close it by itself."""
+        """The same queue for `asyncio`: same messages, same options. Close it separately."""
         other = AsyncQueue._of(self.session.setup)
         other.__dict__["sync"] = self
         return other
 
     @functools.cached_property
     def testing(self) -> Travel:
-        """Time travel, for a queue that was made with a ManualClock."""
+        """Time travel, for a queue with a ManualClock."""
         return Travel(Invoke(self.session, lambda: self.aio.session))
 
     def close(self) -> None:
-        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        """Close the engine's connections, after running sends have ended. A closed queue can't be used again."""
         super().close()
         if "testing" in self.__dict__:
             self.testing.close()

@@ -35,7 +35,7 @@ class HasSession(Protocol):
 
 
 class Bound(Generic[P, R]):
-    """What sync and async tasks have in common. Calling one calls the plain function."""
+    """What sync and async tasks share. Calling a task calls the plain function."""
 
     def __init__(self, session: AsyncSession | Session, definition: Definition, options: SendOptions | None = None) -> None:
         self.definition: Definition = definition
@@ -51,17 +51,17 @@ class Bound(Generic[P, R]):
         return self.__wrapped__(*args, **kwargs)
 
     def after(self, delay: Duration, **options: Unpack[OneOptions]) -> Self:
-        """The task with a delay: `task.after("15m", key="order:42").send(order=42)`. Options are those of `queue.send`."""
+        """Return the task with a delay: `task.after("15m", key="order:42").send(order=42)`. Options as in `queue.send`."""
         self._refuse_another_time(options, "after")
         return self._with({**options, "delay": delay, "at": None})
 
     def at(self, when: datetime, **options: Unpack[OneOptions]) -> Self:
-        """The task at an instant, an aware datetime."""
+        """Return the task with a due time, an aware datetime. Takes the options of `queue.send`."""
         self._refuse_another_time(options, "at")
         return self._with({**options, "at": when, "delay": None})
 
     def options(self, **options: Unpack[SendOptions]) -> Self:
-        """The task with options for the next sends: `task.options(key="order:42").send(order=42)`."""
+        """Return the task with options of `queue.send`: `task.options(key="order:42").send(order=42)`."""
         return self._with(options)
 
     def _refuse_another_time(self, options: Mapping[str, Any], verb: str) -> None:
@@ -85,7 +85,7 @@ class Bound(Generic[P, R]):
     @overload
     def on(self, queue: HasSession) -> "Task[P, R]": ...
     def on(self, queue: Any) -> Any:
-        """The same task, sent through another queue and in that queue's colour: `task.on(queue.sync).send(order=42)`."""
+        """Return the same task for another queue, sync or async as that queue is: `task.on(queue.sync).send(order=42)`."""
         session = getattr(queue, "session", None)
         options: SendOptions = {"max_attempts": self.definition.max_attempts, **self._options}
         if isinstance(session, AsyncSession):
@@ -152,25 +152,28 @@ class Bound(Generic[P, R]):
 
 
 class AsyncTask(Bound[P, R]):
-    """A function that messages are for. Calling it calls the function; `send` has a worker call it."""
+    """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
 
     def __init__(self, session: AsyncSession, definition: Definition, options: SendOptions | None = None) -> None:
         super().__init__(session, definition, options)
         self._session = session
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Have the function called with these arguments, which are checked now. Raises what `queue.send` raises."""
+        """Send a message with these arguments, for a worker to call the function. The arguments are checked now.
+
+        Raises the same errors as `queue.send`.
+        """
         return await self._session.put(self._message(args, kwargs), self._options.get("connection"))
 
     async def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
-        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`.
+        """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
 
-        Raises BadOption for several with a key in the options: a key belongs to one message at a time.
+        Raises BadOption for several messages with a key, because a key belongs to one message at a time.
         """
         return await self._session.put_many(self._messages(arguments), self._options.get("connection"))
 
     async def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
-        """End a message, by its id or by its key, if it has not begun."""
+        """Cancel a message by its id or key, if no worker has started it."""
         return await self._session.cancel(self._ref(message, key), self._options.get("connection"))
 
     async def reschedule(
@@ -181,34 +184,37 @@ class AsyncTask(Bound[P, R]):
         delay: Duration | None = None,
         at: datetime | None = None,
     ) -> RescheduleResult:
-        """Give a message a new time, by its id or by its key, if it has not begun."""
+        """Give a message a new time, by its id or key, if no worker has started it."""
         return await self._session.reschedule(self._move(message, key, delay, at), self._options.get("connection"))
 
     async def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
-        """What is stored about a message, by its id or by its key; None when it has ended."""
+        """Return what is stored about a message, by its id or key; None if it has ended."""
         return await self._session.get(self._ref(message, key))
 
 
 class Task(Bound[P, R]):
-    """A function that messages are for. Calling it calls the function; `send` has a worker call it."""
+    """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
 
     def __init__(self, session: Session, definition: Definition, options: SendOptions | None = None) -> None:
         super().__init__(session, definition, options)
         self._session = session
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Have the function called with these arguments, which are checked now. Raises what `queue.send` raises."""
+        """Send a message with these arguments, for a worker to call the function. The arguments are checked now.
+
+        Raises the same errors as `queue.send`.
+        """
         return self._session.put(self._message(args, kwargs), self._options.get("connection"))
 
     def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
-        """Have it called once for each of these, given by name: `task.send_many({"order": each} for each in orders)`.
+        """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
 
-        Raises BadOption for several with a key in the options: a key belongs to one message at a time.
+        Raises BadOption for several messages with a key, because a key belongs to one message at a time.
         """
         return self._session.put_many(self._messages(arguments), self._options.get("connection"))
 
     def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
-        """End a message, by its id or by its key, if it has not begun."""
+        """Cancel a message by its id or key, if no worker has started it."""
         return self._session.cancel(self._ref(message, key), self._options.get("connection"))
 
     def reschedule(
@@ -219,9 +225,9 @@ class Task(Bound[P, R]):
         delay: Duration | None = None,
         at: datetime | None = None,
     ) -> RescheduleResult:
-        """Give a message a new time, by its id or by its key, if it has not begun."""
+        """Give a message a new time, by its id or key, if no worker has started it."""
         return self._session.reschedule(self._move(message, key, delay, at), self._options.get("connection"))
 
     def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
-        """What is stored about a message, by its id or by its key; None when it has ended."""
+        """Return what is stored about a message, by its id or key; None if it has ended."""
         return self._session.get(self._ref(message, key))

@@ -23,9 +23,10 @@ NOWHERE._before = NOWHERE._after = NOWHERE
 
 
 class Timer(Link):
-    """One call to come, as `TimerWheel.schedule` made it.
+    """A pending call, as `TimerWheel.schedule` returns it.
 
-    `fn` and `args` are what is to be called; None and () when it has fired or was cancelled, so that nothing is kept alive.
+    `fn` and `args` are the function and its arguments. After the timer has fired or was cancelled, they are None and (), so
+    that the timer keeps nothing alive.
     """
 
     __slots__ = ("_due", "_lock", "args", "fn")
@@ -40,7 +41,9 @@ class Timer(Link):
         self.args = args
 
     def cancel(self) -> bool:
-        """True: it will never run. False: it has fired, is firing, was cancelled before, or its wheel is closed."""
+        """Cancel the timer. True: it will never run. False: it has fired, is firing, was cancelled before, or its wheel is
+        closed.
+        """
         self._lock.acquire()
         try:
             after = self._after

@@ -26,19 +26,19 @@ LONGEST_SLEEP = 3_600.0
 
 
 class TimerWheel:
-    """Calls functions later, in this process: for very many timers, most of which are cancelled.
+    """Calls functions later, inside this process. Made for very many timers, most of which are cancelled.
 
-    Scheduling and cancelling take the same short time however many timers there are. A timer fires at the first `tick` that
-    is not before its time: never early, and by up to a tick late. What is pending when the process ends is gone.
+    Scheduling and cancelling take the same short time however many timers there are. A timer fires at the first `tick` at or
+    after its time: never early, and at most a tick late. Pending timers are lost when the process ends.
 
-    Time is in seconds since the wheel was made: 0.0 at first. It stands still but for `advance`, until `start` (or a `with`
-    block) lets it go on by the machine's monotonic clock, with a thread that sleeps until the next timer.
+    Time is in seconds since the wheel was made, from 0.0. Only `advance` moves it, until `start` (or a `with` block) begins a
+    thread that follows the machine's monotonic clock.
 
-    Callbacks run in the `executor`, or in daemon threads of the wheel's own: two, and more while callbacks are stuck, so that
-    one that blocks delays no other by more than a tick. Up to 256 may block at the same time. With `advance` and without an
-    executor they run in the caller. What a callback raises is logged by the logger "bide.timers" and goes no further.
+    Callbacks run in the `executor`, or in the wheel's own daemon threads: two, and more while callbacks block, so that a
+    blocked one delays others by at most a tick. Up to 256 may block at the same time. With `advance` and without an executor,
+    they run in the caller. If a callback raises, the logger "bide.timers" logs it.
 
-    `slots` is how many slots each level of the wheel has, a power of two. Raises BadTime and BadOption. Thread-safe.
+    `slots` is the number of slots in each level of the wheel, a power of two. Raises BadTime and BadOption. Thread-safe.
     """
 
     def __init__(self, tick: Duration = 0.01, slots: int = 512, executor: Executor | None = None) -> None:
@@ -59,9 +59,9 @@ class TimerWheel:
         self._closed: bool = False
 
     def schedule(self, delay: Duration, fn: Callable[[*Args], object], *args: *Args) -> Timer:
-        """Call `fn(*args)` after the delay: from 0 to a hundred years.
+        """Call `fn(*args)` after the delay, which is from 0 to a hundred years.
 
-        Raises BadTime, BadOption, and Unavailable when the wheel is closed.
+        Raises BadTime and BadOption, and Unavailable if the wheel is closed.
         """
         if (type(delay) is float or type(delay) is int) and 0 <= delay <= EXACT:
             wait = round(delay * SECOND)
@@ -82,12 +82,13 @@ class TimerWheel:
         return timer
 
     def advance(self, now: float) -> int:
-        """Let time be `now`, in seconds since the wheel was made, and fire all that is due by then. How many that were.
+        """Set the time to `now`, in seconds since the wheel was made, and fire the timers that are due. Returns how many fired.
 
-        They fire in the order of their ticks, and in the order they were scheduled within a tick: here and now, or in the
-        executor if there is one. What they schedule in turn fires in a later call, even if it is due. For tests, and for
-        those who have a loop of their own. Raises BadTime when time would go back, Unavailable when the wheel is closed, and
-        ConfigError when it has been started, since its thread then turns it.
+        Timers fire in the order of their ticks; within a tick, in the order in which they were scheduled. Callbacks run in this
+        call, or in the executor if there is one. Timers that a callback schedules fire in a later call, even if they are due.
+        Use it in tests, and in programs with their own loop.
+
+        Raises BadTime if time would go back, Unavailable if the wheel is closed, and ConfigError if it was started.
         """
         tick = self._go_to(now) // self._tick
         with self._lock:
@@ -102,7 +103,7 @@ class TimerWheel:
         return fired
 
     def start(self) -> None:
-        """Begin a daemon thread that turns the wheel as time goes by. Once is enough; Unavailable when the wheel is closed."""
+        """Start the daemon thread that runs the wheel; a second call does nothing. Raises Unavailable on a closed wheel."""
         with self._lock:
             if self._closed:
                 raise Unavailable("The wheel is closed. Make a new TimerWheel and start that.")
@@ -118,9 +119,9 @@ class TimerWheel:
                     raise
 
     def close(self) -> list[Timer]:
-        """Fire nothing more, end the thread, and give what has not fired, in the order it would have.
+        """Stop the wheel, and return the timers that have not fired, in their order.
 
-        Callbacks that are running go on, and are not waited for. Closing again gives an empty list.
+        Running callbacks go on; close does not wait for them. A second call returns an empty list.
         """
         with self._lock:
             self._closed = True

@@ -23,7 +23,7 @@ _SLOTS = _HEAD.size + _BEAT.size  # where they begin
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How a worker is doing."""
+    """The state of a worker, as `worker.health()` returns it."""
 
     seen: float = 0.0  # when its loop last went round, by time.monotonic()
     failing_since: float = 0.0  # when the engine began to fail, by time.monotonic(); 0: it does not

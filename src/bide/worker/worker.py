@@ -28,14 +28,17 @@ THREADS = 32
 
 
 class Worker:
-    """Calls a queue's tasks for the messages that fall due, in the event loop that runs it.
+    """Receives due messages and calls their tasks, in the event loop that runs it.
 
-    topics: those to serve; all that have a task unless you name them. concurrency: handlers at once, in the loop and in
-    threads. slots: places of these that are kept for a topic. threads: sync handlers at once; up to 32 unless you say.
-    lease: renewed every third of it from a thread of its own, so a handler may take as long as it needs. grace: how
-    long handlers may go on when the worker stops. middleware: called around each handler.
+    - topics: the topics to serve; all that have a task by default.
+    - concurrency: handlers at the same time, in the loop and in threads.
+    - slots: slots reserved for a topic.
+    - threads: sync handlers at the same time; up to 32 by default.
+    - lease: a thread renews it every third of its length, so a handler may take as long as it needs.
+    - grace: how long handlers may go on when the worker stops.
+    - middleware: called around each handler.
 
-    Raises ConfigError when there is no task to run, or none for one of the topics.
+    Raises ConfigError if there is no task to run, or none for one of the topics.
     """
 
     def __init__(
@@ -83,15 +86,16 @@ class Worker:
         return made
 
     def tasks(self) -> dict[str, Definition]:
-        """The topics that it serves, each with its task. Raises ConfigError when there is none."""
+        """Return the topics that the worker serves, each with its task. Raises ConfigError if there is none."""
         return plan.served(self.queue, self.plan)
 
     async def run(self, *, signals: bool = True) -> None:
-        """Work until it is stopped: by `stop`, by cancelling this, or by a signal: SIGTERM, SIGHUP or Ctrl-C.
+        """Run the worker until `stop` is called, this call is cancelled, or SIGTERM, SIGHUP or Ctrl-C arrives.
 
-        A second signal ends the process at once; two within 50 ms count as one. If a handler blocks the event loop when
-        the grace is over, what the worker holds is given back and the process ends with exit code 0.
-        With signals=False, and in any thread but the main one, signals are left alone.
+        A second signal ends the process at once; two within 50 ms count as one. If a handler still blocks the event loop after
+        the grace, the worker gives back its messages and ends the process with exit code 0.
+
+        With signals=False, and outside the main thread, it handles no signals.
         """
         if self._service is not None:
             raise ConfigError("This worker is running already: make another Worker to have two.")
@@ -116,9 +120,10 @@ class Worker:
             self._deadline.begin()
 
     async def stop(self) -> None:
-        """Take nothing more, give back what has not begun, wait `grace` for the rest, give that back too.
+        """Stop receiving, give back messages that have not started, and wait `grace` for running handlers. Then give back the
+        rest.
 
-        Before `run` has begun there is nothing to stop. A handler may call it as well; it is not waited for there.
+        Before `run`, it does nothing. A handler may call it too; the call then returns without waiting.
         """
         if self._service is not None:
             self._service.stop()
@@ -126,11 +131,11 @@ class Worker:
                 await self._service.ended.wait()
 
     def health(self) -> Health:
-        """How it is doing."""
+        """Return the worker's state: what `bide worker --health` reports."""
         return Health() if self._service is None else self._service.health()
 
     async def __aenter__(self) -> Self:
-        """Work in the background, as in the lifespan of a web application."""
+        """Start the worker in the background, for example in the lifespan of a web application."""
         running = asyncio.get_running_loop().create_task(self.run(signals=False), name="bide-worker")
         running.add_done_callback(_say)
         try:

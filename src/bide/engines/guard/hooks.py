@@ -12,10 +12,10 @@ _log = Log("bide.engine")
 
 
 class Call:
-    """One call of an engine's verb. `asked` and `answer` may hold bodies, so do not log them whole.
+    """One call to an engine. `asked` and `answer` may hold bodies, so do not log them as they are.
 
-    `asked` is what the verb was given: messages to put, deliveries to settle or extend, messages to cancel, move or
-    get. `answer` is what the engine said, one answer for each of them, or a Claim, a page, the counts.
+    `asked` holds the arguments: messages to put, deliveries to settle or extend, messages to cancel, reschedule or get.
+    `answer` holds the engine's result: one answer for each of them, or a Claim, a page, or counts.
     """
 
     def __init__(self, verb: str, engine: str, topics: Sequence[str], asked: Sequence[Any]) -> None:
@@ -30,17 +30,18 @@ class Call:
 
 
 class Hook:
-    """Derive, override what you need, and give it to a queue: `AsyncQueue(url, hooks=[MyHook()])`.
+    """A base class for metrics and tracing. Override what you need, and pass it to a queue: `AsyncQueue(url,
+    hooks=[MyHook()])`.
 
-    A hook must be quick and may be called from several threads. An error that it raises is logged and goes no further,
-    SystemExit too; only a KeyboardInterrupt does.
+    A hook must be quick, and may be called from several threads. If it raises, even SystemExit, the error is logged and the
+    call goes on. Only KeyboardInterrupt is passed on.
     """
 
     def before(self, call: Call) -> None:
-        """The call is about to be made."""
+        """Called before the engine is called."""
 
     def after(self, call: Call) -> None:
-        """The call has ended: `answer` or `error`, and `seconds`, are known."""
+        """Called when the engine has returned or raised: `seconds`, and `answer` or `error`, are set."""
 
 
 class LogCalls(Hook):

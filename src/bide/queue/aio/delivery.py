@@ -1,5 +1,5 @@
 # unasync: ../sync/delivery.py
-"""One handing-out of a message, and the ways to end it."""
+"""A delivery: a message with its lease, and the ways to end it."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -21,9 +21,9 @@ _log = Log("bide.delivery")
 
 
 class AsyncDelivery:
-    """A message that was handed to you until its lease ends. End it once, by one of the verbs or by leaving its block.
+    """A message that you hold until its lease ends. End it once: with one of the methods, or at the end of its `with` block.
 
-    Each verb raises LeaseLost when this delivery has ended already or the message was handed to somebody else.
+    Each method raises LeaseLost if this delivery has ended, or if another receiver has the message.
     """
 
     __slots__ = (
@@ -86,47 +86,47 @@ class AsyncDelivery:
 
     @property
     def token(self) -> str:
-        """The fencing token: it rises, as text, with each delivery of the message."""
+        """The fencing token. It rises with each delivery of the message, compared as text."""
         return self.claimed.token
 
     @property
     def hold(self) -> Hold:
-        """What an engine knows this delivery by."""
+        """The delivery as an engine identifies it."""
         return Hold(self.claimed.topic, self.claimed.id, self.claimed.token)
 
     @property
     def lateness(self) -> float:
-        """Seconds past due when it was handed out, both by the engine's clock."""
+        """Seconds from the due time to this delivery, by the engine's clock."""
         return (self.now - self.claimed.due) / 1000
 
     @property
     def waited_ms(self) -> int:
-        """How long ago the message first fell due, when it was handed out: retries and releases do not move that."""
+        """Milliseconds from the message's first due time to this delivery. Retries and releases do not change that due time."""
         return self.now - self.claimed.since
 
     async def ack(self, *, connection: object | None = None) -> None:
-        """The work is done: the message ends.
+        """End the message: its work is done.
 
-        connection: joins the caller's transaction, where the engine can, so that the work and the ack are committed
-        together. After a rollback the message comes back when its lease ends.
+        connection: join the caller's transaction, if the engine can. The work and the ack are then committed together. After a
+        rollback, the message comes back when its lease ends.
         """
         await self._end("done", connection=connection)
 
     async def retry(self, delay: Duration | None = None, *, error: object = None) -> None:
-        """The work failed: again later, after a growing wait when no delay is given. After the last attempt: a dead letter."""
+        """Try again after `delay`, or after a delay that grows with each attempt. After its last attempt, bury the message."""
         wait = DEFAULT(self.claimed.attempt) if delay is None else duration_ms(delay)
         await self._end("retry", wait, error_text(error))
 
     async def release(self, delay: Duration = 0) -> None:
-        """Give the message back; this delivery does not count as an attempt."""
+        """Give the message back. This delivery does not count as an attempt."""
         await self._end("release", duration_ms(delay))
 
     async def bury(self, reason: str) -> None:
-        """To the dead letters now."""
+        """Make the message a dead letter now."""
         await self._end("dead", 0, error_text(reason))
 
     async def extend(self, lease: Duration) -> None:
-        """Hold the message for so long from now."""
+        """Extend the lease: it ends this long from now."""
         [held] = await self._engine.extend([self.hold], lease_ms(lease))
         if not held:
             self.mark_ended()
@@ -154,19 +154,19 @@ class AsyncDelivery:
         )
 
     def end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> End:
-        """What to tell an engine to end this delivery."""
+        """What an engine takes to end this delivery."""
         claimed = self.claimed
         return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
 
     def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
-        """Have somebody told, once, when this delivery ends or is dropped without being ended.
+        """Call `tell` once when this delivery ends, or `dropped` if it is dropped without being ended.
 
-        `dropped` is called by the garbage collector, in any thread and at any instant: it must take no lock.
+        The garbage collector calls `dropped`, in any thread and at any time, so it must take no lock.
         """
         self._on_end, self._on_drop = tell, dropped
 
     def mark_ended(self) -> None:
-        """It has ended, or is not ours any more: whoever keeps its lease alive may stop."""
+        """Mark the delivery as ended or lost, so that its lease is no longer renewed."""
         self.ended = True
         on_end, self._on_end, self._on_drop = self._on_end, None, None
         if on_end is not None:
@@ -178,10 +178,10 @@ class AsyncDelivery:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Leaving the block acks. An Exception is logged and the message retried later: the loop around goes on.
+        """Ack the message. After an Exception, log it, retry the message later, and suppress the exception.
 
-        A stop from outside (cancellation, Ctrl-C) gives the message back and goes up. A delivery that was ended in
-        the block is left as it is; one whose lease was lost in the meantime is logged.
+        A cancellation or Ctrl-C gives the message back and is passed on. If the block has ended the delivery, nothing happens
+        here. If the lease was lost in the meantime, that is logged.
         """
         handled = isinstance(error, Exception)
         if handled:

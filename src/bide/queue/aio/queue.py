@@ -54,14 +54,17 @@ class AsyncVerbs:
         max_body: int = MAX_BODY,
         hooks: Sequence[Hook] = (),
     ) -> None:
-        """A queue at a URL: `sqlite:///bide.db`, `redis://host`, `memory://`. Nothing is opened before it is first used.
+        """Make a queue for a URL: `sqlite:///bide.db`, `redis://host`, `memory://`. It connects on first use.
 
-        url: without one $BIDE_URL, or else the file bide.db of the current folder. namespace: queues of one namespace see
-        the same messages. client: a connection pool of your own, where the engine takes one. clock: for tests, such as
-        ManualClock(). dead_for, dead_max: how long dead letters are kept, and how many of a topic. codec: how bodies become
-        bytes, JSON unless you say so. max_body: the largest body, in bytes. hooks: what is told of every call.
+        - url: without one, $BIDE_URL, or else the file bide.db in the current folder.
+        - namespace: queues with the same namespace share their messages.
+        - client: your own client, if the engine takes one.
+        - clock: for tests, such as ManualClock().
+        - dead_for, dead_max: how long dead letters are kept, and how many in a topic.
+        - codec: how bodies are encoded; JSON by default. max_body: the largest body, in bytes.
+        - hooks: objects that are called before and after every engine call.
 
-        Raises ConfigError for a URL that can't be read or served, BadOption for an option.
+        Raises ConfigError for a URL that can't be used, BadOption for an option that can't be used.
         """
         setup = Setup(
             url,
@@ -85,18 +88,18 @@ class AsyncVerbs:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine behind this queue can do."""
+        """What this queue's engine can do."""
         return self.session.setup.source.capabilities
 
     def examine(self) -> Sequence[Finding]:
-        """What an operator should know of the place where messages live: what `bide doctor` prints. Nothing is changed."""
+        """Check the server or file, and return what `bide doctor` prints. Nothing is changed."""
         return self.session.setup.source.examine()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session.setup.source.shown}>"
 
     async def close(self) -> None:
-        """Let go of the engine. What was being sent is seen through first; using the queue again is refused."""
+        """Close the engine's connections, after running sends have ended. A closed queue can't be used again."""
         await self.session.close()
 
     async def __aenter__(self) -> Self:
@@ -126,14 +129,16 @@ class AsyncVerbs:
         operation: str | None = None,
         connection: object | None = None,
     ) -> Sent:
-        """Have a message delivered at a time: now, after a `delay`, or `at` an aware datetime.
+        """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
-        key: your name for it while it has not ended; `if_exists` says what happens when one has it already.
-        expires_in: so long after its due time it is dropped if nobody took it. max_attempts: 3 unless you say so.
-        operation: sending again with the same one within 10 minutes gives the first answer; OutcomeUnknown carries
-        the one to use. connection: joins the caller's transaction, where the engine can.
+        - key: your name for the message until it ends. `if_exists` says what to do if another message holds it.
+        - expires_in: drop the message if nobody received it this long after its due time.
+        - max_attempts: 3 by default.
+        - operation: within 10 minutes, sends with the same operation act once and get the first answer. OutcomeUnknown has the
+          one to use.
+        - connection: join the caller's transaction, if the engine can.
 
-        Raises BadMessage for what can't be sent, Exists with if_exists="error", EngineError when the engine fails.
+        Raises BadMessage for an argument that can't be used, Exists with if_exists="error", EngineError if the engine fails.
         """
         new = self.session.setup.envelope.message(
             topic,
@@ -158,11 +163,11 @@ class AsyncVerbs:
         operation: str | None = None,
         connection: object | None = None,
     ) -> list[Sent]:
-        """Send bodies, or Outgoing(…) with options of their own; each is answered for itself, in order.
+        """Send many messages: bodies, or Outgoing(…) with their own options. Returns a result for each, in order.
 
-        All are checked before the first is sent. They go in parts of 1,000, each whole or not at all; when a later
-        part fails, PartlySent has what was accepted, and sending all again with the same `operation` repeats nothing.
-        With `connection=`, all are part of the caller's transaction.
+        All are checked before the first is sent. They are sent in batches of 1,000; each is accepted completely or not at all.
+        If a later batch fails, PartlySent has the accepted ones; you can send all again with the same `operation`. With
+        `connection=`, all are part of the caller's transaction.
         """
         return await self.session.put_many(self.session.setup.envelope.messages(topic, items, operation), connection)
 
@@ -174,9 +179,9 @@ class AsyncVerbs:
         key: str | None = None,
         connection: object | None = None,
     ) -> CancelResult:
-        """End a message that is pending, by its id or by topic and key. CANCELLED: it will never be delivered.
+        """Cancel a pending message, by its id, or by topic and key. CANCELLED means that it will never be delivered.
 
-        connection: joins the caller's transaction, where the engine can; CANCELLED is then true from its commit on.
+        connection: join the caller's transaction, if the engine can. The result takes effect with its commit.
         """
         return await self.session.cancel(ref(message, topic, key), connection)
 
@@ -190,9 +195,9 @@ class AsyncVerbs:
         at: datetime | None = None,
         connection: object | None = None,
     ) -> RescheduleResult:
-        """Give a pending message a new time. MOVED: it is due then, and only then.
+        """Give a pending message a new time. MOVED means that it is due then, and only then.
 
-        connection: joins the caller's transaction, where the engine can; MOVED is then true from its commit on.
+        connection: join the caller's transaction, if the engine can. The result takes effect with its commit.
         """
         new = move(ref(message, topic, key), delay, at, self.session.setup.now_ms)
         return await self.session.reschedule(new, connection)
@@ -200,9 +205,9 @@ class AsyncVerbs:
     # receiving
 
     async def receive(self, *topics: str, limit: int = 1, wait: Duration = 0, lease: Duration = "30s") -> list[AsyncDelivery]:
-        """Take up to `limit` messages that are due; with `wait`, sleep up to so long for the first.
+        """Receive up to `limit` messages that are due. With `wait`, wait that long for the first.
 
-        You hold them for `lease`, and nobody renews it: end each before that, or extend() it.
+        The leases are not renewed: end each delivery before its `lease` ends, or extend() it.
         """
         names = options.topics(topics)
         most, held, patience = options.count(limit, "limit", MAX_BATCH), lease_ms(lease), duration_ms(wait, "wait")
@@ -210,17 +215,17 @@ class AsyncVerbs:
         return await receiver.take(names, most, held, patience / 1000)
 
     def listen(self, *topics: str, limit: int = 10, lease: Duration = "15s") -> AsyncGenerator[AsyncDelivery, None]:
-        """Messages as they fall due, for ever: `async for d in queue.listen("t"): async with d: …`
+        """Yield messages as they fall due, without end: `async for d in queue.listen("t"): async with d: …`
 
-        At most `limit` are held at once. A lease is renewed, by a thread, until its delivery ends or is dropped.
+        You hold at most `limit` deliveries at once. A thread renews each lease until its delivery ends or is dropped.
         """
         names = options.topics(topics)
         return listen(self.session.receiver, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
 
     async def ack_many(self, deliveries: Iterable[AsyncDelivery], *, connection: object | None = None) -> list[bool]:
-        """Ack a batch in one call. False for a delivery that had ended or whose lease was lost: nothing changed there.
+        """Ack a batch in one call. The result is False for a delivery that had ended, or whose lease was lost.
 
-        connection: joins the caller's transaction, where the engine can, as in `Delivery.ack`.
+        connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
         """
         each = list(deliveries)
         engine = await self.session.engine()
@@ -236,15 +241,17 @@ class AsyncVerbs:
     # looking, and whole topics
 
     async def get(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Info | None:
-        """What is stored about a message; None when it has ended."""
+        """Return what is stored about a message; None if it has ended."""
         return await self.session.get(ref(message, topic, key))
 
     async def topics(self) -> list[str]:
-        """The topics that hold a message, are paused, or have dropped dead letters."""
+        """List the topics that have messages, are paused, or have dropped dead letters."""
         return sorted((await (await self.session.engine()).stats()).topics)
 
     async def messages(self, topic: str, *, state: State | None = None, limit: int = 100, after: str | None = None) -> Page:
-        """A page of a topic: pending ones by due time, then leased, then dead ones as they died. Go on with its `after`."""
+        """Return a page of a topic's messages: pending ones by due time, then leased ones, then dead ones in the order in which
+        they died. For the next page, pass the page's `after`.
+        """
         name, which = options.topic(topic), None if state is None else options.state(state)
         most = options.count(limit, "limit", MAX_BATCH)
         mark = None if after is None else options.text(after, "after", 256)
@@ -252,7 +259,9 @@ class AsyncVerbs:
         return Page([info(stored, self.session.setup.envelope) for stored in scanned.messages], scanned.after)
 
     async def stats(self, topic: str | None = None) -> Stats:
-        """Counts by state, how late the oldest is, and when the next is due: of a topic, or of all and each."""
+        """Count messages by state, with the lateness of the oldest and the next due time. Without a topic: all together, and
+        each topic.
+        """
         name = None if topic is None else options.topic(topic)
         return await (await self.session.engine()).stats(name)
 
@@ -264,7 +273,7 @@ class AsyncVerbs:
         end: datetime | None = None,
         buckets: int = 60,
     ) -> list[Span]:
-        """How many messages fall due when; from now for an hour unless you say otherwise."""
+        """Count the messages that fall due in each of `buckets` equal spans, by default of the next hour."""
         name = None if topic is None else options.topic(topic)
         begin = self.session.setup.now_ms() if start is None else instant_ms(start, "start")
         until = begin + 3_600_000 if end is None else instant_ms(end, "end")
@@ -277,9 +286,9 @@ class AsyncVerbs:
         return [Span(first + place * step, first + (place + 1) * step, count) for place, count in enumerate(stats.timeline)]
 
     async def requeue(self, topic: str, ids: Iterable[str] | None = None, *, delay: Duration = 0) -> Requeued:
-        """Give dead letters a new life with all their attempts: those named, or all that are dead now. How many.
+        """Schedule dead letters again, with all their attempts: those with these ids, or all. Returns how many.
 
-        One whose key a newer message holds comes back without it: `.keyless` says how many did.
+        If a newer message holds a dead letter's key, it comes back without its key. `.keyless` is the number of these.
         """
         name, wait = options.topic(topic), duration_ms(delay)
         if isinstance(ids, str | bytes):  # each of its characters would be an id that nothing has
@@ -299,7 +308,7 @@ class AsyncVerbs:
         return Requeued(done, keyless)
 
     async def purge(self, topic: str, *, state: State) -> int:
-        """Drop the messages of a topic that are in this state now; leased ones can't be. How many."""
+        """Delete the messages of a topic that are in this state now: scheduled, ready or dead. Returns how many."""
         name, which = options.topic(topic), options.state(state)
         engine = await self.session.engine()
         stats = await engine.stats(name)
@@ -311,12 +320,12 @@ class AsyncVerbs:
                 return done
 
     async def pause(self, topic: str) -> None:
-        """Hand out none of a topic's messages until it is resumed; what is being worked on goes on."""
+        """Deliver no messages of a topic until it is resumed. Running handlers go on."""
         name = options.topic(topic)
         await (await self.session.engine()).pause(name, True)
 
     async def resume(self, topic: str) -> None:
-        """Hand out a topic's messages again."""
+        """Deliver a topic's messages again."""
         name = options.topic(topic)
         await (await self.session.engine()).pause(name, False)
 
@@ -332,16 +341,19 @@ class AsyncVerbs:
         timeout: Duration | None = None,
         unknown: Unknown = "retry",
     ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]:
-        """Make the function below the handler of a topic: `@queue.task("order.cancel")`.
+        """Make a function the handler of a topic: `@queue.task("order.cancel")`.
 
-        A worker calls it, async or not, with the arguments that were sent. Without a topic it is "module.function".
-        aliases: further topics that it handles, such as a name it had before. backoff: how long to wait between
-        attempts, as in exponential("1s", cap="10m"), or a function from the number of the attempt that failed to a wait.
-        timeout: how long an attempt may take; none unless given. unknown: what becomes of a message with arguments that
-        the function has not got. "retry": another worker may run a newer release, so it is a failed attempt. "ignore":
-        they are dropped.
+        A worker calls it with the arguments that were sent. The function may be sync or async.
 
-        Raises ConfigError for a function that can't be a task, and when the topic has another function already.
+        - topic: "module.function" by default.
+        - aliases: other topics that it handles too, such as an earlier name.
+        - backoff: the delays between attempts, such as exponential("1s", cap="10m"), or a function from the number of the
+          failed attempt to a delay.
+        - timeout: how long an attempt may take; unlimited by default.
+        - unknown: what to do with arguments that the function does not know. "retry": the attempt fails, because another worker
+          may run a newer release. "ignore": drop these arguments.
+
+        Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
 
         if callable(topic):

@@ -27,7 +27,7 @@ _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
 
 
 class Travel(Relocatable):
-    """`queue.testing`: time travel, and another place for the application's own queue."""
+    """`queue.testing`: time travel, and another store for your application's queue during a test."""
 
     def __init__(self, invoke: Invoke) -> None:
         super().__init__(invoke)
@@ -35,16 +35,16 @@ class Travel(Relocatable):
         self._invoke = invoke
 
     def advance(self, by: Duration, *, raise_errors: bool = True) -> list[Handled]:
-        """Let so much time pass, stopping wherever a message falls due; what was handled or fell due, in that order.
+        """Move the clock, and stop at each due time. Returns the messages that were handled or fell due, in order.
 
-        Messages that have a task are handled, one after the other, with its retries and their waits, which are not
-        spread here: 1 s, 2 s, 4 s. What falls due together is handled in the order in which it was sent, and what is due
-        already comes first, so `advance(0)` handles just that. Receivers that sleep are woken at each stop. Leases that
-        end on the way come back, and what expires expires.
+        Messages with a task are handled, one after the other, with their retries. Delays between attempts have no jitter here:
+        1 s, 2 s, 4 s. Messages that are due at the same time are handled in the order in which they were sent. Messages that
+        are due already come first, so `advance(0)` handles exactly these. Waiting receivers are woken at each stop. Leases end
+        and messages expire as in real time.
 
-        What handlers raised, but for Bury, Retry and Snooze, is raised at the end: one error by itself, several as an
-        ExceptionGroup. With raise_errors=False it only stands in the list. A handler that takes longer than its task's
-        timeout, in real time or by the clock that it moves itself, fails as in a worker.
+        Errors that handlers raise are raised at the end, except Bury, Retry and Snooze: one error as it is, several as an
+        ExceptionGroup. With raise_errors=False they are only in the list. A handler that takes longer than its task's timeout,
+        in real time or by the clock that it moves, fails as in a worker.
         """
         clock = self._setup.clock
         if not isinstance(clock, ManualClock):

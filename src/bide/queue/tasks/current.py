@@ -20,10 +20,10 @@ def _nothing() -> None: ...
 
 
 def current() -> Any:
-    """In a handler, the delivery that it is for: an AsyncDelivery in an async handler, a Delivery in a sync one.
+    """Return the delivery that the running handler is for: an AsyncDelivery in an async handler, a Delivery in a sync one.
 
-    It tells the id, key, headers, attempt and lateness, whether time is up (`expired`), and can extend the lease or end
-    the delivery early. Raises ConfigError when no handler is running.
+    It has the id, key, headers, attempt and lateness, and says whether the handler should stop (`expired`). You can extend its
+    lease, or end it early. Raises ConfigError outside a handler.
     """
     try:
         delivery = running.get()

@@ -19,7 +19,9 @@ Unknown: TypeAlias = Literal["retry", "ignore"]
 """What becomes of a message with arguments that the task does not know."""
 
 Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Called around each handler, with its delivery and what to go on with: `async def timed(delivery, handle): await handle()`."""
+"""Called around each handler, with the delivery and the next step to await: `async def timed(delivery, handle): await
+handle()`.
+"""
 
 
 class Definition:

@@ -16,7 +16,7 @@ _log = Log("bide.tasks")
 
 
 class Retry(Exception):
-    """Raise it in a handler: this attempt failed, try again after `delay`, or after the task's backoff."""
+    """Raise it in a handler if this attempt failed. The next one is after `delay`, or after the task's backoff."""
 
     def __init__(self, delay: Duration | None = None) -> None:
         self.delay_ms: int | None = None if delay is None else duration_ms(delay)
@@ -28,9 +28,9 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raise it in a handler: not yet. The message comes back after `delay`, and this was no attempt.
+    """Raise it in a handler if it is too early. The message comes back after `delay`, and this does not count as an attempt.
 
-    With `max_wait`, a message that would then have been put off for longer since it first fell due is buried.
+    max_wait: bury the message if it would come back later than this after it was first due.
     """
 
     def __init__(self, delay: Duration = "30s", *, max_wait: Duration | None = None) -> None:
@@ -43,7 +43,7 @@ class Snooze(Exception):
 
 
 class Bury(Exception):
-    """Raise it in a handler: this can't be done, and trying again won't help. To the dead letters, with the reason."""
+    """Raise it in a handler if the work can't be done. The message becomes a dead letter, with this reason."""
 
     def __init__(self, reason: str = "buried by its handler") -> None:
         super().__init__(reason)

@@ -8,11 +8,11 @@ from bide.queue.tasks.outcome import Bury, Retry, Snooze, decisive
 
 
 class Handled(NamedTuple):
-    """What became of a message on the way.
+    """What happened to a message in time travel.
 
-    Where a task is for it: "done", "retry", "snoozed", "dead", "expired", "lost" when its lease had been taken, or
-    "ended" when the handler ended it by itself; `error` is what the handler raised. Where none is: "ready", it waits for
-    whoever receives it.
+    With a task, the outcome is "done", "retry", "snoozed", "dead", "expired", "lost" if its lease was lost, or "ended" if the
+    handler ended its delivery itself. `error` is what the handler raised. Without a task, it is "ready": the message waits for
+    a receiver.
     """
 
     topic: str

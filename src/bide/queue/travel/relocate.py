@@ -25,9 +25,10 @@ class Relocatable:
 
     @property
     def middleware(self) -> Sequence[Middleware]:
-        """What is called around each handler in time travel, as `Worker(middleware=…)` does in real time.
+        """The middleware around each handler in time travel, like `Worker(middleware=…)` in real time.
 
-        `queue.testing.middleware = [timed]`; the queue's twin has the same. Raises BadOption for what can't be called.
+        Set it with `queue.testing.middleware = [timed]`, for sync and async at once. Raises BadOption for something that can't
+        be called.
         """
         return self._setup.middleware
 
@@ -36,17 +37,17 @@ class Relocatable:
         self._setup.middleware = checked(given)
 
     def in_memory(self, start: datetime | None = None) -> AbstractContextManager[ManualClock]:
-        """While this lasts, the queue lives in memory: `elsewhere("memory://")`."""
+        """Move the queue into memory for a `with` block: `elsewhere("memory://")`."""
         return self.elsewhere("memory://", start)
 
     @contextmanager
     def elsewhere(self, url: str, start: datetime | None = None) -> Iterator[ManualClock]:
-        """While this lasts, the queue, its twin and its tasks live at another place, by a clock that stands still.
+        """Move the queue to another URL for a `with` block, with its tasks, its `.sync` or `.aio`, and a clock that stands
+        still.
 
-        `with queue.testing.in_memory():` in a fixture lets the tests of an application use the very queue that its
-        modules share. Workers that are made meanwhile work there too. Afterwards the queue is as it was; what was opened
-        meanwhile is yours to close. The clock begins at `start`, or at the real now, and then it goes with freezegun and
-        time-machine.
+        Use it in a fixture, to test an application with the queue that its modules share. Workers created in the block use the
+        new URL too. After the block, the queue is as before; close what you opened in it. The clock begins at `start`. Without
+        `start` it begins at the real time, and follows freezegun and time-machine.
         """
         setup = self._setup
         mover = threading.get_ident()
