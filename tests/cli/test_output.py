@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bide import Queue
-from bide.cli import times
+from bide.cli import output
 from bide.cli.output import body_text, escaped, json_text, without_passwords
 from bide.core import amounts, json_shapes
 from tests.cli.running import Bide, buried
@@ -145,7 +145,7 @@ def test_instants_are_told_with_their_timezone(monkeypatch: pytest.MonkeyPatch, 
     with monkeypatch.context() as patch:
         patch.setenv("TZ", zone)
         time.tzset()
-        assert times.local(1_893_456_000_007) == shown
+        assert output.local(1_893_456_000_007) == shown
     time.tzset()
 
 
@@ -160,5 +160,5 @@ def test_times_are_told_in_their_two_largest_units() -> None:
         0: "now", 400: "now", -400: "now", 600: "in 1s", 59_400: "in 59s", 59_600: "in 1m", 843_000: "in 14m 3s",
         3_600_000: "in 1h", 3_605_000: "in 1h", 90_000_000: "in 1d 1h", -3_000: "3s ago", -86_400_000: "1d ago",
     }  # fmt: skip
-    assert {ms: times.relative(1_000_000_000_000 + ms, 1_000_000_000_000) for ms in relative} == relative
+    assert {ms: output.relative(1_000_000_000_000 + ms, 1_000_000_000_000) for ms in relative} == relative
     assert json_shapes.iso(1_893_456_000_007) == "2030-01-01T00:00:00.007Z"

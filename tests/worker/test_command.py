@@ -10,7 +10,7 @@ import pytest
 
 from bide import Queue, Worker
 from bide.cli import main
-from bide.cli.worker.options import WorkerOptions
+from bide.cli.worker.load import WorkerOptions
 from bide.cli.worker.running import print_banner
 from tests.worker.processes import Shop, open_shop
 

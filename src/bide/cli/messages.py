@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import At, Delay, IdOrTopic, Json, JsonLines, Key, Section, Topic
-from bide.cli.output import body_lines, body_text, echo, echo_json, is_terminal, note
+from bide.cli.options import At, Delay, IdOrTopic, Json, JsonLines, Key, Section, Topic, parse_time
+from bide.cli.output import LATE, body_lines, body_text, due, echo, echo_json, is_terminal, local, note, now_ms, relative
 from bide.cli.queues import QueueOptions
 from bide.cli.table import Table, echo_pairs
-from bide.cli.times import LATE, due, local, now_ms, parse_time, relative
 from bide.core import json_shapes
 from bide.types import CancelResult, Info, Page, RescheduleResult, State
 

@@ -1,12 +1,17 @@
-"""The options that several commands share, and the sections of the help."""
+"""The options that several commands share, how they are read, and the sections of the help."""
 
 import inspect
+import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from bide.cli.exits import WrongUsage
 from bide.cli.queues import QueueOptions, complete_topics
+from bide.core.when import duration_ms
+from bide.errors import BadTime
 
 _QUEUE = "Queue"
 
@@ -52,6 +57,45 @@ IdOrTopic = Annotated[
 Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Key of the message in TOPIC.")]
 Delay = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="How long to wait: 90, 15m, 1h30m (ms s m h d w).")]
 At = Annotated[str | None, typer.Option("--at", metavar="TIMESTAMP", help="Exact time: 2030-01-15T09:00:00+01:00.")]
+
+
+def parse_duration(text: str | None, option: str = "--delay") -> str | None:
+    """A duration for the queue. A number alone is seconds."""
+    if text is None:
+        return None
+    given = f"{text}s" if re.fullmatch(r"\d{1,15}(\.\d{1,9})?", text, re.ASCII) else text
+    try:
+        duration_ms(given)
+    except BadTime as error:
+        if "hundred years" in str(error):
+            raise typer.BadParameter("The longest duration is a hundred years: 36525d.", param_hint=option) from None
+        raise typer.BadParameter(
+            f"{text[:100]!a} is not a duration. Give seconds (90) or text such as 1h30m (ms s m h d w).", param_hint=option
+        ) from None
+    return given
+
+
+def parse_time(delay: str | None, at: str | None) -> tuple[str | None, datetime | None]:
+    """What --delay and --at say together. At most one of them may be given."""
+    if delay is not None and at is not None:
+        raise WrongUsage("Give either --delay or --at, not both.")
+    return parse_duration(delay), None if at is None else _parse_instant(at)
+
+
+def _parse_instant(text: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text[:100]!a} is not a timestamp. Write it as 2030-01-15T09:00:00+01:00.", param_hint="--at"
+        ) from None
+    if when.utcoffset() is None:
+        raise typer.BadParameter(
+            f"{text[:100]!a} has no timezone. Add one: {when.isoformat()}+01:00, or {when.isoformat()}Z for UTC.",
+            param_hint="--at",
+        )
+    return when
+
 
 Command: TypeAlias = Callable[..., int]
 """A command's function. It returns the exit code."""

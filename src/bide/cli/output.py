@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,10 +16,13 @@ import msgspec
 import typer
 
 from bide.cli.exits import Exit
+from bide.clock import moment
+from bide.core.amounts import span
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+LATE = 10.0  # seconds overdue: a worker that keeps up has no message so late, so it is shown in a colour
 _PASSWORD = re.compile(r"(?<=://)\S*(?=@)|(?<=[?&]password=)[^&\s]+")
 
 
@@ -126,6 +130,29 @@ def body_lines(body: Any) -> list[str]:
 def plural(count: int, noun: str) -> str:
     """A count with its noun: "1 message", "2,500 messages"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def now_ms() -> int:
+    """The time of this machine: good enough to tell people how far away an instant is."""
+    return time.time_ns() // 1_000_000
+
+
+def local(ms: int) -> str:
+    """An instant in this machine's timezone, to the second, with its offset from UTC."""
+    return moment(ms).astimezone().isoformat(" ", "seconds").removesuffix(":00")
+
+
+def relative(ms: int, now: int) -> str:
+    """How far away an instant is: "in 14m 3s", "3s ago", "now"."""
+    away = span(abs(ms - now) / 1000)
+    if not away:
+        return "now"
+    return f"in {away}" if ms > now else f"{away} ago"
+
+
+def due(ms: int, now: int) -> str:
+    """An instant and how far away it is."""
+    return f"{local(ms)}, {relative(ms, now)}"
 
 
 def _escape(character: str) -> str:

@@ -6,11 +6,10 @@ import msgspec
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import At, Delay, JsonLines, Section, Topic
-from bide.cli.output import echo, echo_json
+from bide.cli.options import At, Delay, JsonLines, Section, Topic, parse_duration, parse_time
+from bide.cli.output import due, echo, echo_json, now_ms
 from bide.cli.queues import QueueOptions
 from bide.cli.send_lines import BodyError, parse_body, send_lines
-from bide.cli.times import due, now_ms, parse_duration, parse_time
 from bide.core import json_shapes
 from bide.types import IfExists, Outgoing, Priority
 

@@ -5,9 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bide.cli.options import Section
-from bide.cli.times import parse_duration
-from bide.cli.worker.options import WorkerOptions
+from bide.cli.options import Section, parse_duration
 
 section: Section = Section("Tasks")
 
@@ -86,6 +84,9 @@ def worker(
     claim_log: Annotated[Path | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
+    from bide.cli.worker.load import WorkerOptions
+    from bide.cli.worker.running import run
+
     options = WorkerOptions(
         queue_path=queue_path,
         imports=tuple(imports or ()),
@@ -103,6 +104,4 @@ def worker(
         claim_log=claim_log,
         lifeline=lifeline,
     )
-    from bide.cli.worker.running import run
-
     return run(options)

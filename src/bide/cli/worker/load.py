@@ -1,16 +1,17 @@
-"""Finds the queue or the Worker that `bide worker` runs, in a module of the user."""
+"""The options of `bide worker`, and the queue or the Worker that they name, in a module of the user."""
 
 import importlib
 import os
 import sys
 import traceback
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import typer
 
 from bide.cli.exits import Exit
 from bide.cli.output import note
-from bide.cli.worker.options import WorkerOptions
 from bide.errors import ConfigError
 from bide.queue import AsyncQueue, Queue
 from bide.worker import Worker
@@ -18,6 +19,49 @@ from bide.worker.claim_log import ClaimLog
 from bide.worker.slots import Slots
 
 _LEADING = {__file__, importlib.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
+
+
+class WorkerOptions(NamedTuple):
+    queue_path: str
+    imports: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    concurrency: int | None = None
+    threads: int | None = None
+    slots: tuple[str, ...] = ()
+    lease: str | None = None
+    grace: str | None = None
+    processes: int | None = None
+    health: str | None = None
+    reload: bool = False
+    log_format: str = "text"
+    log_level: str = "info"
+    claim_log: Path | None = None
+    lifeline: int | None = None
+
+    @property
+    def slots_of_topics(self) -> Mapping[str, int]:
+        """What --slots says."""
+        slots = {}
+        for each in self.slots:
+            topic, mark, number = each.rpartition("=")
+            if not mark or not number.isdecimal():
+                raise typer.BadParameter(f"{each!a} is not TOPIC=NUMBER, as in order.cancel=10.", param_hint="--slots")
+            slots[topic] = int(number)
+        return slots
+
+    def command_line(self, **changed: Any) -> list[str]:
+        """The command line with these options, but for those that are changed."""
+        options = self._replace(**changed)
+        command = [sys.executable, "-m", "bide", "worker", options.queue_path]
+        for name, value in options._asdict().items():
+            option = "--" + {"imports": "import"}.get(name, name.replace("_", "-"))
+            if name == "queue_path" or value is None or value is False:
+                continue
+            if value is True:
+                command.append(option)
+            else:
+                command += [part for each in (value if isinstance(value, tuple) else (value,)) for part in (option, str(each))]
+        return command
 
 
 def load_target(options: WorkerOptions) -> AsyncQueue | Queue | Worker:

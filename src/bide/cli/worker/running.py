@@ -13,8 +13,7 @@ import bide
 from bide.cli.exits import Exit
 from bide.cli.output import note
 from bide.cli.worker import health, logs
-from bide.cli.worker.load import check_slots, load_target, make_worker
-from bide.cli.worker.options import WorkerOptions
+from bide.cli.worker.load import WorkerOptions, check_slots, load_target, make_worker
 from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
