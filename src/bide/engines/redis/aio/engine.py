@@ -32,7 +32,7 @@ from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
-from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -53,6 +53,7 @@ class AsyncRedis(AsyncEngine):
         self._me = lane()[:8]  # the owner of an alarm
         self._new_request = sequence()  # one an engine, as a forked child shares the source
         self._alarms: dict[frozenset[str], float] = {}  # by topics: when to claim again, monotonic
+        self._unanswered: dict[int, list[str]] = {}  # by shard: claims that nobody asks for again
 
     async def open(self) -> None:
         if not self._shards:
@@ -97,20 +98,22 @@ class AsyncRedis(AsyncEngine):
         if len(parts) == 1:
             [(shard, _)] = parts
             return await shards[shard].put(messages, now)
-        return await self._put_apart(messages, any_shard, now)
+        return await self._put_apart(shards, messages, any_shard, now)
 
-    async def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
+    async def _put_apart(
+        self, shards: Sequence[AsyncShard], messages: Sequence[NewMessage], any_shard: int, now: int | None
+    ) -> list[Sent]:
         """Send a batch in several parts. Each message has an operation, so all can be sent again if one part fails."""
         name = lane()
         named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
         parts = sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard))
         for shard, indexes in parts:  # before the first part is taken
             for i in indexes:
-                check_delay(named[i].delay, named[i].at, max(self._shards[shard].clock.known, now or 0))
+                check_delay(named[i].delay, named[i].at, max(shards[shard].clock.known, now or 0))
         answers: dict[int, Sent] = {}
         for shard, indexes in parts:
             try:
-                got = await self._shards[shard].put([named[i] for i in indexes], now)
+                got = await shards[shard].put([named[i] for i in indexes], now)
             except BideError as error:
                 if not answers and not isinstance(error, OutcomeUnknown):
                     raise
@@ -152,6 +155,7 @@ class AsyncRedis(AsyncEngine):
         found = [each for claim in claims for each in claim.messages]
         first, held = self._next(), bool(found)
         turned = delivering.turned(list(dict.fromkeys(topics)), first)
+        failed: dict[int, EngineError] = {}  # by shard
         for turn in range(len(shards) if topics or not claims else 0):
             room = 0 if held else max(0, limit - len(found))
             served = {each.topic for each in found}
@@ -161,19 +165,37 @@ class AsyncRedis(AsyncEngine):
                 claim.more for claim in claims
             )  # a shard that stopped at its bounds may have one
             keep = len(others) if len(others) <= room and later else 0
-            shard = shards[(first + turn) % len(shards)]
-            # without room, a shard only tells when to come back
-            claim = await shard.claim(self._me, named, room, lease, request, now, keep)
+            place = (first + turn) % len(shards)
+            try:
+                rest += await self._unanswered_by(place, shards[place], lease, now)
+                # without room, a shard only tells when to come back
+                claim = await shards[place].claim(self._me, named, room, lease, request, now, keep)
+            except EngineError as error:  # one shard that fails keeps nobody from what the others have
+                failed[place] = error
+                continue
             claims.append(claim)
             if not held:
                 found += claim.messages[:room]
                 rest += claim.messages[room:]
         if ends := [End(each.topic, each.id, each.token, "release") for each in rest]:
             await self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
+        if failed and not found:
+            raise next(iter(failed.values()))
+        for place in failed:  # its answer may still be on the way, and nobody asks for it again
+            self._unanswered.setdefault(place, []).append(request)
         dues = [each.next_due for each in claims if each.next_due is not None]
         told = max(each.now for each in claims)
-        more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
+        more = len(found) < limit and (bool(failed) or any(each.more for each in claims) or any(due <= told for due in dues))
         return Claim(found, told, min(dues, default=None), more)
+
+    async def _unanswered_by(self, place: int, shard: AsyncShard, lease: int, now: int | None) -> list[Claimed]:
+        """What earlier claims hold whose answers did not come from this shard, and that nobody knows of."""
+        found: list[Claimed] = []
+        while self._unanswered.get(place):
+            claim = await shard.claim(self._me, [], MAX_BATCH, lease, self._unanswered[place][-1], now)
+            self._unanswered[place].pop()
+            found += claim.messages
+        return found
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         shards = self._shards
@@ -203,11 +225,17 @@ class AsyncRedis(AsyncEngine):
         shards = self._opened()
         first = self._next()
         did = Tended()
+        failed: list[EngineError] = []
         for turn in range(len(shards)):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
                 return did + Tended(more=True)
-            did += await shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
+            try:
+                did += await shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
+            except EngineError as error:  # one shard that fails keeps the others from nothing
+                failed.append(error)
+        if len(failed) == len(shards):
+            raise failed[0]
         return did
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
@@ -266,13 +294,21 @@ class AsyncRedis(AsyncEngine):
         shard_of: Callable[[T], int],
         call: Callable[[AsyncShard, Sequence[T]], Awaitable[R]],
     ) -> list[Any]:
-        """Ask each shard for its part of a batch, in pieces if that is long. The answers are in the order of the batch."""
+        """Ask each shard for its part of a batch, in pieces if that is long. The answers are in the order of the batch.
+
+        When one fails after another was done, it is not known what has happened to which: OutcomeUnknown.
+        """
         shards = self._opened()
         if len(shards) == 1 and len(items) <= sending.PART:
             return await call(shards[0], items)
         answers: dict[int, Any] = {}
         for shard, indexes in sending.parts(items, shard_of):
-            got = await call(shards[shard], [items[i] for i in indexes])
+            try:
+                got = await call(shards[shard], [items[i] for i in indexes])
+            except EngineError as error:
+                if not answers:
+                    raise
+                raise OutcomeUnknown(f"{error} This was one part of several, and others of the batch were done.") from error
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(items))]
 

@@ -32,7 +32,7 @@ from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
 from bide.engines.sync import Engine
-from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -53,6 +53,7 @@ class Redis(Engine):
         self._me = lane()[:8]  # the owner of an alarm
         self._new_request = sequence()  # one an engine, as a forked child shares the source
         self._alarms: dict[frozenset[str], float] = {}  # by topics: when to claim again, monotonic
+        self._unanswered: dict[int, list[str]] = {}  # by shard: claims that nobody asks for again
 
     def open(self) -> None:
         if not self._shards:
@@ -95,20 +96,22 @@ class Redis(Engine):
         if len(parts) == 1:
             [(shard, _)] = parts
             return shards[shard].put(messages, now)
-        return self._put_apart(messages, any_shard, now)
+        return self._put_apart(shards, messages, any_shard, now)
 
-    def _put_apart(self, messages: Sequence[NewMessage], any_shard: int, now: int | None) -> list[Sent]:
+    def _put_apart(
+        self, shards: Sequence[Shard], messages: Sequence[NewMessage], any_shard: int, now: int | None
+    ) -> list[Sent]:
         """Send a batch in several parts. Each message has an operation, so all can be sent again if one part fails."""
         name = lane()
         named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
         parts = sending.put_parts(named, lambda new: self._namespace.shard_of(new, any_shard))
         for shard, indexes in parts:  # before the first part is taken
             for i in indexes:
-                check_delay(named[i].delay, named[i].at, max(self._shards[shard].clock.known, now or 0))
+                check_delay(named[i].delay, named[i].at, max(shards[shard].clock.known, now or 0))
         answers: dict[int, Sent] = {}
         for shard, indexes in parts:
             try:
-                got = self._shards[shard].put([named[i] for i in indexes], now)
+                got = shards[shard].put([named[i] for i in indexes], now)
             except BideError as error:
                 if not answers and not isinstance(error, OutcomeUnknown):
                     raise
@@ -150,6 +153,7 @@ class Redis(Engine):
         found = [each for claim in claims for each in claim.messages]
         first, held = self._next(), bool(found)
         turned = delivering.turned(list(dict.fromkeys(topics)), first)
+        failed: dict[int, EngineError] = {}  # by shard
         for turn in range(len(shards) if topics or not claims else 0):
             room = 0 if held else max(0, limit - len(found))
             served = {each.topic for each in found}
@@ -159,19 +163,37 @@ class Redis(Engine):
                 claim.more for claim in claims
             )  # a shard that stopped at its bounds may have one
             keep = len(others) if len(others) <= room and later else 0
-            shard = shards[(first + turn) % len(shards)]
-            # without room, a shard only tells when to come back
-            claim = shard.claim(self._me, named, room, lease, request, now, keep)
+            place = (first + turn) % len(shards)
+            try:
+                rest += self._unanswered_by(place, shards[place], lease, now)
+                # without room, a shard only tells when to come back
+                claim = shards[place].claim(self._me, named, room, lease, request, now, keep)
+            except EngineError as error:  # one shard that fails keeps nobody from what the others have
+                failed[place] = error
+                continue
             claims.append(claim)
             if not held:
                 found += claim.messages[:room]
                 rest += claim.messages[room:]
         if ends := [End(each.topic, each.id, each.token, "release") for each in rest]:
             self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
+        if failed and not found:
+            raise next(iter(failed.values()))
+        for place in failed:  # its answer may still be on the way, and nobody asks for it again
+            self._unanswered.setdefault(place, []).append(request)
         dues = [each.next_due for each in claims if each.next_due is not None]
         told = max(each.now for each in claims)
-        more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
+        more = len(found) < limit and (bool(failed) or any(each.more for each in claims) or any(due <= told for due in dues))
         return Claim(found, told, min(dues, default=None), more)
+
+    def _unanswered_by(self, place: int, shard: Shard, lease: int, now: int | None) -> list[Claimed]:
+        """What earlier claims hold whose answers did not come from this shard, and that nobody knows of."""
+        found: list[Claimed] = []
+        while self._unanswered.get(place):
+            claim = shard.claim(self._me, [], MAX_BATCH, lease, self._unanswered[place][-1], now)
+            self._unanswered[place].pop()
+            found += claim.messages
+        return found
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         shards = self._shards
@@ -199,11 +221,17 @@ class Redis(Engine):
         shards = self._opened()
         first = self._next()
         did = Tended()
+        failed: list[EngineError] = []
         for turn in range(len(shards)):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
                 return did + Tended(more=True)
-            did += shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
+            try:
+                did += shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
+            except EngineError as error:  # one shard that fails keeps the others from nothing
+                failed.append(error)
+        if len(failed) == len(shards):
+            raise failed[0]
         return did
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
@@ -260,13 +288,21 @@ class Redis(Engine):
         shard_of: Callable[[T], int],
         call: Callable[[Shard, Sequence[T]], R],
     ) -> list[Any]:
-        """Ask each shard for its part of a batch, in pieces if that is long. The answers are in the order of the batch."""
+        """Ask each shard for its part of a batch, in pieces if that is long. The answers are in the order of the batch.
+
+        When one fails after another was done, it is not known what has happened to which: OutcomeUnknown.
+        """
         shards = self._opened()
         if len(shards) == 1 and len(items) <= sending.PART:
             return call(shards[0], items)
         answers: dict[int, Any] = {}
         for shard, indexes in sending.parts(items, shard_of):
-            got = call(shards[shard], [items[i] for i in indexes])
+            try:
+                got = call(shards[shard], [items[i] for i in indexes])
+            except EngineError as error:
+                if not answers:
+                    raise
+                raise OutcomeUnknown(f"{error} This was one part of several, and others of the batch were done.") from error
             answers.update(zip(indexes, got, strict=True))
         return [answers[i] for i in range(len(items))]
 

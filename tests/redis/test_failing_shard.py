@@ -1,0 +1,131 @@
+"""One shard of several fails: the others hand out what they have, and nobody is told a thing that is not true."""
+
+import asyncio
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, EngineError, OutcomeUnknown, Outgoing, Queue
+from tests.servers.redis import RedisServer
+
+MANY = 40
+SHARDS = 4
+
+
+@contextmanager
+def failing(client: Any, shard: int, topic: str | None = None) -> Iterator[None]:
+    """A key of one shard is of another kind, as if its server were away behind a proxy; all that it holds stays."""
+    keys = [f"{{bide:{shard}}}:topics".encode()]
+    if topic is not None:
+        keys += [key for key in client.keys(f"{{bide:{shard}}}:*:h") if client.hget(key, "name") == topic.encode()]
+    for key in keys:
+        client.rename(key, b"aside:" + key)
+        client.set(key, "x")
+    try:
+        yield
+    finally:
+        for key in keys:
+            client.delete(key)
+            client.rename(b"aside:" + key, key)
+
+
+def shard_of(key: str) -> int:
+    return zlib.crc32(f"t {key}".encode()) % SHARDS
+
+
+def another_than(shard: int) -> int:
+    return (shard + 1) % SHARDS
+
+
+def bodies(count: int, **options: Any) -> list[Outgoing]:
+    return [Outgoing(number, key=f"k{number}", **options) for number in range(count)]
+
+
+def test_a_receiver_gets_what_the_other_shards_have(redis_url: str, redis_server: RedisServer) -> None:
+    with Queue(f"{redis_url}?shards={SHARDS}") as queue, redis_server.client() as client:
+        queue.send_many("t", bodies(MANY, max_attempts=1))
+        seen: set[int] = set()
+        with failing(client, 3):
+            for _ in range(MANY):
+                try:
+                    found = queue.receive("t", limit=10, lease="1h")
+                except EngineError:
+                    break
+                seen |= {each.body for each in found}
+                queue.ack_many(found)
+        assert 0 < len(seen) < MANY
+        stats = queue.stats("t")
+        assert (stats.ready, stats.leased, stats.dead) == (MANY - len(seen), 0, 0)
+        while found := queue.receive("t", limit=10):
+            seen |= {each.body for each in found}
+            queue.ack_many(found)
+        assert seen == set(range(MANY))
+
+
+async def test_what_a_shard_has_leased_when_its_answer_is_lost_is_given_back(redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        await queue.send_many("t", bodies(MANY, max_attempts=1))
+        engine: Any = (await queue.session.engine())._engine  # type: ignore[attr-defined]
+        shard = engine._shards[2]
+        claim, lost = shard.claim, Counter[str]()
+
+        async def lose(*asked: Any) -> Any:
+            got = await claim(*asked)
+            if got.messages and not lost:
+                lost["messages"] = len(got.messages)
+                raise EngineError("the answer is lost")
+            return got
+
+        shard.claim = lose
+        seen: list[int] = []
+        async with asyncio.timeout(20):
+            while len(seen) < MANY:
+                found = await queue.receive("t", limit=20, lease="1h", wait=1)
+                seen += [each.body for each in found]
+                assert {each.attempt for each in found} <= {1}
+                await queue.ack_many(found)
+        assert lost["messages"] > 0
+        assert sorted(seen) == list(range(MANY))
+
+
+@pytest.mark.parametrize("verb", ["cancel", "reschedule", "ack"])
+async def test_nobody_is_told_that_nothing_was_changed_when_some_was(
+    verb: str, redis_url: str, redis_server: RedisServer
+) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        with redis_server.client() as client:
+            sent = await queue.send_many("t", bodies(MANY, delay=0 if verb == "ack" else "1h"))
+            held: list[Any] = []
+            while verb == "ack" and len(held) < MANY:
+                held += await queue.receive("t", limit=MANY)
+            asked = {
+                "cancel": lambda place: queue.cancel(sent[place]),
+                "reschedule": lambda place: queue.reschedule(sent[place], delay="5h"),
+                "ack": lambda place: held[place].ack(),
+            }[verb]
+            keys = [each.key for each in held] or [f"k{place}" for place in range(MANY)]
+            with failing(client, another_than(shard_of(keys[0])), "t"):  # the first part of the batch is done
+                answers = await asyncio.gather(*map(asked, range(MANY)), return_exceptions=True)
+            assert {type(each) for each in answers} == {OutcomeUnknown}
+            assert "others of the batch were done" in str(answers[0])
+
+
+async def test_a_queue_that_is_closed_during_a_batch_of_several_parts_says_that_its_outcome_is_unknown(redis_url: str) -> None:
+    outcomes: Counter[str] = Counter()
+    for turns in range(40):
+        queue = AsyncQueue(f"{redis_url}?shards={SHARDS}")
+        await queue.topics()
+        sending = asyncio.create_task(queue.send_many("t", bodies(MANY)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await queue.close()
+        try:
+            await sending
+            outcomes["sent"] += 1
+        except EngineError as error:
+            outcomes[type(error).__name__] += 1
+    assert outcomes["sent"] < 40, outcomes
