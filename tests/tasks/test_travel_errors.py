@@ -127,6 +127,19 @@ def test_a_handler_that_cancels_itself_has_failed(queue: Any, do: Do) -> None:
     assert all(isinstance(each.error, asyncio.CancelledError) for each in handled)
 
 
+def test_a_handler_that_a_generator_exit_reaches_through_an_await_has_failed(queue: Any, do: Do) -> None:
+    async def child() -> None:
+        raise GeneratorExit
+
+    async def handle() -> None:
+        await asyncio.create_task(child())
+
+    do(queue.task("t", max_attempts=2, backoff=steps("1s"))(handle).send())
+    handled = do(queue.testing.advance("1m", raise_errors=False))
+    assert [each.outcome for each in handled] == ["retry", "dead"]
+    assert all(isinstance(each.error, GeneratorExit) for each in handled)
+
+
 async def test_advance_itself_can_be_cancelled(clock: ManualClock) -> None:
     queue, begun, cancelled = AsyncQueue("memory://", clock=clock), asyncio.Event(), []
 

@@ -89,6 +89,8 @@ class Hands:
                 await delivery.bury("it was asked to")
             case "extends":
                 await delivery.extend(2 * LEASE)
+            case "ends its coroutine" if self._chance.random() < 0.5:
+                await asyncio.create_task(_end_coroutines())
             case "fills the executor":
                 fill_the_executor(self._history)
             case "blocks":
@@ -142,6 +144,11 @@ class Hands:
                 with self._history.fault("crash in a handler") as fault:
                     fault.landed("about to end the process")
                 os._exit(CRASHED)
+
+
+async def _end_coroutines() -> None:
+    """Whoever waits for this is closed, with all coroutines that wait for him."""
+    raise GeneratorExit
 
 
 def make(stage: Stage) -> AsyncQueue:

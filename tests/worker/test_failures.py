@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, OutcomeUnknown, current
+from bide import AsyncDelivery, AsyncQueue, OutcomeUnknown, current
 from bide.worker import Worker
 from tests.worker.faults import Faults, deaf
 from tests.worker.test_running import ended
@@ -176,6 +176,34 @@ async def test_a_log_that_fails_costs_no_place_whatever_a_handler_does(
     assert stats.leased == 0
     assert stats.dead == (8 if error is not None else 4)
     assert capsys.readouterr().err.count("More of this is not told") <= 1
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["plain", "in middleware"])
+async def test_a_generator_exit_that_comes_through_an_await_is_a_failed_attempt(
+    memory: AsyncQueue, working: Any, until: Any, caplog: Any, inside: bool
+) -> None:
+    """It closes the handler's coroutine and all that wait for it, so that what they return is not heard."""
+    attempts: list[int] = []
+
+    async def child() -> None:
+        raise GeneratorExit
+
+    async def around(delivery: AsyncDelivery, handle: Any) -> None:
+        await handle()
+
+    @memory.task("a", max_attempts=2, backoff=lambda attempt: 0)
+    async def handle() -> None:
+        attempts.append(current().attempt)
+        await asyncio.create_task(child())
+
+    await handle.send()
+    async with working(memory, middleware=[around] * inside):
+        await until(lambda: ended(memory))
+
+    assert attempts == [1, 2]
+    [dead] = await memory.messages("a", state="dead")
+    assert "GeneratorExit" in str(dead.last_error)
+    assert caplog.text.count("failed in attempt") == 2
 
 
 async def test_a_handler_that_is_closed_with_its_loop_tells_nobody(memory: AsyncQueue, soon: Any) -> None:

@@ -118,7 +118,7 @@ class Handlers:
         """What becomes of the message, and what there is to say of it. None: its lease was lost."""
         if not handling.task.is_async and not self._threads.ready():
             return RELEASED, None
-        return self._became(handling, await self._attempt(handling))
+        return self.became(handling, await self._attempt(handling))
 
     async def _attempt(self, handling: Handling) -> BaseException | None:
         """What was raised. SystemExit, CancelledError and groups too: they end an attempt, not the worker."""
@@ -131,11 +131,9 @@ class Handlers:
             if task.timeout is not None:
                 alarm = self._loop.call_later(task.timeout, self._time_out, handling)
             await (self._inside if self._middleware else self._call)(handling, arguments)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, GeneratorExit):  # what this returns would not be heard: they are for the whole task
             raise
         except BaseException as error:
-            if isinstance(error, GeneratorExit) and not runs(handling.runner):
-                raise
             raised = error
         finally:
             if alarm is not None:
@@ -144,7 +142,7 @@ class Handlers:
             forked.end(raised)
         return raised
 
-    def _became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
+    def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
         if error is None:
             return (DONE, None) if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())

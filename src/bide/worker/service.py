@@ -129,6 +129,10 @@ class Service:
         try:
             if not self._stopping.is_set():
                 became, error = await self._handlers.call(handling)
+        except GeneratorExit as raised:  # one that the handler met in an await has closed all coroutines within this one
+            if not runs(runner):
+                raise
+            became, error = self._handlers.became(handling, raised)
         finally:
             if runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector

@@ -79,7 +79,7 @@ class Invoke:
             self._runner = asyncio.Runner()  # one for all: what handlers open belongs to its loop
         try:
             return self._runner.run(self._in_loop(task, arguments, delivery), context=context)
-        except asyncio.CancelledError as error:  # the handler has cancelled itself: Ctrl-C is a KeyboardInterrupt here
+        except (asyncio.CancelledError, GeneratorExit) as error:  # the handler's own: Ctrl-C is a KeyboardInterrupt here
             return error
 
     def _here(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
