@@ -82,6 +82,62 @@ async def test_a_handler_that_blocks_the_loop_keeps_all_leases(queue: AsyncQueue
     assert attempts == [1, 1, 1]
 
 
+async def test_a_claim_that_is_answered_while_a_handler_blocks_the_loop_keeps_its_leases(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults
+) -> None:
+    attempts: list[int] = []
+
+    async def unseen(call: Any, asked: Any) -> Any:
+        claim = await call()
+        if claim.messages:
+            time.sleep(2.0)  # noqa: ASYNC251  (as any handler may do just now)
+        return claim
+
+    @queue.task("a", max_attempts=1)
+    async def handle() -> None:
+        attempts.append(current().attempt)
+
+    faults.around["claim"] = unseen
+    await queue.send_many("a", [{}, {}, {}])
+    async with Thief(queue, "elsewhere"), working(queue, lease="800ms"):  # the thief's upkeep buries what has lost its lease
+        await until(lambda: ended(queue))
+
+    assert attempts == [1, 1, 1]
+    assert (await queue.stats("a")).dead == 0
+
+
+async def test_the_handlers_of_a_claim_whose_leases_were_lost_before_its_answer_are_not_called(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    called: list[str] = []
+    taken: list[AsyncDelivery] = []
+
+    async def late(call: Any, asked: Any) -> Any:
+        claim = await call()
+        if claim.messages and not taken:
+            taken.append(await taken_by_hand(queue, "a"))
+        return claim
+
+    def cut(call: Any) -> Any:
+        raise Unavailable("the wire is cut")
+
+    @queue.task("a")
+    async def handle() -> None:
+        called.append(current().id)
+
+    faults.around["claim"] = late
+    faults.beat["claim"] = cut
+    await handle.send()
+    async with working(queue, lease=LEASE):
+        await until(lambda: "lost before the claim of them was answered" in caplog.text)
+        await taken[0].ack()
+        await handle.send()
+        await until(lambda: ended(queue))
+
+    assert len(called) == 1
+    assert called != [taken[0].id]
+
+
 async def test_a_handler_may_take_three_leases(queue: AsyncQueue, working: Any, until: Any) -> None:
     began: list[str] = []
 

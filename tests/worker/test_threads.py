@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -283,9 +284,10 @@ async def test_leases_are_renewed_as_soon_as_a_thread_for_that_can_be_started(
         begun.set()
         await go_on.wait()
 
-    async with working(queue, lease="1m", grace="20s") as worker:
+    await handle.send()
+    async with AsyncExitStack() as stack:
         with no_threads("bide-heartbeat") as refused:
-            await handle.send()
+            worker = await stack.enter_async_context(working(queue, lease="1m", grace="20s"))
             await begun.wait()
             await until(lambda: len(refused) > 1)
         await until(lambda: any(each.name == "bide-heartbeat" for each in threading.enumerate()))

@@ -30,12 +30,28 @@ class Beat:
 
 
 class Asked:
-    """A claim whose deliveries will be kept: from when it is made, nobody here may take back what it brings."""
+    """A claim whose deliveries will be kept: from when it is made, nobody here may take back what it brings.
 
-    __slots__ = ("until",)
+    A claim that has a name, `request`, can be looked after before it is answered: its answer may have to wait for an event
+    loop that is busy, for longer than a lease.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_made", "lease_ms", "next", "request", "until")
+
+    def __init__(self, request: str | None = None, lease_ms: int = 0) -> None:
+        self.request: str | None = request
+        self.lease_ms: int = lease_ms
         self.until: int | None = None
+        self._made = time.monotonic()
+        self.put_off(BEATS)
+
+    def put_off(self, beats: int) -> None:
+        self.next: float = time.monotonic() + self.lease_ms / 1000 / beats
+
+    @property
+    def late(self) -> bool:
+        """Whether it was made so long ago that its leases may have ended."""
+        return time.monotonic() - self._made > self.lease_ms / 1000 / BEATS
 
 
 class Part(NamedTuple):

@@ -19,7 +19,7 @@ LONGEST_PAUSE = 1.0  # seconds, after a breakdown
 
 
 class Heartbeat:
-    """The thread begins with the first delivery and ends when there has been none for a while.
+    """The thread begins with the first delivery, or named claim, and ends when there has been none for a while.
 
     It also knows what the engine's clock may do to the leases: `seen` is the engine's time, when it was told last.
     """
@@ -42,14 +42,17 @@ class Heartbeat:
         self.seen = max(self.seen, now)
 
     @contextmanager
-    def asking(self) -> Iterator[Asked]:
-        """While deliveries are asked for, and until they are added."""
-        asked = Asked()
+    def asking(self, asked: Asked | None = None) -> Iterator[Asked]:
+        """While deliveries are asked for, and until they are added. What a named claim brings is renewed meanwhile."""
+        asked = asked or Asked()
         self._asked[asked] = None
+        if asked.request is not None:
+            asked.put_off(BEATS)
+            self._see_to(asked)
         try:
             yield asked
         finally:
-            del self._asked[asked]
+            self._asked.pop(asked, None)
 
     def none_ended(self) -> int | None:
         """The last instant of the engine's time at which surely none of the leases has ended that are kept here."""
@@ -74,14 +77,20 @@ class Heartbeat:
         """Renew these leases until each is removed."""
         with self._lock:
             self._beats[beat] = None
+        self._see_to(beat)
+
+    def _see_to(self, new: Beat | Asked) -> None:
         self.see_to_thread()
-        if beat.next < self._asleep_until:
+        if new.next < self._asleep_until:
             self._mail.put(None)
+
+    def _kept(self) -> list[Beat | Asked]:
+        return [*self._beats, *(each for each in list(self._asked) if each.request is not None)]
 
     def see_to_thread(self) -> None:
         """Begin the thread if there is work for it. When the machine has none to give, call this again: leases last a while."""
         with self._lock:
-            if self._thread is not None or self._closed or not self._beats:
+            if self._thread is not None or self._closed or not self._kept():
                 return
             thread = threading.Thread(target=self._run, name="bide-heartbeat", daemon=True)
             try:
@@ -119,6 +128,7 @@ class Heartbeat:
                 return
             self._closed = True
             self._beats.clear()
+            self._asked.clear()
             thread = self._thread
         self._mail.put(None)
         if thread is not None:
@@ -134,8 +144,11 @@ class Heartbeat:
                     if due and not opened:  # most deliveries end before
                         opened = True
                         engine.open()
-                    for part in due:
-                        self._renew(engine, part)
+                    for each in due:
+                        if isinstance(each, Asked):
+                            self._renew_unanswered(engine, each)
+                        else:
+                            self._renew(engine, each)
                 return
             except BaseException as error:  # SystemExit too: without this thread all leases would be lost
                 breakdowns += 1
@@ -149,25 +162,28 @@ class Heartbeat:
     def _over(self) -> bool:
         """Whether there is nothing to do any more; then the next delivery begins a new thread."""
         with self._lock:
-            over = self._closed or not self._beats
+            over = self._closed or not self._kept()
             if over:
                 self._thread = None
             return over
 
-    def _sleep(self) -> list[Part] | None:
+    def _sleep(self) -> list[Part | Asked] | None:
         """Sleep until something is due to be renewed. None: there is nothing to do any more."""
         with self._lock:
-            idle = not self._beats
-            self._asleep_until = min((beat.next for beat in self._beats), default=time.monotonic() + IDLE)
+            kept = self._kept()
+            self._asleep_until = min((each.next for each in kept), default=time.monotonic() + IDLE)
         self._read(self._asleep_until - time.monotonic())
         if self.on_beat is not None:
             self.on_beat()
         with self._lock:
-            if self._closed or (idle and not self._beats):
+            idle, kept = not kept, self._kept()
+            if self._closed or (idle and not kept):
                 self._thread = None
                 return None
             now = time.monotonic()
-            return parts([beat for beat in self._beats if beat.next <= now])
+            due = [each for each in kept if each.next <= now]
+            unanswered = [each for each in due if isinstance(each, Asked)]
+            return [*parts([each for each in due if isinstance(each, Beat)]), *unanswered]
 
     def _read(self, seconds: float) -> None:
         """Sleep until there is mail, at most so long, and stop renewing what was dropped."""
@@ -200,3 +216,15 @@ class Heartbeat:
                 beat.put_off(2 * BEATS)
             return
         self.renewed(part, answers, seen)
+
+    def _renew_unanswered(self, engine: Engine, asked: Asked) -> None:
+        """The engine tells what the claim has brought, if it was made by now, and takes nothing new."""
+        try:
+            found = engine.claim([], 1, asked.lease_ms, request=asked.request)
+            if found.messages:
+                engine.extend([Hold(each.topic, each.id, each.token) for each in found.messages], asked.lease_ms)
+        except BideError as error:
+            _log.warning("The leases of a claim could not be renewed and will be tried again soon: %s", error)
+            asked.put_off(2 * BEATS)
+        else:
+            asked.put_off(BEATS)

@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from bide.engines.base import MAX_BATCH, Claim, Hold
 from bide.errors import EngineError
+from bide.logs import Log
 from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
 from bide.queue.aio.receiving import SWEEP, until_due
@@ -15,6 +18,8 @@ from bide.worker.plan import Plan
 from bide.worker.retry import Retrying
 from bide.worker.settling import Settling
 from bide.worker.slots import Slots
+
+_log = Log("bide.worker")
 
 
 class Claiming:
@@ -33,7 +38,8 @@ class Claiming:
         self._slots = slots
         self._settling = settling
         self._names = plan.claim_log or Names()
-        self._unsure: list[tuple[int, str, Asked]] = []  # claims whose answer did not come
+        self._heartbeat = opened.heartbeat
+        self._unsure: list[tuple[int, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._begin = begin
         self._stopping = stopping
@@ -99,27 +105,36 @@ class Claiming:
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
         slot, request = self._names.begin()
-        asked = Asked()
-        self._unsure.append((slot, request, asked))
-        claim = await self._receiver.claim(topics, limit, self._lease_ms, request, asked=asked)
-        await self._answered(claim, slot, asked)
+        asked = Asked(request, self._lease_ms)
+        self._unsure.append((slot, asked))
+        with self._heartbeat.asking(asked):
+            claim = await self._receiver.claim(topics, limit, self._lease_ms, request, asked=asked)
+            await self._answered(claim, slot, asked)
         return claim
 
     async def recover(self) -> None:
         """Ask again for claims whose answer did not come: the engine gives what they hold, and nothing new."""
         while self._unsure:
-            slot, request, asked = self._unsure[-1]
-            claim = await self._engine.claim([], 1, self._lease_ms, request=request)
-            if claim.messages:  # it may have been a while
-                await self._engine.extend([Hold(each.topic, each.id, each.token) for each in claim.messages], self._lease_ms)
-            await self._answered(claim, slot, asked)
+            slot, asked = self._unsure[-1]
+            with self._heartbeat.asking(asked):
+                claim = await self._engine.claim([], 1, self._lease_ms, request=asked.request)
+                await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        found = await self._receiver.open(claim)
+        held = await self._held(claim) if claim.messages and asked.late else claim
+        found = await self._receiver.open(held)
         self._unsure.pop()
         self._names.hold(slot, len(found))
         if found:
             self._begin(found, slot, asked.until or 0)
+
+    async def _held(self, claim: Claim) -> Claim:
+        """Without what was taken back by others, since the answer has waited for so long: its handlers are not called."""
+        holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
+        answers = await self._engine.extend(holds, self._lease_ms)
+        if lost := answers.count(False):
+            _log.warning("The leases of %d messages were lost before the claim of them was answered: others handle them", lost)
+        return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
 
     async def _rest(self, topics: list[str], timeout: float) -> None:
         """Sleep until something may be due, or a place is free again for what there was no room for."""
