@@ -207,7 +207,7 @@ class Skeleton(AsyncEngine):
         ended = [each for each in shelf.all("leased") if (each.lease_until or 0) <= until]
         expired = [each for each in shelf.messages.values() if shelf.expired(each)]
         old = [each for each in shelf.all("dead") if at - each.died >= shelf.dead_for]
-        work = [*ended, *expired, *old]
+        work = [*old, *ended, *expired]  # old first: burying another may drop them
         last = [each for each in ended[:budget] if each.attempt >= each.new.max_attempts]
         for message in work[:budget]:
             if message in old:

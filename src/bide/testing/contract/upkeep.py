@@ -109,6 +109,22 @@ class Upkeep:
         assert (news.dead, news.dead_dropped) == (1, 0)
         assert (all_together.dead, all_together.dead_dropped) == (3, 3)
 
+    @needs("inspect")
+    async def test_a_dead_letter_that_is_too_old_and_one_too_many_is_counted_once(self, bench: Bench) -> None:
+        keeping = await bench.another(namespace="keeping", dead_for=1_000, dead_max=1)
+        await keeping.bury("mail", b"old")
+        await keeping.put("mail", b"last", max_attempts=1)
+        assert bodies(await keeping.claim("mail", lease=50)) == [b"last"]
+        keeping.move(5_000)
+        for piece in range(ROUNDS):
+            assert piece < ROUNDS - 1
+            if not (await keeping.tend()).more:
+                break
+        # Then the old one has gone, and the one whose lease has ended is dead
+        assert bodies(await keeping.stored("mail", "dead")) == [b"last"]
+        stats = await keeping.engine.stats("mail", now=keeping.now)
+        assert (stats.dead, stats.dead_dropped) == (1, 1)
+
     async def test_tend_does_no_more_than_its_budget(self, bench: Bench) -> None:
         # Given ten leases that have ended and five messages that have expired
         await bench.put_all(*(NewMessage("mail", b"held") for _ in range(10)))
