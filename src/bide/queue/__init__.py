@@ -2,10 +2,10 @@
 
 from bide.engines.guard.hooks import Call, Hook
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.deliveries import current
 from bide.queue.queues import AsyncQueue, Queue
 from bide.queue.sync.delivery import Delivery
 from bide.queue.task import AsyncTask, Task
-from bide.queue.tasks.current import current
 from bide.queue.tasks.outcome import Bury, Retry, Snooze
 from bide.queue.travel.handled import Handled
 

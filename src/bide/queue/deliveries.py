@@ -1,8 +1,13 @@
-"""What deliveries in sync and async have in common."""
+"""What deliveries in sync and async have in common, and the one that the running handler is for."""
 
 import asyncio
 import gc
 import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from bide.errors import ConfigError
 
 STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 """Not failures of the work: somebody stopped it from outside."""
@@ -12,6 +17,9 @@ CUT_SHORT = (asyncio.CancelledError, KeyboardInterrupt)
 
 ERROR_LENGTH = 500
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
+
+running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
+"""Gives the delivery in the handler's colour."""
 
 
 def error_text(error: object) -> str | None:
@@ -40,3 +48,25 @@ class Cycles:
             gc.collect()
             ended = time.monotonic()
             self._next = ended + (ended - began) * SHARE
+
+
+def sender(topic: str, key: str) -> str | None:
+    """The id of the message that is being handled here, if this is its own key."""
+    delivery = running.get(_nothing)()
+    return delivery.id if delivery is not None and (delivery.topic, delivery.key) == (topic, key) else None
+
+
+def _nothing() -> None: ...
+
+
+def current() -> Any:
+    """Return the delivery that the running handler is for: an AsyncDelivery in an async handler, a Delivery in a sync one.
+
+    It has the id, key, headers, attempt and lateness, and says whether the handler should stop (`expired`). You can extend its
+    lease, or end it early. Raises ConfigError outside a handler.
+    """
+    try:
+        delivery = running.get()
+    except LookupError:
+        raise ConfigError("current() is for handlers: no message is being handled here.") from None
+    return delivery()

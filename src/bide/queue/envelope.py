@@ -9,7 +9,7 @@ from bide.core.codec import Codec, Encoded, decode, encode
 from bide.core.when import bounded_instant_ms, duration_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.errors import BadMessage, BadOption, BadTime
-from bide.queue.tasks.current import sender
+from bide.queue.deliveries import sender
 from bide.types import Duration, Info, Outgoing, SendOptions, Sent
 
 

@@ -12,9 +12,8 @@ from bide.engines.base import End, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat
-from bide.queue.deliveries import error_text
+from bide.queue.deliveries import error_text, running
 from bide.queue.tasks.arguments import Unread
-from bide.queue.tasks.current import running
 from bide.queue.tasks.definition import Definition, Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
 from bide.worker import forked

@@ -14,10 +14,10 @@ from bide.clock import MS, Clock, SystemClock
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.session import AsyncSession
+from bide.queue.deliveries import running
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
-from bide.queue.tasks.current import running
 from bide.queue.tasks.definition import Definition, Middleware
 
 
