@@ -1,4 +1,4 @@
-"""Ends a worker's process in time although handlers block its event loop, and gives back what it holds."""
+"""Ends a worker's process in time, although handlers block its event loop or its logs hang."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import FrameType, TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from bide.logs import Log
 from bide.worker.ending import LAST_WORDS, OVERTIME
@@ -59,10 +59,7 @@ class Deadline:
         while self._answers() and time.monotonic() < until:
             if self._over.wait(AGAIN):
                 return
-        ending = threading.Thread(target=self._end, name="bide-deadline-end", daemon=True)
-        with contextlib.suppress(RuntimeError, MemoryError):
-            ending.start()
-            ending.join(LAST_WORDS)
+        give_time(self._end)
         if not self._over.is_set():
             os._exit(0)
 
@@ -83,12 +80,46 @@ class Deadline:
             flush()
 
 
+def end_process(code: int, say: Callable[[], object] = lambda: None, seconds: float = LAST_WORDS) -> NoReturn:
+    """End the process at once, whatever its threads do. What it has to say gets so many seconds."""
+
+    def last_words() -> None:
+        try:
+            say()
+        finally:
+            flush()
+
+    try:
+        give_time(last_words, seconds)
+    finally:
+        os._exit(code)
+
+
 def flush() -> None:
-    """What a process that ends by os._exit has said so far is not lost."""
-    logging.shutdown()
+    """Write what logs and streams have buffered. It may hang: call it by `give_time`."""
+    for reference in reversed(logging._handlerList):  # type: ignore[attr-defined]  # those that Python flushes when it exits
+        handler: logging.Handler | None = reference()
+        if handler is not None:
+            with contextlib.suppress(Exception):
+                handler.acquire()
+                try:
+                    handler.flush()
+                finally:
+                    handler.release()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        with contextlib.suppress(Exception):
             stream.flush()
+
+
+def give_time(part: Callable[[], object], seconds: float = LAST_WORDS) -> bool:
+    """Do this in a thread. False: it goes on after so many seconds. If no thread can be started, it is left undone."""
+    thread = threading.Thread(target=part, name="bide-last-words", daemon=True)
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):
+        return True
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _traceback(thread: int) -> TracebackType | None:

@@ -17,12 +17,13 @@ from bide.cli.worker.load import WorkerOptions, check_slots, load_target, make_w
 from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
-from bide.worker.deadline import flush
+from bide.worker.deadline import end_process, flush, give_time
 from bide.worker.supervised import run_supervised
 from bide.worker.supervisor import Supervisor
 
 _log = Log("bide.worker")
 EXIT_TIMEOUT = 0.5  # seconds in which the rest of the process may end after the worker
+LOG_TIMEOUT = 2.0  # seconds in which the logs may take in why the process dies
 
 
 def run(options: WorkerOptions) -> int:
@@ -119,6 +120,8 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
                     _die(error)
                 raise
     finally:
+        if not give_time(flush):
+            os._exit(code)  # else Python's own end would wait for the same logs
         if before.issuperset(threading.enumerate()):
             closed.set()
         else:
@@ -133,15 +136,19 @@ def _die(error: SystemExit | KeyboardInterrupt) -> NoReturn:
     A loop that is closed in order would give all messages back without an attempt, and the message that caused this would
     cause it for ever. So the process dies here with all that it holds. Signals do not come here: they have handlers.
     """
-    said = f"{type(error).__name__}({error})"
-    _log.critical("%s was raised outside the handlers, and ends the process with all that it has begun.", said, exc_info=error)
-    flush()
+
+    def say() -> None:
+        said = f"{type(error).__name__}({error})"
+        _log.critical(
+            "%s was raised outside the handlers, and ends the process with all that it has begun.", said, exc_info=error
+        )
+
     code = error.code if isinstance(error, SystemExit) else Exit.STOPPED
-    os._exit(code if isinstance(code, int) and code not in (Exit.OK, Exit.STUCK) else Exit.FAILED)
+    kept = code & 0xFF if isinstance(code, int) else Exit.FAILED  # the system keeps eight bits
+    end_process(Exit.FAILED if kept in (Exit.OK, Exit.STUCK) else kept, say, LOG_TIMEOUT)
 
 
 def _end_anyway(closed: threading.Event, code: int) -> None:
     """End the process if the event loop or Python still waits for threads, or for tasks that ignore their cancellation."""
     if not closed.wait(EXIT_TIMEOUT):
-        flush()
-        os._exit(code)
+        end_process(code)
