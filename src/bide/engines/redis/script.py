@@ -10,11 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from itertools import chain
 from typing import NamedTuple
 
 _SCRIPT = re.compile(r"^-- script: (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
-_TOLD = re.compile(r"--[^\n]*|'[^'\n]*'")  # comments and strings
+_TOLD = re.compile(r"--[^\n]*|'[^'\n]*'|(?<!\.)\.\w+")  # comments, strings and fields
+_WORD = re.compile(r"\w+")
 _FUNCTION = re.compile(
     r"^local function (?P<name>\w+)\((?:[^\n]* end(?: *--[^\n]*)?\n|.*?\nend\n)", re.MULTILINE | re.DOTALL
 )  # in one line, or up to an `end` that is not indented
@@ -29,46 +31,69 @@ class Script(NamedTuple):
     sha: str
 
 
+class _Piece(NamedTuple):
+    """A part of a script's text. It may be left out when nothing else has one of the names that it defines."""
+
+    text: str
+    words: list[str]
+    defines: list[str]
+
+
 @functools.cache
 def scripts() -> Mapping[str, Script]:
-    return {name: script(name, text) for name, text in sources()}
+    return {name: script(name, *texts) for name, texts in sources()}
 
 
-def sources() -> Iterator[tuple[str, str]]:
-    """The name and the text of each script, with all that it includes."""
+def sources() -> Iterator[tuple[str, list[str]]]:
+    """The name of each script, and what it is put together from."""
     folder = files(__package__) / "scripts"
-
-    def part(name: str) -> str:
-        return (folder / "parts" / f"{name}.lua").read_text(encoding="utf-8")
-
-    def included(found: re.Match[str]) -> str:
-        return "\n".join(map(part, found[1].split()))
-
+    parts = {file.name[:-4]: file.read_text(encoding="utf-8") for file in (folder / "parts").iterdir()}
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         if file.name.endswith(".lua"):
             beginning, *named = _SCRIPT.split(file.read_text(encoding="utf-8"))
             for name, text in zip(named[::2], named[1::2], strict=True):
-                yield name, _INCLUDE.sub(included, beginning + text)
+                own, *included = _INCLUDE.split(beginning + text)
+                texts = [own]
+                for names, following in zip(included[::2], included[1::2], strict=True):
+                    texts += [*map(parts.__getitem__, names.split()), following]
+                yield name, texts
 
 
-def script(name: str, text: str) -> Script:
-    text = without_unused(text) + "end)()\n"  # of the function that begin.lua opens
-    text = re.sub(r"^may\(\)$", f"may({', '.join(map(repr, commands(text)))})", text, flags=re.MULTILINE)
+def script(name: str, *texts: str) -> Script:
+    text = without_unused(*texts) + "end)()\n"  # of the function that begin.lua opens
+    text = text.replace("\nmay()\n", f"\nmay({', '.join(map(repr, commands(text)))})\n", 1)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-def without_unused(text: str) -> str:
+def without_unused(*texts: str) -> str:
     """The script without the functions and values that it does not use: each costs time at every run."""
-    while True:
-        named = Counter(re.findall(r"(?<![.\w])\w+", _TOLD.sub("", text)))
-        found = [*_FUNCTION.finditer(text), *_VALUES.finditer(text)]
-        unused = [each.span() for each in found if all(named[name] == 1 for name in each["name"].split(", "))]
-        if not unused:
-            return text
-        for start, end in sorted(unused, reverse=True):
-            text = text[:start] + text[end:]
+    pieces = [piece for text in texts for piece in _pieces(text)]
+    defined = {name: i for i, piece in enumerate(pieces) for name in piece.defines}
+    named = Counter(filter(defined.__contains__, chain.from_iterable(piece.words for piece in pieces)))
+    maybe, left_out = list(defined.values()), set[int]()
+    while maybe:
+        i = maybe.pop()
+        if i not in left_out and all(named[name] == 1 for name in pieces[i].defines):
+            left_out.add(i)
+            for word in filter(defined.__contains__, pieces[i].words):
+                named[word] -= 1
+                maybe.append(defined[word])
+    return "".join(piece.text for i, piece in enumerate(pieces) if i not in left_out)
+
+
+@functools.cache  # most scripts share their parts
+def _pieces(text: str) -> list[_Piece]:
+    found, at = list[_Piece](), 0
+    for each in sorted([*_FUNCTION.finditer(text), *_VALUES.finditer(text)], key=re.Match.start):
+        found += [_piece(text[at : each.start()], ""), _piece(each[0], each["name"])]
+        at = each.end()
+    return [*found, _piece(text[at:], "")]
+
+
+def _piece(text: str, defines: str) -> _Piece:
+    return _Piece(text, _WORD.findall(_TOLD.sub("", text)), defines.split(", ") if defines else [])
 
 
 def commands(text: str) -> list[str]:
     """The commands that a script calls."""
-    return sorted(set(re.findall(r"\bcall\('([A-Z]+)'", text)))
+    return sorted(set(re.findall(r"call(?<!pcall)\('([A-Z]+)'", text)))
