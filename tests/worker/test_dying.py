@@ -36,6 +36,19 @@ async def interrupts():
 async def interrupted():
     raise KeyboardInterrupt
 
+@queue.task("stop.loop", backoff=SOON)
+async def stops_the_loop():
+    say("stop.loop", current().attempt)
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(1000)
+
+@queue.task("cancel.all", backoff=SOON)
+async def cancels_all():
+    say("cancel.all", current().attempt)
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(1000)
+
 @queue.task("segfault", backoff=SOON)
 def segfaults():
     say("segfault", current().attempt)
@@ -98,6 +111,8 @@ REASON = {
     "exit": "exit code 3",
     "exit.beside": "exit code 3",
     "interrupt": "exit code 130",
+    "stop.loop": "exit code 1",
+    "cancel.all": "exit code 1",
     "segfault": "SIGSEGV",
     "kill": "SIGKILL",
 }
@@ -110,7 +125,10 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
-@pytest.mark.parametrize("how", [pytest.param("exit", marks=slow), "exit.beside", "interrupt", "segfault", "kill"])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param("exit", marks=slow), "exit.beside", "interrupt", "stop.loop", "cancel.all", "segfault", "kill"],
+)
 def test_a_message_that_kills_its_process_is_buried_after_its_last_attempt(shop: Shop, how: str) -> None:
     shop.queue.send(how)
     worker = shop.start("--processes", "1", "--lease", "100s", "--grace", "2s")
@@ -124,7 +142,10 @@ def test_a_message_that_kills_its_process_is_buried_after_its_last_attempt(shop:
     assert shop.counts().dead == 1
 
 
-@pytest.mark.parametrize("how", ["exit", "exit.beside", pytest.param("segfault", marks=slow), pytest.param("kill", marks=slow)])
+@pytest.mark.parametrize(
+    "how",
+    ["exit", "exit.beside", "stop.loop", "cancel.all", pytest.param("segfault", marks=slow), pytest.param("kill", marks=slow)],
+)
 def test_it_is_buried_without_a_supervisor_too(shop: Shop, how: str) -> None:
     shop.queue.send(how, max_attempts=2)
     arguments = ("--lease", "500ms", "--grace", "2s")

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -66,6 +66,9 @@ class Worker:
             grace=duration_ms(grace, "grace") / 1000,
             middleware=around.checked(middleware),
         )
+        self.cancelled: Callable[[BaseException], object] | None = (
+            None  # called if that befalls `run`, and nobody asked it to stop
+        )
         self.stuck: bool = False  # it ended because a handler does not heed its timeout, for a supervisor to start anew
         self._given: dict[str, Any] = {
             "topics": topics,
@@ -77,6 +80,7 @@ class Worker:
         self._given |= {"grace": grace, "middleware": middleware}
         self._service: Service | None = None
         self._deadline: Deadline | None = None
+        self._told = False  # it was asked to stop
         self._running: asyncio.Task[None] | None = None
 
     def changed(self, *, claim_log: ClaimLog | None = None, **options: Any) -> "Worker":
@@ -110,14 +114,26 @@ class Worker:
                     self._deadline = stack.enter_context(Deadline(loop, self.plan.grace, service.give_back))
                 if listens:
                     stack.enter_context(stopped_by_signals(loop, service.stop, heard=self._asked))
-                await _graceful(serving, service)
+                await self._graceful(serving, service)
         finally:
             self._service, self.stuck = None, service.stuck
 
     def _asked(self) -> None:
         """From outside its loop it was asked to stop, which the loop may never hear of."""
+        self._told = True
         if self._deadline is not None:
             self._deadline.begin()
+
+    async def _graceful(self, serving: "asyncio.Task[None]", service: Service) -> None:
+        """See a service through; being cancelled asks it to stop, being cancelled again ends it at once."""
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            if self.cancelled is not None and not self._told:
+                self.cancelled(RuntimeError("The worker was cancelled by something that runs in its event loop."))
+            service.stop()
+            await serving
+            raise
 
     async def stop(self) -> None:
         """Stop receiving, give back messages that have not started, and wait `grace` for running handlers. Then give back the
@@ -125,6 +141,7 @@ class Worker:
 
         Before `run`, it does nothing. A handler may call it too; the call then returns without waiting.
         """
+        self._told = True
         if self._service is not None:
             self._service.stop()
             if not self._service.runs(asyncio.current_task()):
@@ -167,16 +184,6 @@ class Worker:
             if self._service is not None:
                 self._service.stop()
             await running
-
-
-async def _graceful(serving: "asyncio.Task[None]", service: Service) -> None:
-    """See a service through; being cancelled asks it to stop, being cancelled again ends it at once."""
-    try:
-        await asyncio.shield(serving)
-    except asyncio.CancelledError:
-        service.stop()
-        await serving
-        raise
 
 
 def _say(running: "asyncio.Task[None]") -> None:

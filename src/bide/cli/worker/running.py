@@ -35,6 +35,7 @@ def run(options: WorkerOptions) -> int:
     loaded = load_target(options)
     logs.configure(options.log_format, options.log_level)
     found = make_worker(options, loaded)
+    found.cancelled = _die
     if options.claim_log is not None and options.lifeline is not None:
         return _in_loop(_supervised(found, options.lifeline))
     where = health.endpoint(options.health)
@@ -99,14 +100,15 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
 
     ending = threading.Thread(target=lambda: _end_anyway(closed, code), name="bide-end", daemon=True)
 
-    over = False
+    goes = False
 
     async def whole() -> None:
-        nonlocal code, over
+        nonlocal code, goes
+        goes = True
         try:
             code = await main
         finally:
-            over = True
+            goes = False
             with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: then Python waits for what is left
                 ending.start()
 
@@ -115,8 +117,8 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             try:
                 runner.run(whole())
-            except (SystemExit, KeyboardInterrupt) as error:
-                if not over:
+            except BaseException as error:
+                if goes:
                     _die(error)
                 raise
     finally:
@@ -130,8 +132,8 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
     return code
 
 
-def _die(error: SystemExit | KeyboardInterrupt) -> NoReturn:
-    """End the process, because a task or a callback outside the handlers has ended the event loop.
+def _die(error: BaseException) -> NoReturn:
+    """End the process, because something that runs in the event loop has ended it, or has cancelled the worker.
 
     A loop that is closed in order would give all messages back without an attempt, and the message that caused this would
     cause it for ever. So the process dies here with all that it holds. Signals do not come here: they have handlers.
@@ -143,7 +145,9 @@ def _die(error: SystemExit | KeyboardInterrupt) -> NoReturn:
             "%s was raised outside the handlers, and ends the process with all that it has begun.", said, exc_info=error
         )
 
-    code = error.code if isinstance(error, SystemExit) else Exit.STOPPED
+    code = error.code if isinstance(error, SystemExit) else None
+    if isinstance(error, KeyboardInterrupt):
+        code = Exit.STOPPED
     kept = code & 0xFF if isinstance(code, int) else Exit.FAILED  # the system keeps eight bits
     end_process(Exit.FAILED if kept in (Exit.OK, Exit.STUCK) else kept, say, LOG_TIMEOUT)
 
