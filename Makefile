@@ -27,7 +27,7 @@ PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo
 demo: .venv/.demo ## see bide at work, in about a minute
@@ -47,6 +47,10 @@ test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that 
 		if [ -x .venv-$$version/bin/python ] || $(BIN)/python --version | grep -q " $$version\."; then \
 			echo "Python $$version: tested"; \
 		else echo "Python $$version: not found, so not tested"; fi; done
+
+.PHONY: test-servers
+test-servers: .venv/.dev ## test the Redis engine on Redis 6.2 and 8.0 and on Valkey 8.1 and 9.1, fetched into build/servers; about half an hour
+	@$(BIN)/python tools/server_versions.py $(BIN)/pytest tests/redis tests/contract/test_redis.py $(PARALLEL)
 
 # The tests that meet other packages. What only checks the code, such as ruff, is not installed there.
 MEET := tests/cli tests/examples tests/queue tests/tasks tests/sqlite/test_sqlalchemy.py tests/unit/test_docs.py \

@@ -17,6 +17,7 @@ from bide.engines.base import Settings
 from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.redaction import redacted
 from bide.engines.redis.url import read
+from tests.servers.programs import is_without_tls, lacking
 
 PASSWORD = "c4n4ry-s3cr3t/@:%ü"
 ENCODED = quote(PASSWORD, safe="")
@@ -43,10 +44,14 @@ class Server:
             f"bind 127.0.0.1\nsave ''\ndir {folder}\ntls-ca-cert-file {self.ca}\ntls-cert-file {folder}/cert.pem\n"
             f"tls-key-file {folder}/key.pem\ntls-auth-clients optional\n".replace("''", '""')
         )
-        self._process = subprocess.Popen(["redis-server", folder / "redis.conf"], stdout=subprocess.DEVNULL)
+        with (folder / "redis.log").open("wb") as log:
+            self._process = subprocess.Popen(["redis-server", folder / "redis.conf"], stdout=log, stderr=log)
         until = time.monotonic() + 20
         while not (folder / "redis.sock").exists():
-            assert self._process.poll() is None
+            if self._process.poll() is not None:
+                said = (folder / "redis.log").read_text(encoding="utf-8")
+                assert is_without_tls(said), said
+                lacking("redis-server was built without TLS")
             assert time.monotonic() < until
             time.sleep(0.01)
 

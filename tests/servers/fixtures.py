@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import pytest
 
 from tests.servers.certificates import Certificates
-from tests.servers.programs import needs_program
-from tests.servers.redis import RedisServer, Setting
+from tests.servers.programs import is_without_tls, lacking, needs_program
+from tests.servers.redis import NotStarted, RedisServer, Setting
 
 ASK_FOR_A_SERVER = {"redis_server", "redis_url", "new_redis"}
 
@@ -49,6 +49,11 @@ def new_redis() -> Iterator[NewRedis]:
     with ExitStack() as started:
 
         def start(**options: Any) -> RedisServer:
-            return started.enter_context(RedisServer(**options))
+            try:
+                return started.enter_context(RedisServer(**options))
+            except NotStarted as error:
+                if is_without_tls(str(error)):
+                    lacking("redis-server was built without TLS")
+                raise
 
         yield start

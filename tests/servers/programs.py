@@ -1,7 +1,10 @@
 """Decides what a missing server means for a test: a skip on a laptop, a failure where everything must be tested."""
 
+import functools
 import os
 import shutil
+import subprocess
+from typing import NoReturn
 
 import pytest
 
@@ -9,9 +12,26 @@ import pytest
 def needs_program(name: str) -> str:
     """The path of a program. Without it the test is skipped, or fails when the environment variable CI is set."""
     path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if path is not None:
-        return path
-    said = f"{name} is not on the PATH; `make servers` installs it on Debian"
+    if path is None:
+        lacking(f"{name} is not on the PATH; `make servers` installs it on Debian")
+    return path
+
+
+@functools.cache
+def is_redis_6() -> bool:
+    """Whether redis-server is a Redis before 7.0, which notices a missing right in the middle of a script."""
+    path = shutil.which("redis-server")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout if path else ""
+    return "Redis server v=6." in said
+
+
+def is_without_tls(said: str) -> bool:
+    """Whether a server that did not start says that it was built without TLS."""
+    return "Failed finding TLS" in said or "tls-" in said.partition("FATAL CONFIG FILE ERROR")[2]
+
+
+def lacking(said: str) -> NoReturn:
+    """Skip the test, or fail it."""
     if os.environ.get("CI"):
         pytest.fail(f"{said}; under CI nothing is skipped", pytrace=False)
     pytest.skip(said)

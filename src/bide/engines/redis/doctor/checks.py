@@ -33,7 +33,7 @@ def server(look: Look) -> Iterator[Finding]:
 
 
 def mode(look: Look) -> Iterator[Finding]:
-    mode = look.info.get("redis_mode", "standalone")
+    mode = look.info.get("redis_mode", look.info.get("server_mode", "standalone"))  # the second is Valkey's
     advice = {
         "cluster": "Redis Cluster is not in this release: name a single server",
         "sentinel": "this one only watches servers: name the server, or give client= of a Sentinel",

