@@ -1,9 +1,11 @@
-"""Signals that a thread or an event loop waits for, and that any thread may set."""
+"""Signals that a thread or an event loop waits for, and that any thread may set; and no thread that waits for itself."""
 
 import asyncio
 import contextlib
 import threading
 from typing import Protocol
+
+from bide.errors import Unavailable
 
 
 class Wakeable(Protocol):
@@ -50,3 +52,19 @@ class AsyncSignal:
             await self._event.wait()
         finally:
             alarm.cancel()
+
+
+def refuse_reentry(lock: threading.RLock) -> None:
+    """Raise if this thread holds the lock: it would wait for itself for ever. Call it before the `with` that takes the lock."""
+    if is_own(lock):
+        raise Unavailable(
+            "This thread is in the middle of another call of bide, which a signal handler or a destructor has interrupted: "
+            "waiting for it would last for ever, so nothing was done. In the handler only set a flag or put the work into a "
+            "queue.SimpleQueue, and call bide from the code that looks at it."
+        )
+
+
+def is_own(lock: threading.RLock) -> bool:
+    """Whether this thread holds the lock."""
+    own: bool = lock._is_owned()  # type: ignore[attr-defined]
+    return own

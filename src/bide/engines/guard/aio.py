@@ -21,8 +21,8 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.guard import Rules
 from bide.engines.guard.hooks import Hook, Listeners
-from bide.engines.guard.rules import Rules
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 

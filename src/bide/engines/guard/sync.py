@@ -20,8 +20,8 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.guard import Rules
 from bide.engines.guard.hooks import Hook, Listeners
-from bide.engines.guard.rules import Rules
 from bide.engines.sync import Engine
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats

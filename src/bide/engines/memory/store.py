@@ -17,9 +17,8 @@ from bide.engines.base import Ref
 from bide.engines.memory.topic import DEAD, ENDED, PENDING, HeldClaim, Message, Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
-from bide.reentry import is_own, refuse_reentry
 from bide.types import Sent
-from bide.wakeable import Wakeable
+from bide.wakeable import Wakeable, is_own, refuse_reentry
 
 Deadline = tuple[int, int, HeldClaim, Sequence[str]]
 SPARE = 1_000  # records that count no more, before it is worth while to look for them

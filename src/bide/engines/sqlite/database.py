@@ -16,8 +16,7 @@ from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.engines.sqlite.watch import FileGone, Watch
 from bide.engines.sqlite.writer import Writer
 from bide.errors import EngineError
-from bide.reentry import is_own, refuse_reentry
-from bide.wakeable import Wakeable
+from bide.wakeable import Wakeable, is_own, refuse_reentry
 
 T = TypeVar("T")
 LATELY = 5.0  # seconds

@@ -18,7 +18,7 @@ from bide.engines.sqlite.failures import translated
 from bide.engines.sqlite.transaction import SQL, Job, Transaction
 from bide.engines.sqlite.watch import FileGone, FileIdentity
 from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
-from bide.reentry import refuse_reentry
+from bide.wakeable import refuse_reentry
 
 MOST_JOBS = 64  # in one transaction
 
