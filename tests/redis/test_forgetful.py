@@ -53,7 +53,7 @@ def url(forgetful: RedisServer) -> Iterator[str]:
     with forgetful.client() as client:
         client.flushall()
         yield forgetful.url.replace("://", "://bide-worker:word@")
-        assert client.acl_log() == []
+        assert {each["object"] for each in client.acl_log()} <= {"client|setinfo"}  # which the driver asks from Redis 7.2 on
 
 
 class TestForgetful(EngineContract):

@@ -53,6 +53,11 @@ def admin(guarded: RedisServer) -> Iterator[Any]:
         yield client
 
 
+def refused(admin: Any) -> list[str]:
+    """What the server has noted that nobody may do, but for the name that the driver gives itself from Redis 7.2 on."""
+    return [entry["object"] for entry in admin.acl_log() if entry["object"] != "client|setinfo"]
+
+
 def url_of(server: RedisServer, role: Role) -> str:
     return server.url.replace("://", f"://bide-{role}:{ENCODED}@")
 
@@ -70,7 +75,7 @@ class TestAsAWorker(EngineContract):
             return source(Settings(url=url_of(guarded, "worker"), **settings))
 
         yield make
-        assert admin.acl_log() == []
+        assert refused(admin) == []
 
 
 def opened(url: str) -> Redis:
@@ -136,7 +141,7 @@ def work(server: RedisServer, role: Role, options: str = "") -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_a_user_as_printed_does_its_work_and_nothing_is_refused(guarded: RedisServer, admin: Any, role: Role) -> None:
     work(guarded, role)
-    assert admin.acl_log() == []
+    assert refused(admin) == []
 
 
 @pytest.mark.parametrize("wake", ["list", "poll", "expiry"])
@@ -146,7 +151,7 @@ def test_a_user_as_printed_is_woken_in_any_way(guarded: RedisServer, admin: Any,
         admin.flushall()
         admin.execute_command(*rights.line(role, "bide", wake=wake).replace("CHANGE-ME", PASSWORD).split())
         work(guarded, role, f"?wake={wake}")
-        assert admin.acl_log() == []
+        assert refused(admin) == []
     common = set(needed("producer", "list")) & set(needed("producer", "poll"))  # another test takes these away
     for right in set(needed("worker", wake)) - common:
         admin.flushall()
@@ -156,7 +161,7 @@ def test_a_user_as_printed_is_woken_in_any_way(guarded: RedisServer, admin: Any,
             work(guarded, "worker", f"?wake={wake}")
         except Exception as error:
             told = str(error).lower()
-        assert right in told or right in {entry["object"] for entry in admin.acl_log()}, f"nobody misses {right}"
+        assert right in told or right in set(refused(admin)), f"nobody misses {right}"
         admin.execute_command("ACL", "SETUSER", "bide-worker", f"+{right}")
         admin.acl_log_reset()
 
@@ -166,7 +171,7 @@ def test_a_producer_can_not_wait_for_messages(guarded: RedisServer, admin: Any) 
     with contextlib.suppress(Exception):
         engine.wait(["never claimed"], 0.01)
     engine.close()
-    assert {entry["object"] for entry in admin.acl_log()} == {"client|id"}
+    assert set(refused(admin)) == {"client|id"}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +200,7 @@ def test_without_any_right_something_fails_and_the_doctor_names_it(
     except Exception as error:
         said = str(error).lower()
     assert PASSWORD not in said
-    noted = {entry["object"] for entry in admin.acl_log()}
+    noted = set(refused(admin))
     assert re.search(rf"\b{re.escape(right)}\b", said) or right in noted, "nobody misses it"
 
     told = source(Settings(url=url_of(guarded, role))).examine()
@@ -247,7 +252,7 @@ def test_a_database_takes_one_right_more(guarded: RedisServer, admin: Any) -> No
     engine = opened(url_of(guarded, "worker").removesuffix("0") + "3")
     engine.put([NewMessage("t", b"x")])
     engine.close()
-    assert admin.acl_log() == []
+    assert refused(admin) == []
     assert "select" not in rights.line("worker", "bide")
 
 
