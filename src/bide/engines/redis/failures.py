@@ -9,7 +9,7 @@ from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.redaction import redacted
 from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
 
-LOST = (theirs.ConnectionError, theirs.TimeoutError, OSError, EOFError)
+LOST = (theirs.ConnectionError, theirs.TimeoutError, theirs.InvalidResponse, OSError, EOFError)
 """No answer came: the connection is broken, and the command may or may not have arrived."""
 
 _REFUSED = (theirs.AuthenticationError, theirs.AuthenticationWrongNumberOfArgsError, theirs.AuthorizationError)
@@ -50,6 +50,12 @@ class Unanswered(Exception):
         super().__init__(sentence)
         self.lane: str = lane
         self.number: int = number
+
+
+def check_answer(answer: object) -> None:
+    """Every script answers a list that begins with the time. All else is not from our server, or not to our command."""
+    if not (isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()):
+        raise theirs.InvalidResponse("the answer is not one of bide's scripts")
 
 
 def refused(error: BaseException) -> bool:

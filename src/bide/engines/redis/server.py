@@ -1,5 +1,7 @@
-"""One server: how connections to it are made, listened on and ended. redis-py does this differently, sync and async.
+"""One server: how connections to it are made, used and ended. redis-py does this differently, sync and async.
 
+A connection is in use from when it is taken until it has given its whole answer. When an error, a cancellation or a signal
+handler ends the use earlier, an answer may still be on its way, or the login is not complete: such a connection is dropped.
 A listener is a connection that waits: it sends a command, and checks for the answer as often as its user likes.
 """
 
@@ -8,9 +10,12 @@ import contextlib
 import math
 import selectors
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
+from queue import SimpleQueue
 from typing import Any
+
+import redis.exceptions as theirs
+from hiredis import pack_command
 
 from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.namespace import ServerClock
@@ -20,13 +25,12 @@ TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
 class _Server:
-    def __init__(self, address: Address, clock: ServerClock, pool: Any, opened: str) -> None:
+    def __init__(self, address: Address, clock: ServerClock, pool: Any) -> None:
         self.address: Address = address
         self.clock: ServerClock = clock
         self.shown: str = address.shown
         self.secrets: list[str] = address.secrets
         self.retry_for: float = TIMEOUTS * address.timeout
-        self.is_open: Callable[[Any], Any] = attrgetter(opened)  # of a connection; called for every command, so it is no method
         self._pool = pool
 
     def new_connection(self) -> Any:
@@ -39,7 +43,24 @@ class _Server:
 
 class Server(_Server):
     def __init__(self, address: Address, clock: ServerClock) -> None:
-        super().__init__(address, clock, sync_pool(address), "_sock")
+        super().__init__(address, clock, sync_pool(address))
+        # a signal handler may interrupt this queue or use it: it is in C, and has no lock that would stay locked
+        self.free: SimpleQueue[Any] = SimpleQueue()
+
+    def connect(self) -> Any:
+        """A connection that is logged in and in its database."""
+        connection = self.new_connection()
+        try:
+            connection.connect()
+        except BaseException as error:
+            self.abandon(connection)
+            if said := _hidden_by(error):
+                raise said from None
+            raise
+        return connection
+
+    def send(self, connection: Any, *command: Any) -> None:
+        connection.send_packed_command([_packed(command)], check_health=False)
 
     def drop(self, connection: Any) -> None:
         connection.disconnect()
@@ -54,13 +75,31 @@ class Server(_Server):
 
 class AsyncServer(_Server):
     def __init__(self, address: Address, clock: ServerClock) -> None:
-        super().__init__(address, clock, async_pool(address), "is_connected")
+        super().__init__(address, clock, async_pool(address))
+        self.free: asyncio.Queue[Any] = asyncio.Queue()
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def new_connection(self) -> Any:
         connection = super().new_connection()
         self._connections.add(connection)
         return connection
+
+    async def connect(self) -> Any:
+        """A connection that is logged in and in its database."""
+        connection = self.new_connection()
+        try:
+            with _HeedingCancellation():
+                await connection.connect()
+        except BaseException as error:
+            await self.abandon(connection)
+            if said := _hidden_by(error):
+                raise said from None
+            raise
+        return connection
+
+    async def send(self, connection: Any, *command: Any) -> None:
+        with _HeedingCancellation():
+            await connection.send_packed_command([_packed(command)], check_health=False)
 
     async def drop(self, connection: Any) -> None:
         await connection.disconnect()
@@ -89,8 +128,7 @@ class Listener:
     def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
         if self._connection is None:
-            self._connection = self._server.new_connection()
-            self._connection.connect()
+            self._connection = self._server.connect()
             self.ask("CLIENT", "ID")
             self._number = self.answer()
             if first:
@@ -99,7 +137,7 @@ class Listener:
         return self._number
 
     def ask(self, *command: Any) -> None:
-        self._connection.send_command(*command, check_health=False)
+        self._server.send(self._connection, *command)
 
     @classmethod
     def hear(cls, listeners: "Sequence[Listener]", timeout: float) -> "list[Listener]":
@@ -139,9 +177,7 @@ class AsyncListener:
     async def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
         if self._connection is None:
-            self._connection = self._server.new_connection()
-            with _keeping_cancellation():
-                await self._connection.connect()
+            self._connection = await self._server.connect()
             await self.ask("CLIENT", "ID")
             self._number = await self.answer()
             if first:
@@ -150,8 +186,7 @@ class AsyncListener:
         return self._number
 
     async def ask(self, *command: Any) -> None:
-        with _keeping_cancellation():
-            await self._connection.send_command(*command, check_health=False)
+        await self._server.send(self._connection, *command)
 
     @classmethod
     async def hear(cls, listeners: "Sequence[AsyncListener]", timeout: float) -> "list[AsyncListener]":
@@ -184,16 +219,30 @@ class AsyncListener:
             await self._server.abandon(connection)
 
 
-@contextlib.contextmanager
-def _keeping_cancellation() -> Iterator[None]:
-    """For calls that end in asyncio.wait_for. Before Python 3.12 it loses a cancellation that comes together with its answer.
-    Then a worker that wants to claim would go on sleeping.
+class _HeedingCancellation:
+    """For calls that end in asyncio.wait_for. Before Python 3.12 it loses a cancellation that comes together with its answer
+    or its error, and the task would go on.
     """
-    task = asyncio.current_task()
-    before = task.cancelling() if task is not None else 0
-    yield
-    if task is not None and task.cancelling() > before:
-        raise asyncio.CancelledError
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._before = self._task.cancelling() if self._task is not None else 0
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._task is not None and self._task.cancelling() > self._before and kind is not asyncio.CancelledError:
+            raise asyncio.CancelledError
+
+
+def _hidden_by(error: BaseException) -> BaseException | None:
+    """What the server said at login, if redis-py hides it behind a ConnectionError, as with Unix sockets in an event loop."""
+    cause = error.__cause__
+    return cause if isinstance(error, theirs.ConnectionError) and isinstance(cause, theirs.RedisError) else None
+
+
+def _packed(command: Sequence[Any]) -> Any:
+    """As the protocol writes it. hiredis crashes the process if a signal handler raises while it turns a number into text."""
+    words: Any = tuple([str(each) if isinstance(each, int) else each for each in command])
+    return pack_command(words)
 
 
 def _seen(answer: "asyncio.Task[Any]") -> None:

@@ -5,15 +5,24 @@ Each connection has a lane: a stream of numbered operations. A command that gets
 on a new socket, and acts once.
 """
 
-import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import redis.exceptions as theirs
-from hiredis import pack_command
 
-from bide.engines.redis.failures import LOST, TooOld, Unanswered, Unpinned, missing_script, passing, refused, translated
+from bide.engines.redis.failures import (
+    LOST,
+    TooOld,
+    Unanswered,
+    Unpinned,
+    check_answer,
+    missing_script,
+    passing,
+    refused,
+    translated,
+)
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.script import Script, scripts
 from bide.engines.redis.server import Server
@@ -31,7 +40,7 @@ class Connection:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.retry_for: float = server.retry_for
-        self._driver: Any = None  # redis-py's connection
+        self._driver: Any = None  # redis-py's connection, while no command is under way
         self.lane: str = lane()
         self.number: int = 0  # of the latest operation; the server refuses lower ones
 
@@ -48,19 +57,22 @@ class Connection:
         end = time.monotonic() + (self.retry_for if retry_for is None else retry_for)
         pause, unsure = SOON, False  # unsure: a command was sent and not answered, so it may have acted
         while True:
-            sent = False
+            driver, self._driver = self._driver, None
             try:
-                driver = self._driver
-                if driver is None or not self._server.is_open(driver):
-                    driver = self._connect()
-                sent = True
-                driver.send_packed_command([pack_command(command)], check_health=False)
-                return driver.read_response()
+                if driver is None:
+                    driver = self._server.connect()
+                self._server.send(driver, *command)
+                answer = driver.read_response()
+                if script is not None:
+                    check_answer(answer)
+                self._driver = driver
+                return answer
             except theirs.ResponseError as error:
-                if script is not None and missing_script(error):
-                    command = ("EVAL", script.text, *command[2:])
-                    continue
                 if not passing(error):
+                    self._driver = driver  # an error is a whole answer
+                    if script is not None and missing_script(error):
+                        command = ("EVAL", script.text, *command[2:])
+                        continue
                     told = translated(error, self._server.shown, self._server.secrets)
                     if unsure and not isinstance(told, Unpinned) and not (isinstance(told, TooOld) and told.sure):
                         raise self._given_up(error, unsure) from None
@@ -69,9 +81,11 @@ class Connection:
             except LOST as error:
                 if refused(error):
                     raise translated(error, self._server.shown, self._server.secrets) from None
-                unsure = unsure or (sent and not passing(error))  # type: ignore[arg-type]
+                unsure = unsure or (driver is not None and not passing(error))  # type: ignore[arg-type]
                 failed = error
-            self.abandon()
+            finally:
+                if driver is not self._driver:
+                    self._server.abandon(driver)
             if time.monotonic() + pause > end:
                 raise self._given_up(failed, unsure)
             Signal().wait(pause)
@@ -85,19 +99,10 @@ class Connection:
         self.lane, self.number = lane(), 0  # nothing follows on this lane, so the server keeps what it knows of the operation
         return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
 
-    def _connect(self) -> Any:
-        if self._driver is None:
-            self._driver = self._server.new_connection()
-        self._driver.connect()
-        return self._driver
-
-    def abandon(self) -> None:
-        if self._driver is not None:
-            self._server.abandon(self._driver)
-
     def close(self) -> None:
-        if self._driver is not None:
-            self._server.drop(self._driver)
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            self._server.drop(driver)
 
 
 class Connections:
@@ -105,23 +110,24 @@ class Connections:
 
     def __init__(self, server: Server) -> None:
         self.server: Server = server
-        self._free: list[Connection] = []
-        self._room = threading.Semaphore(MOST)
+        self._free = server.free
+        self._made: weakref.WeakSet[Connection] = weakref.WeakSet()  # weak: a signal handler's error may lose one
         self._closed = False
 
     def take(self) -> Connection:
-        self._room.acquire()
-        try:
-            return self._free.pop()
-        except IndexError:
-            return Connection(self.server)
+        if self._free.empty() and len(self._made) < MOST:
+            connection = Connection(self.server)
+            self._made.add(connection)
+            return connection
+        free: Connection = self._free.get()
+        return free
 
     def give(self, connection: Connection) -> None:
-        self._room.release()
-        if self._closed:
-            connection.close()
-        else:
-            self._free.append(connection)
+        try:
+            if self._closed:
+                connection.close()
+        finally:
+            self._free.put_nowait(connection)
 
     def abandon(self) -> None:
         """Close without the event loop, which is closed."""
@@ -130,8 +136,8 @@ class Connections:
 
     def close(self) -> None:
         self._closed = True
-        while self._free:
-            self._free.pop().close()
+        for _ in range(self._free.qsize()):
+            self.give(self._free.get())
 
 
 class Calls:
