@@ -64,7 +64,7 @@ def test_a_long_history_finds_a_cursor_that_goes_too_far(
     redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So messages of a slot were once lost: it was passed over before all of them were taken."""
-    right, wrong = "select(3, home(ids[i])) - n, i - 1", "select(3, home(ids[i])) - n + 1, i"
+    right, wrong = "select(3, location(ids[i])) - n, i - 1", "select(3, location(ids[i])) - n + 1, i"
     planted = dict(vars(aio)["scripts"]())
     text = planted["claim"].text.replace(right, wrong)
     assert text != planted["claim"].text
