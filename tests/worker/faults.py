@@ -47,6 +47,19 @@ class Faults:
         self.around[verb] = around
         return failures
 
+    def lose_leases(self) -> None:
+        """Have them run out: neither the heartbeat nor the worker renews them."""
+
+        def cut(call: Callable[[], Any]) -> Any:
+            raise Unavailable("the wire is cut")
+
+        self.beat["extend"] = cut
+        self.fail("extend")
+
+    def keep_leases(self) -> None:
+        """Have them renewed again."""
+        del self.beat["extend"], self.around["extend"]
+
     # what a Source is
 
     @property

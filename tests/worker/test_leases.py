@@ -82,6 +82,37 @@ async def test_a_handler_that_blocks_the_loop_keeps_all_leases(queue: AsyncQueue
     assert attempts == [1, 1, 1]
 
 
+async def test_the_worker_renews_leases_while_its_heartbeat_gets_no_connection(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, caplog: Any
+) -> None:
+    attempts: list[int] = []
+    connected = threading.Event()
+
+    def hang(call: Any) -> Any:
+        connected.wait()
+        return call()
+
+    @queue.task("a")
+    async def handle() -> None:
+        attempts.append(current().attempt)
+        await asyncio.sleep(2.4)
+
+    faults.beat["open"] = hang
+    await handle.send()
+    try:
+        async with working(queue, lease="800ms"):
+            await until(lambda: attempts)
+            async with Thief(queue, "a") as thief:
+                await until(lambda: ended(queue))
+            connected.set()
+    finally:
+        connected.set()
+
+    assert attempts == [1]
+    assert thief.stolen == 0
+    assert "The heartbeat is late" in caplog.text
+
+
 async def test_a_claim_that_is_answered_while_a_handler_blocks_the_loop_keeps_its_leases(
     queue: AsyncQueue, working: Any, until: Any, faults: Faults
 ) -> None:
@@ -192,15 +223,12 @@ async def test_an_async_handler_whose_lease_was_lost_is_cancelled_and_not_heard(
         except asyncio.CancelledError:
             told.append(current().expired)  # and it returns, as if all were well
 
-    def cut(call: Any) -> Any:
-        raise Unavailable("the wire is cut")
-
     await handle.send()
-    faults.beat["extend"] = cut
+    faults.lose_leases()
     async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
         await until(lambda: worker.health().running == 1)
         taken = await taken_by_hand(queue, "a")
-        faults.beat["extend"] = lambda call: call()
+        faults.keep_leases()
         await until(lambda: told == [True])
         await until(lambda: worker.health().running == 0)
         assert worker.health().done == 0
@@ -223,16 +251,13 @@ async def test_a_sync_handler_whose_lease_was_lost_can_see_it_and_is_not_heard(
             time.sleep(0.01)
         saw.set()
 
-    def cut(call: Any) -> Any:
-        raise Unavailable("the wire is cut")
-
     await handle.send()
-    faults.beat["extend"] = cut
+    faults.lose_leases()
     async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
         await until(lambda: worker.health().running == 1)
         taken = await taken_by_hand(queue, "s")
         assert not saw.is_set()
-        faults.beat["extend"] = lambda call: call()
+        faults.keep_leases()
         await until(saw.is_set)
         await until(lambda: worker.health().running == 0)
         assert worker.health().done == 0
@@ -281,11 +306,8 @@ async def test_an_ack_that_comes_too_late_is_said_so(
     async def handle() -> None:
         await let_go.wait()
 
-    def cut(call: Any) -> Any:
-        raise Unavailable("the wire is cut")
-
     await handle.send()
-    faults.beat["extend"] = cut
+    faults.lose_leases()
     async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
         await until(lambda: worker.health().running == 1)
         taken = await taken_by_hand(queue, "a")

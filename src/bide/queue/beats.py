@@ -16,17 +16,28 @@ class Beat:
     not renewed any more: it can't be, or the delivery was dropped.
     """
 
-    __slots__ = ("holds", "lease_ms", "lost", "next", "until")
+    __slots__ = ("_renewed", "holds", "lease_ms", "lost", "next", "until")
 
     def __init__(self, holds: Iterable[Hold], lease_ms: int, until: int, lost: Callable[[Hold], None]) -> None:
         self.holds: dict[Hold, None] = dict.fromkeys(holds)
         self.lease_ms: int = lease_ms
         self.until: int = until
         self.lost: Callable[[Hold], None] = lost
-        self.next: float = time.monotonic() + lease_ms / 1000 / BEATS
+        self.renewed(until)
 
     def put_off(self, beats: int) -> None:
-        self.next = time.monotonic() + self.lease_ms / 1000 / beats
+        self.next: float = time.monotonic() + self.lease_ms / 1000 / beats
+
+    def renewed(self, until: int) -> None:
+        """It does not end before `until` now."""
+        self.until = max(self.until, until)
+        self._renewed = time.monotonic()
+        self.put_off(BEATS)
+
+    @property
+    def late(self) -> bool:
+        """Whether it should have been renewed by now, and was not."""
+        return time.monotonic() - self._renewed > self.lease_ms / 1000 / 2
 
 
 class Asked:

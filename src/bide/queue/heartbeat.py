@@ -61,15 +61,17 @@ class Heartbeat:
         return min(ends) - 1 if ends else None
 
     def doubtful(self) -> list[Part]:
-        """Leases that have ended by now if they were not renewed in time, as after a pause or a step of the engine's clock."""
+        """Leases that were not renewed in time, as far as is known here, and may have ended.
+
+        As after a pause, after a step of the engine's clock, and while the thread gets no connection.
+        """
         with self._lock:
-            return parts([beat for beat in self._beats if beat.until <= self.seen])
+            return parts([beat for beat in self._beats if beat.until <= self.seen or beat.late])
 
     def renewed(self, part: Part, answers: Sequence[bool], seen: int) -> None:
         """The engine has answered a renewal that was asked for when its time was `seen`, or later."""
         for (beat, hold), held in zip(part.leases, answers, strict=True):
-            beat.put_off(BEATS)
-            beat.until = max(beat.until, seen + beat.lease_ms)
+            beat.renewed(seen + beat.lease_ms)
             if not held and self.remove(beat, hold):  # else it was ended while its renewal was under way
                 beat.lost(hold)
 

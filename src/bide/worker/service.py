@@ -1,17 +1,20 @@
 """One run of a worker: its parts, put together, and what passes between them."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bide.aside import AsyncApart
 from bide.engines.base import MAX_BATCH, End, Ended, Hold
+from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
+from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.session import AsyncOpened, AsyncSession
-from bide.queue.beats import Beat
+from bide.queue.beats import BEATS, Beat
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claim_log import Health
@@ -83,7 +86,7 @@ class Service:
         if plan.claim_log is not None:
             self._heartbeat.on_beat = plan.claim_log.beat
         self._claiming = Claiming(opened, self._slots, self._settling, plan, self._stopping, self._begin)
-        beside = [self._loop.create_task(self._pulse())]
+        beside = [self._loop.create_task(self._pulse()), self._loop.create_task(self._stand_in(opened.receiver))]
         if engine.capabilities.inspect:
             beside.append(self._loop.create_task(self._unhandled.run()))
         self.begun.set()
@@ -210,6 +213,14 @@ class Service:
             if self._plan.claim_log is not None:
                 self._plan.claim_log.tell(self.health())
             await asyncio.sleep(PULSE)
+
+    async def _stand_in(self, receiver: AsyncReceiver) -> None:
+        """Renew the leases that the heartbeat does not: it may get no connection while those of the worker work."""
+        while True:
+            await asyncio.sleep(self._plan.lease_ms / 1000 / (2 * BEATS))
+            with contextlib.suppress(EngineError):  # then nobody gets through: the heartbeat and the claims say so
+                if renewed := await receiver.renew():
+                    _log.warning("The heartbeat is late, so the worker has renewed %d leases by another connection", renewed)
 
     def health(self) -> Health:
         begun = self.begun.is_set()

@@ -117,7 +117,7 @@ class AsyncReceiver:
     async def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
         self._tended = time.monotonic()
-        await self._renew()
+        await self.renew()
         bounds = (self._heartbeat.none_ended(), self._absence.ended_by() if self._absence is not None else None)
         done = await self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
         return bool(done.returned or done.more)
@@ -127,11 +127,12 @@ class AsyncReceiver:
         self._absence = Absence()
         return self._absence
 
-    async def _renew(self) -> None:
-        """After a pause or a step of the clock our own leases are renewed before others' are looked at."""
-        seen = self._heartbeat.seen
-        for part in self._heartbeat.doubtful():
+    async def renew(self) -> int:
+        """Renew what the heartbeat has not renewed in time, before others' leases are looked at; how many leases."""
+        seen, doubtful = self._heartbeat.seen, self._heartbeat.doubtful()
+        for part in doubtful:
             self._heartbeat.renewed(part, await self._engine.extend(part.holds, part.lease_ms), seen)
+        return sum(len(part.leases) for part in doubtful)
 
     async def open(self, claim: Claim) -> list[AsyncDelivery]:
         """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""

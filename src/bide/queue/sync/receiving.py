@@ -115,7 +115,7 @@ class Receiver:
     def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
         self._tended = time.monotonic()
-        self._renew()
+        self.renew()
         bounds = (self._heartbeat.none_ended(), self._absence.ended_by() if self._absence is not None else None)
         done = self._engine.tend(ended_by=min((each for each in bounds if each is not None), default=None))
         return bool(done.returned or done.more)
@@ -125,11 +125,12 @@ class Receiver:
         self._absence = Absence()
         return self._absence
 
-    def _renew(self) -> None:
-        """After a pause or a step of the clock our own leases are renewed before others' are looked at."""
-        seen = self._heartbeat.seen
-        for part in self._heartbeat.doubtful():
+    def renew(self) -> int:
+        """Renew what the heartbeat has not renewed in time, before others' leases are looked at; how many leases."""
+        seen, doubtful = self._heartbeat.seen, self._heartbeat.doubtful()
+        for part in doubtful:
             self._heartbeat.renewed(part, self._engine.extend(part.holds, part.lease_ms), seen)
+        return sum(len(part.leases) for part in doubtful)
 
     def open(self, claim: Claim) -> list[Delivery]:
         """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""
