@@ -160,9 +160,9 @@ def _logs_first(queue: AsyncQueue) -> None:
     """A worker that frees a place after it has logged, and so does not when that fails."""
     plain = Service._ended
 
-    def ended(self: Service, handling: Handling, became: Outcome | None) -> None:
+    def ended(self: Service, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
         logging.getLogger("bide.worker").warning("a handler has ended")
-        plain(self, handling, became)
+        plain(self, handling, became, by_itself=by_itself)
 
     Service._ended = ended  # type: ignore[method-assign]
 

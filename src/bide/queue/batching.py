@@ -53,7 +53,8 @@ class Batches(Generic[E]):
                 self.under_way = []
         finally:
             self.caller = None
-            self.stopped()
+            if self.waiting:
+                self.stopped()
 
     async def one_call(self, batch: list[E]) -> None:
         raise NotImplementedError
@@ -66,7 +67,7 @@ class Batches(Generic[E]):
             self._singly = len(batch)
 
     def stopped(self) -> None:
-        """The last call has ended, or the loop has stopped them."""
+        """The loop was stopped before all were called for."""
 
 
 class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):

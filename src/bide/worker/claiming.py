@@ -13,7 +13,7 @@ from bide.queue.absence import Absence
 from bide.queue.aio.receiving import SWEEP, until_due
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.beats import Asked
-from bide.worker.claim_log import Names
+from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.plan import Plan
 from bide.worker.retry import Retrying
 from bide.worker.settling import Settling
@@ -37,7 +37,7 @@ class Claiming:
         self.absence: Absence = opened.receiver.notice_absence()
         self._slots = slots
         self._settling = settling
-        self._names = plan.claim_log or Names()
+        self.names: Names | ClaimLog = plan.claim_log or Names()
         self._heartbeat = opened.heartbeat
         self._unsure: list[tuple[int, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
@@ -60,10 +60,6 @@ class Claiming:
         self._freed.set()
         if self._short and self._sleep is not None:
             self._sleep.cancel()
-
-    def let_go(self, slot: int) -> None:
-        """A delivery of the claim that is written down there is over and done with."""
-        self._names.let_go(slot)
 
     async def run(self) -> None:
         while not self._stopping.is_set():
@@ -104,7 +100,7 @@ class Claiming:
         await self._rest(sorted(drained), timeout)
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
-        slot, request = self._names.begin()
+        slot, request = self.names.begin()
         asked = Asked(request, self._lease_ms)
         self._unsure.append((slot, asked))
         with self._heartbeat.asking(asked):
@@ -124,7 +120,7 @@ class Claiming:
         held = await self._held(claim) if claim.messages and asked.late else claim
         found = await self._receiver.open(held)
         self._unsure.pop()
-        self._names.hold(slot, len(found))
+        self.names.hold(slot, len(found))
         if found:
             self._begin(found, slot, asked.until or 0)
 

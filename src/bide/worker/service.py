@@ -139,22 +139,22 @@ class Service:
         finally:
             if runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
-                self._ended(handling, became)
+                self._ended(handling, became, by_itself=handling.ended)
         if error is not None:
             tell(handling.delivery, became, error)
 
-    def _ended(self, handling: Handling, became: Outcome | None) -> None:
+    def _ended(self, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
         """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
         if handling.told:  # it went on after its message was given back
             return
         handling.told = True
         self._slots.give_back(handling.hold.topic)
         self._claiming.freed()
-        if became is None or handling.ended:
-            self._done += handling.ended
+        if became is None or by_itself:
+            self._done += by_itself
             self._forget(handling)
         else:
-            self._settling.add(handling, handling.delivery.end(*became))
+            self._settling.put((handling, handling.delivery.end(*became)))
 
     def _settled(self, handling: Handling, end: End, answer: Ended) -> None:
         """The engine has answered the end of a delivery."""
@@ -184,7 +184,7 @@ class Service:
         self._under_way.pop(handling.hold, None)
         self._heartbeat.remove(handling.beat, handling.hold)
         handling.delivery.ended = True
-        self._claiming.let_go(handling.slot)
+        self._claiming.names.let_go(handling.slot)
 
     def _lost_soon(self, hold: Hold) -> None:
         """Called by the heartbeat's thread."""
@@ -250,7 +250,7 @@ class Service:
             each.stop("stop")
         await ending.wait(_runners(left))
         for each in left:
-            self._ended(each, given_up(each))
+            self._ended(each, given_up(each), by_itself=each.ended)
         unheard = await self._settling.drain(ending)
         if unheard:
             what = "1 message" if unheard == 1 else f"{unheard:,} messages"

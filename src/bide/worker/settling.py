@@ -32,9 +32,6 @@ class Settling(Batches[Entry]):
         """Ends that the engine has not answered."""
         return len(self.waiting) + len(self.under_way)
 
-    def add(self, handling: Handling, end: End) -> None:
-        self.put((handling, end))
-
     def decided(self) -> list[End]:
         """What the engine has not answered, for whoever tells it in this worker's place."""
         return [end for _, end in [*self.under_way, *self.waiting]]

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from random import randrange
 
+from bide.core.codec import decode
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.errors import BadMessage, EngineError
@@ -139,7 +140,7 @@ class AsyncReceiver:
         found = []
         for claimed in claim.messages:
             try:
-                body = self._envelope.body(claimed.body)
+                body = decode(self._envelope.codec, claimed.body, self._envelope.max_body)
             except BadMessage as error:
                 _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
                 await self._bury(claimed, str(error))

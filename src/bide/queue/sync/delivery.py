@@ -37,6 +37,7 @@ class Delivery:
         "ended",
         "ending",
         "expired",
+        "hold",
         "now",
     )
 
@@ -46,6 +47,7 @@ class Delivery:
         self.ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost
         self.expired: bool = False  # in a handler: its timeout has passed, or its lease was lost, and it should stop
         self.claimed: Claimed = claimed
+        self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
         self.now: int = now
         self._engine = engine
         self._settles = settles
@@ -88,11 +90,6 @@ class Delivery:
     def token(self) -> str:
         """The fencing token. It rises with each delivery of the message, compared as text."""
         return self.claimed.token
-
-    @property
-    def hold(self) -> Hold:
-        """The delivery as an engine identifies it."""
-        return Hold(self.claimed.topic, self.claimed.id, self.claimed.token)
 
     @property
     def lateness(self) -> float:

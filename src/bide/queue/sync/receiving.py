@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from random import randrange
 
+from bide.core.codec import decode
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, EngineError
@@ -137,7 +138,7 @@ class Receiver:
         found = []
         for claimed in claim.messages:
             try:
-                body = self._envelope.body(claimed.body)
+                body = decode(self._envelope.codec, claimed.body, self._envelope.max_body)
             except BadMessage as error:
                 _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
                 self._bury(claimed, str(error))
