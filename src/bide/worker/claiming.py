@@ -12,7 +12,7 @@ from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
 from bide.queue.aio.receiving import SWEEP, until_due
 from bide.queue.aio.session import AsyncOpened
-from bide.queue.beats import Asked
+from bide.queue.heartbeat import Asked
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.plan import Plan
 from bide.worker.retry import Retrying

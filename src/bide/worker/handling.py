@@ -11,8 +11,8 @@ from bide.core.backoff import DEFAULT
 from bide.engines.base import End, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
-from bide.queue.beats import Beat
 from bide.queue.deliveries import error_text, running
+from bide.queue.heartbeat import Beat
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread

@@ -14,7 +14,7 @@ from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.session import AsyncOpened, AsyncSession
-from bide.queue.beats import BEATS, Beat
+from bide.queue.heartbeat import BEATS, Beat
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claim_log import Health

@@ -18,10 +18,9 @@ from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.batching import AsyncBatching
-from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries import CUT_SHORT, Cycles
 from bide.queue.envelope import Envelope
-from bide.queue.heartbeat import Heartbeat
+from bide.queue.heartbeat import Asked, Beat, Heartbeat
 from bide.wakeable import AsyncSignal
 
 _log = Log("bide.intake")

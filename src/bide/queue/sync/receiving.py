@@ -17,10 +17,9 @@ from bide.errors import BadMessage, EngineError
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.batching import Batching
-from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries import CUT_SHORT, Cycles
 from bide.queue.envelope import Envelope
-from bide.queue.heartbeat import Heartbeat
+from bide.queue.heartbeat import Asked, Beat, Heartbeat
 from bide.queue.sync.delivery import Delivery
 from bide.wakeable import Signal
 
