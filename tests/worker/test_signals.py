@@ -169,6 +169,50 @@ def test_a_process_that_ends_calls_what_it_has_to_and_collects_no_garbage_any_mo
     assert all(line.words[1] > 10_000 for line in exits)
 
 
+LEFT = """
+@queue.task("closes")
+def closes():
+    sys.stdout.close()
+    sys.stderr.close()
+    say("closes")
+
+async def raises(error):
+    try:
+        await asyncio.sleep(1000)
+    except asyncio.CancelledError:
+        raise error from None
+
+@queue.task("exits")
+async def exits():
+    queue.left = asyncio.get_running_loop().create_task(raises(SystemExit(3)))
+    say("exits")
+
+@queue.task("interrupts")
+async def interrupts():
+    queue.left = asyncio.get_running_loop().create_task(raises(KeyboardInterrupt()))
+    say("interrupts")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("closes", ""),
+        ("exits", "raised SystemExit(3) when it was cancelled"),
+        ("interrupts", "raised KeyboardInterrupt() when it was cancelled"),
+    ],
+)
+def test_what_handlers_leave_behind_does_not_change_the_exit_code(shop: Shop, how: str, said: str) -> None:
+    shop.write(LEFT)
+    worker = shop.ready("--grace", "10s")
+    shop.queue.send(how)
+    shop.said(how)
+    shop.empty()
+    assert worker.stop()[0] == 0, worker.err
+    assert said in worker.err
+    assert ("Traceback" in worker.err) == bool(said)
+
+
 class Ended(Exception):
     """By a second signal."""
 

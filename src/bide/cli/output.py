@@ -64,7 +64,7 @@ def echo_styled(text: str, style: str) -> None:
 def note(text: str) -> None:
     """Print a line for the reader to standard error, after the result so far."""
     flush()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # ValueError: somebody else has closed it
         print(escaped(without_passwords(text)), file=sys.stderr, flush=True)
 
 
@@ -89,7 +89,8 @@ def console(stream: TextIO) -> "Console":
 def flush() -> None:
     """Write what is buffered, so that the interpreter's exit has nothing to complain about."""
     with _open_pipe():
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # a handler of `bide worker` may have closed it
+            sys.stdout.flush()
 
 
 def discard() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import NoReturn
 
 import bide
@@ -88,13 +88,7 @@ async def _supervised(found: Worker, lifeline: int) -> int:
 
 
 def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
-    """Run in uvloop if that is wanted and installed. What handlers leave running does not delay the process's end."""
-    new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    if fast:
-        with contextlib.suppress(ImportError):
-            import uvloop
-
-            new_event_loop = uvloop.new_event_loop
+    """Run until it is over. What handlers leave running does not delay the process's end."""
     closed = threading.Event()
     code: int = Exit.FAILED
 
@@ -114,7 +108,7 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
 
     before = {*threading.enumerate(), ending}
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with _opened_runner(fast=fast) as runner:
             try:
                 runner.run(whole())
             except BaseException as error:
@@ -130,6 +124,28 @@ def _in_loop(main: Coroutine[None, None, int], *, fast: bool = True) -> int:
             atexit.register(closed.set)  # called when Python has waited for the threads that handlers have left
         gc.freeze()  # or the last garbage collection takes longer than the stop itself
     return code
+
+
+@contextlib.contextmanager
+def _opened_runner(*, fast: bool) -> Iterator[asyncio.Runner]:
+    """In uvloop if that is wanted and installed. What handlers have left running is cancelled at the end.
+
+    The worker has ended then, so what a task raises does not change its exit code.
+    """
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    if fast:
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            new_event_loop = uvloop.new_event_loop
+    runner = asyncio.Runner(loop_factory=new_event_loop)
+    try:
+        yield runner
+    finally:
+        try:
+            runner.close()
+        except (SystemExit, KeyboardInterrupt) as error:
+            _log.error("A task that a handler has left running raised %s when it was cancelled.", repr(error), exc_info=error)
 
 
 def _die(error: BaseException) -> NoReturn:
