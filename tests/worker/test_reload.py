@@ -1,6 +1,9 @@
 """`--reload`: the worker is started anew when a Python file changes, and both end together."""
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bide.cli.worker import reload
-from tests.worker.processes import Running, Shop, alive, open_shop, until
+from tests.worker.processes import PATIENCE, Running, Shop, alive, open_shop, until
 
 HANDLERS = """
 say("born")
@@ -96,6 +99,50 @@ def test_a_second_signal_to_the_watcher_ends_both_at_once(shop: Shop, number: in
     assert code in (0, 130)
 
 
+@pytest.mark.parametrize("options", [(), ("--processes", "1")], ids=["alone", "supervised"])
+def test_the_worker_of_a_watcher_that_was_killed_ends_too(shop: Shop, options: tuple[str, ...]) -> None:
+    watcher, worker = watched(shop, *options)
+    watcher.send(signal.SIGKILL)
+    watcher.wait()
+    until(lambda: not alive(worker))
+
+
+# Starts what the command starts, and hears a signal before it knows of that.
+INTERRUPTED = """
+import os, signal, subprocess, sys
+from bide.cli.app import run
+
+class Popen(subprocess.Popen):
+    count = 0
+
+    def _execute_child(self, *arguments, **options):
+        super()._execute_child(*arguments, **options)
+        print(self.pid, flush=True)
+        Popen.count += 1
+        if Popen.count == int(sys.argv[1]):
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            open("more.py", "w").close()
+
+subprocess.Popen = Popen
+sys.exit(run(["worker", "shop:queue", "--reload"]))
+"""
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_signal_while_the_worker_is_being_started_ends_both(shop: Shop, start: int) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(start)], cwd=shop.folder, stdout=subprocess.PIPE, check=False, timeout=PATIENCE
+    )
+    started = [int(line) for line in ended.stdout.split()]
+    left = [pid for pid in started if alive(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert ended.returncode == 0
+    assert len(started) == start
+    assert not left
+
+
 def test_its_processes_are_started_anew_too(shop: Shop) -> None:
     watcher, first = watched(shop, "--processes", "2")
     shop.write(HANDLERS.replace("{version}", "2"))
@@ -110,6 +157,21 @@ def test_files_of_environments_and_hidden_folders_are_passed_by(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     assert {str(path.relative_to(tmp_path)) for path in reload._times(tmp_path)} == {"a.py", "sub/b.py"}
+
+
+def test_a_folder_that_may_not_be_read_is_passed_by(tmp_path: Path) -> None:
+    """Such as one of a database. Root may read all, so it is somebody else who looks."""
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "data").mkdir()
+    tmp_path.chmod(0o755)
+    (tmp_path / "data").chmod(0)
+    look = (
+        "import os; from pathlib import Path; from bide.cli.worker import reload;"
+        "os.getuid() or os.setuid(65534); print(*reload._times(Path('.')))"
+    )
+    seen = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
+    (tmp_path / "data").chmod(0o700)
+    assert seen.stdout.split() == [b"a.py"]
 
 
 def test_a_file_that_is_gone_between_two_looks_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

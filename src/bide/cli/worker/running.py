@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import NoReturn
@@ -29,14 +30,17 @@ LOG_TIMEOUT = 2.0  # seconds in which the logs may take in why the process dies
 def run(options: WorkerOptions) -> int:
     """Run until stopped. Returns the exit code."""
     if options.reload:
-        return reloaded(options.command_line(reload=False))
+        return reloaded(lambda lifeline: options.command_line(reload=False, lifeline=lifeline))
+    supervised = options.claim_log is not None
+    if options.lifeline is not None and not supervised:
+        _end_with(options.lifeline)
     if options.log_format == "json":
         logs.configure(options.log_format, options.log_level)  # also for what modules log while they are imported
     loaded = load_target(options)
     logs.configure(options.log_format, options.log_level)
     found = make_worker(options, loaded)
     found.cancelled = _die
-    if options.claim_log is not None and options.lifeline is not None:
+    if options.lifeline is not None and supervised:
         return _in_loop(_supervised(found, options.lifeline))
     where = health.endpoint(options.health)
     check_slots(found)
@@ -61,6 +65,17 @@ def print_banner(options: WorkerOptions, found: Worker) -> None:
         kind = "" if task.is_async else " (in a thread)"
         kept = f", {plan.slots[topic]} slots reserved" if topic in plan.slots else ""
         note(f"  {topic:<{widest}}  →  {task.name}{kind}{kept}")
+
+
+def _end_with(lifeline: int) -> None:
+    """Have this process hear SIGTERM when the other end of the pipe `lifeline` is closed, as by the end of `--reload`."""
+    os.set_inheritable(lifeline, False)
+
+    def wait_for_the_cut() -> None:
+        os.read(lifeline, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait_for_the_cut, name="bide-lifeline", daemon=True).start()
 
 
 async def _alone(found: Worker, where: health.Endpoint) -> int:
