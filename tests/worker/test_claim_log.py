@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,22 +18,22 @@ from tests.worker.faults import Faults
 from tests.worker.test_running import ended
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "claim_log"
+def other_side(claim_log: ClaimLog) -> ClaimLog:
+    """As the other process opens it."""
+    return ClaimLog(os.dup(claim_log.file))
 
 
-def test_a_new_one_holds_nothing_and_nobody_was_seen(path: Path) -> None:
-    claim_log = ClaimLog.new(path, 10)
+def test_a_new_one_holds_nothing_and_nobody_was_seen() -> None:
+    claim_log = ClaimLog.new(10)
 
     assert list(claim_log.requests()) == []
     assert claim_log.health() == Health()
     claim_log.close()
 
 
-def test_a_claim_is_written_down_before_it_is_made_and_read_by_the_other_side(path: Path) -> None:
-    theirs = ClaimLog.new(path, 10)
-    ours = ClaimLog(path)
+def test_a_claim_is_written_down_before_it_is_made_and_read_by_the_other_side() -> None:
+    theirs = ClaimLog.new(10)
+    ours = other_side(theirs)
 
     slot, request = ours.begin()
 
@@ -46,8 +45,8 @@ def test_a_claim_is_written_down_before_it_is_made_and_read_by_the_other_side(pa
     assert list(theirs.requests()) == []
 
 
-def test_a_claim_that_brought_nothing_is_forgotten(path: Path) -> None:
-    claim_log = ClaimLog.new(path, 10)
+def test_a_claim_that_brought_nothing_is_forgotten() -> None:
+    claim_log = ClaimLog.new(10)
 
     slot, _ = claim_log.begin()
     claim_log.hold(slot, 0)
@@ -55,10 +54,10 @@ def test_a_claim_that_brought_nothing_is_forgotten(path: Path) -> None:
     assert list(claim_log.requests()) == []
 
 
-def test_names_are_never_used_twice_by_any_claim_log(tmp_path: Path) -> None:
+def test_names_are_never_used_twice_by_any_claim_log() -> None:
     names: list[str] = []
-    for number in range(20):
-        claim_log = ClaimLog.new(tmp_path / str(number), 5)
+    for _ in range(20):
+        claim_log = ClaimLog.new(5)
         for _ in range(50):
             slot, name = claim_log.begin()
             names.append(name)
@@ -69,8 +68,9 @@ def test_names_are_never_used_twice_by_any_claim_log(tmp_path: Path) -> None:
     assert all(len(name) <= 128 and name.isprintable() for name in names)
 
 
-def test_health_is_read_as_it_was_told(path: Path) -> None:
-    theirs, ours = ClaimLog.new(path, 10), ClaimLog(path)
+def test_health_is_read_as_it_was_told() -> None:
+    theirs = ClaimLog.new(10)
+    ours = other_side(theirs)
     health = Health(12.5, 3.25, 1, 2**40, 3, 4)
     slot, request = ours.begin()
 
@@ -81,23 +81,25 @@ def test_health_is_read_as_it_was_told(path: Path) -> None:
     ours.hold(slot, 0)
 
 
-def test_there_is_room_for_a_claim_a_message_of_all_that_run_and_are_on_their_way_back(path: Path) -> None:
-    claim_log = ClaimLog.new(path, 7)
+def test_there_is_room_for_a_claim_a_message_of_all_that_run_and_are_on_their_way_back() -> None:
+    claim_log = ClaimLog.new(7)
 
     names = [claim_log.begin()[1] for _ in range(2 * 7 + 2 * MAX_BATCH)]
 
     assert list(claim_log.requests()) == names[::-1] or sorted(claim_log.requests()) == sorted(names)
 
 
-def test_what_a_killed_process_wrote_is_read(path: Path) -> None:
-    claim_log = ClaimLog.new(path, 10)
+def test_what_a_killed_process_wrote_is_read() -> None:
+    claim_log = ClaimLog.new(10)
     code = (
-        "import os, signal, sys; from pathlib import Path; from bide.worker.claim_log import Health, ClaimLog;"
-        "claim_log = ClaimLog(Path(sys.argv[1])); claim_log.tell(Health(seen=1.5)); print(claim_log.begin()[1], flush=True);"
+        "import os, signal, sys; from bide.worker.claim_log import Health, ClaimLog;"
+        "claim_log = ClaimLog(int(sys.argv[1])); claim_log.tell(Health(seen=1.5)); print(claim_log.begin()[1], flush=True);"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
 
-    died = subprocess.run([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", code, str(claim_log.file)], stdout=subprocess.PIPE, check=False, pass_fds=[claim_log.file]
+    )
 
     assert died.returncode == -9
     assert list(claim_log.requests()) == [died.stdout.decode().strip()]
@@ -106,10 +108,9 @@ def test_what_a_killed_process_wrote_is_read(path: Path) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.data())
-def test_it_holds_the_claims_that_are_open_and_no_others(tmp_path_factory: Any, data: st.DataObject) -> None:
-    path = tmp_path_factory.mktemp("claim_log") / "claim_log"
-    ours = ClaimLog.new(path, 1)
-    theirs = ClaimLog(path)
+def test_it_holds_the_claims_that_are_open_and_no_others(data: st.DataObject) -> None:
+    ours = ClaimLog.new(1)
+    theirs = other_side(ours)
     open_claims: dict[str, tuple[int, int]] = {}
     for _ in range(data.draw(st.integers(1, 40))):
         back: bool = data.draw(st.booleans())
@@ -130,16 +131,16 @@ def test_it_holds_the_claims_that_are_open_and_no_others(tmp_path_factory: Any, 
     ours.close()
 
 
-async def test_a_worker_writes_down_what_it_holds(queue: AsyncQueue, until: Any, path: Path) -> None:
+async def test_a_worker_writes_down_what_it_holds(queue: AsyncQueue, until: Any) -> None:
     let_go = asyncio.Event()
 
     @queue.task("a")
     async def handle() -> None:
         await let_go.wait()
 
-    claim_log = ClaimLog.new(path, 10)
+    claim_log = ClaimLog.new(10)
     await queue.send_many("a", [{}] * 5)
-    worker = Worker(queue, concurrency=10).changed(claim_log=ClaimLog(path))
+    worker = Worker(queue, concurrency=10).changed(claim_log=other_side(claim_log))
     async with worker:
         await until(lambda: worker.health().running == 5)
         await until(lambda: len(claim_log.requests()) == 1)
@@ -152,8 +153,8 @@ async def test_a_worker_writes_down_what_it_holds(queue: AsyncQueue, until: Any,
         await until(lambda: not claim_log.requests())
 
 
-async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue, path: Path) -> None:
-    claim_log = ClaimLog.new(path, 10)
+async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue) -> None:
+    claim_log = ClaimLog.new(10)
     engine = await queue.session.engine()
     await queue.send_many("a", [{}] * 5)
     slot, request = claim_log.begin()
@@ -168,8 +169,8 @@ async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue,
     assert {(each.state, each.attempt, each.last_error) for each in left} == {("ready", 1, "worker process 7 was killed")}
 
 
-async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: AsyncQueue, path: Path) -> None:
-    claim_log = ClaimLog.new(path, 10)
+async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: AsyncQueue) -> None:
+    claim_log = ClaimLog.new(10)
     engine = await queue.session.engine()
     await queue.send("a", {}, max_attempts=1)
     slot, request = claim_log.begin()
@@ -183,8 +184,8 @@ async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: 
 
 
 @pytest.mark.parametrize("error", [Unavailable("not now"), RuntimeError("what nobody had thought of")], ids=repr)
-async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: AsyncQueue, path: Path, error: Exception) -> None:
-    claim_log = ClaimLog.new(path, 10)
+async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: AsyncQueue, error: Exception) -> None:
+    claim_log = ClaimLog.new(10)
     await queue.send("a", {})
     engine = await queue.session.engine()
     slot, request = claim_log.begin()
@@ -203,7 +204,8 @@ async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: As
     assert (await queue.stats("a")).ready == 1
 
 
-def test_a_ledger_takes_little_room(path: Path) -> None:
-    ClaimLog.new(path, 100).close()
+def test_a_ledger_takes_little_room() -> None:
+    claim_log = ClaimLog.new(100)
 
-    assert os.path.getsize(path) < 32_768
+    assert os.fstat(claim_log.file).st_size < 32_768
+    claim_log.close()

@@ -1,7 +1,6 @@
 """A supervisor's watch over a process: it renews for one that can't, whatever the engine does meanwhile."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +17,9 @@ LEASE = 100  # milliseconds
 @pytest.mark.parametrize("verb", ["claim", "extend"])
 @pytest.mark.parametrize("error", WHATEVER, ids=repr)
 async def test_leases_are_renewed_for_a_silent_process_after_whatever_the_engine_raised(
-    memory: AsyncQueue, tmp_path: Path, soon: Any, caplog: Any, error: BaseException, verb: str
+    memory: AsyncQueue, soon: Any, caplog: Any, error: BaseException, verb: str
 ) -> None:
-    claim_log = ClaimLog.new(tmp_path / "claim_log", 10)
+    claim_log = ClaimLog.new(10)
     engine = await memory.session.engine()
     await memory.send("a", {})
     slot, request = claim_log.begin()

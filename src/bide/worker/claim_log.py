@@ -1,6 +1,7 @@
 """What a worker process holds and how it is, written down where its supervisor can read it after the worker's death.
 
 A small file that both map into memory: what a process wrote there is read even when it was killed in the next instant.
+It has no name, so nobody can remove it, such as a cleaner of temporary folders: the worker inherits it.
 Each claim has a name, which is written before the claim is made; an engine gives the same deliveries to the same name.
 """
 
@@ -8,9 +9,9 @@ import itertools
 import mmap
 import os
 import struct
+import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -51,9 +52,11 @@ class Names:
 
 
 class ClaimLog:
-    def __init__(self, path: Path) -> None:
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 0)
+    def __init__(self, file: int) -> None:
+        """Of an open file, which it closes."""
+        os.set_inheritable(file, False)
+        self.file: int = file
+        self._map = mmap.mmap(file, 0)
         self._name: str = _HEAD.unpack_from(self._map)[0].rstrip(b"\0").decode()
         self._slots = (len(self._map) - _SLOTS) // _SLOT.size
         self._free = list(range(self._slots))
@@ -61,14 +64,18 @@ class ClaimLog:
         self._claims = 0
 
     @classmethod
-    def new(cls, path: Path, concurrency: int) -> "ClaimLog":
+    def new(cls, concurrency: int) -> "ClaimLog":
         """An empty one for a worker that is about to be started; its claims have names that no other's have."""
         slots = 2 * concurrency + 2 * MAX_BATCH  # a claim a message, of those that run and those on their way back
-        path.write_bytes(
-            _HEAD.pack(os.urandom(6).hex().encode(), *msgspec.structs.astuple(Health()))
-            + bytes(_BEAT.size + slots * _SLOT.size)
-        )
-        return cls(path)
+        head = _HEAD.pack(os.urandom(6).hex().encode(), *msgspec.structs.astuple(Health()))
+        file = _nameless_file()
+        try:
+            with open(file, "wb", closefd=False) as out:
+                out.write(head + bytes(_BEAT.size + slots * _SLOT.size))
+            return cls(file)
+        except BaseException:
+            os.close(file)
+            raise
 
     # the worker's side
 
@@ -126,3 +133,11 @@ class ClaimLog:
 
     def close(self) -> None:
         self._map.close()
+        os.close(self.file)
+
+
+def _nameless_file() -> int:
+    if hasattr(os, "memfd_create"):  # Linux
+        return os.memfd_create("bide-claim-log")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

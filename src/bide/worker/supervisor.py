@@ -3,12 +3,9 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
 from bide.engines.aio import AsyncEngine
@@ -50,12 +47,12 @@ class Child:
 
 
 class Supervisor:
-    """`command` makes the command line of a worker process from its claim log's path and its lifeline's number."""
+    """`command` makes the command line of a worker process from the numbers of its claim log and of its lifeline."""
 
     def __init__(
         self,
         queue: AsyncQueue | Queue,
-        command: Callable[[Path, int], Sequence[str]],
+        command: Callable[[int, int], Sequence[str]],
         *,
         processes: int,
         concurrency: int,
@@ -77,14 +74,11 @@ class Supervisor:
     async def run(self) -> int:
         """Until it is stopped by a signal: 0. When its first processes can't even begin it ends too: 1."""
         loop = asyncio.get_running_loop()
-        with (
-            tempfile.TemporaryDirectory(prefix="bide-worker-") as folder,
-            stopped_by_signals(loop, self.stop, at_once=lambda: self._leave(folder)),
-        ):
+        with stopped_by_signals(loop, self.stop, at_once=self.kill):
             try:
                 opened = await reached(self._session, self._stopping)
                 if opened is not None:
-                    await self._keep_all(Path(folder), opened.engine)
+                    await self._keep_all(opened.engine)
             finally:
                 await self._close()
         return int(self._failed)
@@ -108,17 +102,12 @@ class Supervisor:
         for child in self._children.values():
             child.kill()
 
-    def _leave(self, folder: str) -> None:
-        """The process is about to end at once: nothing of it stays."""
-        self.kill()
-        shutil.rmtree(folder, ignore_errors=True)
-
     def health(self) -> dict[int, Health]:
         """Of each process, by its id."""
         return {child.process.pid: child.claim_log.health() for child in self._children.values()}
 
-    async def _keep_all(self, folder: Path, engine: AsyncEngine) -> None:
-        keepers = [asyncio.create_task(self._keep(folder, number, engine)) for number in range(self._processes)]
+    async def _keep_all(self, engine: AsyncEngine) -> None:
+        keepers = [asyncio.create_task(self._keep(number, engine)) for number in range(self._processes)]
         for keeper in keepers:
             keeper.add_done_callback(lambda _: self.stop())  # it ends early only when something is wrong
         try:
@@ -128,12 +117,12 @@ class Supervisor:
             self.kill()
             await asyncio.gather(*keepers)
 
-    async def _keep(self, folder: Path, number: int, engine: AsyncEngine) -> None:
+    async def _keep(self, number: int, engine: AsyncEngine) -> None:
         """See to it that there is a process number so-and-so."""
         failures = 0
         while not self._stopping.is_set():
             try:
-                child = await self._start(folder / f"{number}")
+                child = await self._start()
             except (OSError, RuntimeError) as error:  # out of processes, files, threads or room: that may pass
                 failures += 1
                 wait = _wait(failures)
@@ -208,17 +197,19 @@ class Supervisor:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
 
-    async def _start(self, path: Path) -> Child:
+    async def _start(self) -> Child:
         """What was opened for a process that could not be started is closed again."""
         with contextlib.ExitStack() as undo:
-            undo.callback(path.unlink, missing_ok=True)
-            claim_log = ClaimLog.new(path, self._concurrency)
+            claim_log = ClaimLog.new(self._concurrency)
             undo.callback(claim_log.close)
             theirs, ours = os.pipe()
             undo.callback(os.close, ours)
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *self._command(path, theirs), stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs], process_group=0
+                    *self._command(claim_log.file, theirs),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=[claim_log.file, theirs],
+                    process_group=0,
                 )
             finally:
                 os.close(theirs)

@@ -1,6 +1,5 @@
 """`bide worker`: its options and its help. What runs tasks is loaded only when the command is called."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -81,7 +80,7 @@ def worker(
         Literal["debug", "info", "warning", "error"],
         typer.Option(help="Lowest level that is logged.", rich_help_panel=_PROCESS),
     ] = "info",
-    claim_log: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    claim_log: Annotated[int | None, typer.Option(hidden=True)] = None,
     lifeline: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     from bide.cli.worker.load import WorkerOptions

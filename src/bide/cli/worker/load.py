@@ -5,7 +5,6 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
@@ -35,7 +34,7 @@ class WorkerOptions(NamedTuple):
     reload: bool = False
     log_format: str = "text"
     log_level: str = "info"
-    claim_log: Path | None = None
+    claim_log: int | None = None
     lifeline: int | None = None
 
     @property
