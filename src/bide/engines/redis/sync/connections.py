@@ -5,6 +5,7 @@ Each connection has a lane: a stream of numbered operations. A command that gets
 on a new socket, and acts once.
 """
 
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -112,13 +113,16 @@ class Connections:
         self.server: Server = server
         self._free = server.free
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()  # weak: a signal handler's error may lose one
+        self._counting = threading.RLock()  # reentrant, as a signal handler may need a connection too
         self._closed = False
 
     def take(self) -> Connection:
-        if self._free.empty() and len(self._made) < MOST:
-            connection = Connection(self.server)
-            self._made.add(connection)
-            return connection
+        if self._free.empty():
+            with self._counting:
+                if len(self._made) < MOST:
+                    connection = Connection(self.server)
+                    self._made.add(connection)
+                    return connection
         free: Connection = self._free.get()
         return free
 
