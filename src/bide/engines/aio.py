@@ -184,6 +184,7 @@ class AsyncEngine(ABC):
         - Tend removes what has expired.
         - Dead letters that are too old are dropped and counted.
         - Dead letters that are too many are dropped and counted.
+        - A dead letter that is too old and one too many is counted once.
         - Tend does no more than its budget.
         """
 
