@@ -81,7 +81,7 @@ def play(url: str, server: RedisServer, patch: pytest.MonkeyPatch, steps: int) -
 def test_calls_that_arrive_again_change_nothing(
     redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    echoes = play(redis_url, redis_server, monkeypatch, 300)
+    echoes = play(redis_url, redis_server, monkeypatch, 1_000)
     assert {name for name, became in echoes.came if became == "answered"} >= WRITES - {"requeue", "extend"}
     assert {name for name, became in echoes.came if became == "OVERTAKEN"} >= WRITES - {"requeue", "extend"}
 
