@@ -3,14 +3,16 @@
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from bide import AsyncDelivery, AsyncQueue, Call, Hook, OutcomeUnknown, Queue, Unavailable
+from bide import AsyncDelivery, AsyncQueue, Call, Hook, OutcomeUnknown, Outgoing, Queue, Unavailable
 from bide.aside import AsyncApart
 from tests.worker.faults import Faults
+from tests.worker.test_leases import Thief
 
 PLACE = "memory://cut-short"
 LEASE = "250ms"
@@ -150,6 +152,28 @@ async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_the_nex
     [delivery] = await queue.receive("t")
     assert (delivery.body, delivery.attempt) == (1, 1)
     await delivery.ack()
+    await queue.close()
+
+
+async def test_a_listener_whose_claim_is_answered_while_the_loop_is_blocked_keeps_its_leases() -> None:
+    queue = AsyncQueue(PLACE)
+    faults = Faults(queue)
+
+    async def unseen(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
+        claim = await call()
+        if claim.messages:
+            time.sleep(2.0)  # noqa: ASYNC251  (as any code beside it may do just now)
+        return claim
+
+    faults.around["claim"] = unseen
+    await queue.send_many("t", [Outgoing(number, max_attempts=1) for number in range(3)])
+    async with Thief(queue, "elsewhere"):  # its upkeep buries what has lost its lease
+        deliveries = queue.listen("t", limit=3, lease="800ms")
+        for number in range(3):
+            async with await anext(deliveries) as delivery:
+                assert (delivery.body, delivery.attempt) == (number, 1)
+        await deliveries.aclose()
+    assert (await queue.stats("t")).dead == 0
     await queue.close()
 
 

@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
-from bide.engines.base import MAX_BATCH, Claim, Hold
+from bide.engines.base import MAX_BATCH, Claim
 from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery
@@ -117,20 +115,12 @@ class Claiming:
                 await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        held = await self._held(claim) if claim.messages and asked.late else claim
+        held = await self._receiver.still_held(claim, self._lease_ms) if claim.messages and asked.late else claim
         found = await self._receiver.open(held)
         self._unsure.pop()
         self.names.hold(slot, len(found))
         if found:
             self._begin(found, slot, asked.until or 0)
-
-    async def _held(self, claim: Claim) -> Claim:
-        """Without what was taken back by others, since the answer has waited for so long: its handlers are not called."""
-        holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
-        answers = await self._engine.extend(holds, self._lease_ms)
-        if lost := answers.count(False):
-            _log.warning("The leases of %d messages were lost before the claim of them was answered: others handle them", lost)
-        return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
 
     async def _rest(self, topics: list[str], timeout: float) -> None:
         """Sleep until something may be due, or a place is free again for what there was no room for."""

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from random import randrange
 
+from msgspec.structs import replace
+
 from bide.core.codec import decode
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
@@ -77,7 +79,7 @@ class AsyncReceiver:
         if asked is not None:
             asked.until = self._heartbeat.seen + lease_ms
         if request is None:
-            claim = await self._recoverable(topics, limit, lease_ms)
+            claim = await self._recoverable(topics, limit, lease_ms, keep=asked is not None)
         else:
             claim = await self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
@@ -87,12 +89,19 @@ class AsyncReceiver:
             asked.until = None
         return claim
 
-    async def _recoverable(self, topics: Sequence[str], limit: int, lease_ms: int) -> Claim:
-        """A claim that is given back if its answer does not come: what it holds would be leased to nobody."""
+    async def _recoverable(self, topics: Sequence[str], limit: int, lease_ms: int, *, keep: bool) -> Claim:
+        """A claim that is given back if its answer does not come: what it holds would be leased to nobody.
+
+        keep: its leases are renewed from the start, since its answer may have to wait for a busy event loop.
+        """
         await self._give_back_unanswered()
         request = secrets.token_hex(8)
         try:
-            return await self._engine.claim(topics, limit, lease_ms, request=request)
+            if not keep:
+                return await self._engine.claim(topics, limit, lease_ms, request=request)
+            with self._heartbeat.asking(Asked(request, lease_ms)) as asked:
+                claim = await self._engine.claim(topics, limit, lease_ms, request=request)
+                return await self.still_held(claim, lease_ms) if claim.messages and asked.late else claim
         except CUT_SHORT:
             self._unanswered.append(request)
             with contextlib.suppress(EngineError):
@@ -101,6 +110,14 @@ class AsyncReceiver:
         except EngineError:
             self._unanswered.append(request)
             raise
+
+    async def still_held(self, claim: Claim, lease_ms: int) -> Claim:
+        """Without what was taken back by others, since the answer has waited for so long."""
+        holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
+        answers = await self._engine.extend(holds, lease_ms)
+        if lost := answers.count(False):
+            _log.warning("The leases of %d messages were lost before the claim of them was answered: others handle them", lost)
+        return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
 
     async def _give_back_unanswered(self) -> None:
         """Ask for those claims again, which gives what they hold and nothing new, and release it."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from random import randrange
 
+from msgspec.structs import replace
+
 from bide.core.codec import decode
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
@@ -75,7 +77,7 @@ class Receiver:
         if asked is not None:
             asked.until = self._heartbeat.seen + lease_ms
         if request is None:
-            claim = self._recoverable(topics, limit, lease_ms)
+            claim = self._recoverable(topics, limit, lease_ms, keep=asked is not None)
         else:
             claim = self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
@@ -85,12 +87,19 @@ class Receiver:
             asked.until = None
         return claim
 
-    def _recoverable(self, topics: Sequence[str], limit: int, lease_ms: int) -> Claim:
-        """A claim that is given back if its answer does not come: what it holds would be leased to nobody."""
+    def _recoverable(self, topics: Sequence[str], limit: int, lease_ms: int, *, keep: bool) -> Claim:
+        """A claim that is given back if its answer does not come: what it holds would be leased to nobody.
+
+        keep: its leases are renewed from the start, since its answer may have to wait for a busy event loop.
+        """
         self._give_back_unanswered()
         request = secrets.token_hex(8)
         try:
-            return self._engine.claim(topics, limit, lease_ms, request=request)
+            if not keep:
+                return self._engine.claim(topics, limit, lease_ms, request=request)
+            with self._heartbeat.asking(Asked(request, lease_ms)) as asked:
+                claim = self._engine.claim(topics, limit, lease_ms, request=request)
+                return self.still_held(claim, lease_ms) if claim.messages and asked.late else claim
         except CUT_SHORT:
             self._unanswered.append(request)
             with contextlib.suppress(EngineError):
@@ -99,6 +108,14 @@ class Receiver:
         except EngineError:
             self._unanswered.append(request)
             raise
+
+    def still_held(self, claim: Claim, lease_ms: int) -> Claim:
+        """Without what was taken back by others, since the answer has waited for so long."""
+        holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
+        answers = self._engine.extend(holds, lease_ms)
+        if lost := answers.count(False):
+            _log.warning("The leases of %d messages were lost before the claim of them was answered: others handle them", lost)
+        return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
 
     def _give_back_unanswered(self) -> None:
         """Ask for those claims again, which gives what they hold and nothing new, and release it."""
