@@ -190,9 +190,12 @@ class Redis(Engine):
         """What earlier claims hold whose answers did not come from this shard, and that nobody knows of."""
         found: list[Claimed] = []
         while self._unanswered.get(place):
-            claim = shard.claim(self._me, [], MAX_BATCH, lease, self._unanswered[place][-1], now)
-            self._unanswered[place].pop()
-            found += claim.messages
+            name = self._unanswered[place].pop()  # before it is asked for, or a claim beside this one would ask for it too
+            try:
+                found += shard.claim(self._me, [], MAX_BATCH, lease, name, now).messages
+            except BaseException:
+                self._unanswered[place].append(name)
+                raise
         return found
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
