@@ -15,9 +15,8 @@ import pytest
 from rich.console import Console
 
 from bide.cli import demo
-from bide.cli.demo.board import Board, Order, percentile
 from bide.cli.demo.plan import WORKER_1, plan
-from bide.cli.demo.screen import ROWS, Screen
+from bide.cli.demo.screen import ROWS, Board, Order, Screen, percentile
 from bide.cli.demo.verdict import Verdict, as_dict, judge
 from tests.unit.prove.book import Book
 

@@ -6,9 +6,8 @@ import logging
 import tempfile
 from pathlib import Path
 
-from bide.cli.demo.board import Board, print_event
 from bide.cli.demo.plan import plan
-from bide.cli.demo.screen import Screen, fits
+from bide.cli.demo.screen import Board, Screen, fits, print_event
 from bide.cli.demo.shop import Shop
 from bide.cli.demo.verdict import Verdict, as_dict, judge, show
 

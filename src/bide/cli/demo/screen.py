@@ -1,10 +1,14 @@
-"""The story live: orders with their countdowns on the left, what happens on the right, the counts below."""
+"""What the demo shows: orders, the latest events and the counts; on a terminal as a screen that is drawn live."""
 
+import math
 import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Literal, NamedTuple, TypeAlias
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,8 +16,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bide.cli.demo.board import Board, Event, Order, Tone, percentile
 from bide.cli.demo.plan import EARLY, LATER
+
+Tone: TypeAlias = Literal["plain", "good", "bad", "odd", "faint"]
 
 STYLES: dict[Tone, str] = {"plain": "", "good": "green", "bad": "red", "odd": "yellow", "faint": "bright_black"}
 ROWS = len(EARLY) + len(LATER)
@@ -25,6 +30,63 @@ WIDEST = 100
 SWITCH = 0.0005  # seconds: the thread that draws must not make the workers late
 
 
+class Event(NamedTuple):
+    at: float  # seconds after opening
+    text: str
+    tone: Tone
+
+
+@dataclass
+class Order:
+    number: int
+    item: str
+    due: int  # when it will be cancelled, in ms of the engine's clock
+    window: float  # seconds
+    state: str | None = None  # none while its customer has not paid yet
+    tone: Tone = "plain"
+
+
+class Board:
+    """`on_event` is called with every event as it happens."""
+
+    def __init__(self, on_event: Callable[[Event], None] | None = None) -> None:
+        self.orders: dict[int, Order] = {}
+        self.events: list[Event] = []
+        self.sent = self.cancelled = self.delivered = 0
+        self.lateness: list[int] = []  # ms, of first deliveries
+        self._opened = time.monotonic()
+        self._on_event = on_event
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._opened
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have not ended."""
+        return self.sent - self.cancelled - self.delivered
+
+    def say(self, text: str, tone: Tone = "plain") -> None:
+        event = Event(self.elapsed, text, tone)
+        self.events.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def mark(self, number: int, state: str, tone: Tone) -> None:
+        """The order is paid or cancelled."""
+        order = self.orders[number]
+        order.state, order.tone = state, tone
+
+
+def print_event(event: Event) -> None:
+    print(f"{event.at:5.2f} s  {event.text}", flush=True)
+
+
+def percentile(ordered: Sequence[int], share: float) -> int | None:
+    """The smallest value that is at least as large as this share of all values."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
 def fits() -> bool:
     """Whether standard output is a terminal that has room for the screen and may be drawn on."""
     size = shutil.get_terminal_size()
@@ -34,7 +96,10 @@ def fits() -> bool:
 
 
 class Screen:
-    """Draws in a thread of its own, from `with` to the end of it."""
+    """Draws a board in a thread of its own, from `with` to the end of it.
+
+    The orders with their countdowns are on the left, what happens on the right, the counts below.
+    """
 
     def __init__(self, board: Board, console: Console | None = None) -> None:
         self._board = board

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Unpack
 
 from bide import AsyncDelivery, AsyncQueue, CancelResult, Outgoing, Sent
-from bide.cli.demo.board import Board, Order
 from bide.cli.demo.plan import PACKING, PLEA, Customer, Plan
+from bide.cli.demo.screen import Board, Order
 from bide.engines.base import End, Settings
 from bide.engines.registry import source
 from bide.prove import AsyncRecorded, History, record_engine
