@@ -1,11 +1,16 @@
-"""What type hints say of pydantic, without importing it: a hint that has something of it has loaded it."""
+"""What pydantic has to do with type hints: what they hold of it, and how it makes, checks and writes their values.
+
+It is not imported here: a hint that has something of pydantic has loaded it.
+"""
 
 import functools
 import inspect
 import sys
 import typing
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
 
 _HOMES = ("pydantic", "pydantic_core", "pydantic_extra_types", "annotated_types")
 
@@ -43,6 +48,60 @@ def loss(hint: Any) -> str | None:
                     "both, or set validate_by_name"
                 )
     return None
+
+
+class Adapter(Protocol):
+    """What pydantic.TypeAdapter has that is used here."""
+
+    def validate_json(self, data: bytes) -> Any: ...
+    def validate_python(self, value: Any) -> Any: ...
+    def dump_python(self, value: Any, *, mode: str, by_alias: bool, round_trip: bool) -> Any: ...
+
+
+def adapter(hint: Any) -> Adapter | None:
+    """None when pydantic has no part in it, or can't make it."""
+    if not of_pydantic(hint):
+        return None
+    pydantic = sys.modules["pydantic"]
+    try:
+        made: Adapter = pydantic.TypeAdapter(hint)
+    except Exception:  # pydantic 1, and hints that mix it with what it does not know
+        return None
+    return made
+
+
+@functools.lru_cache(maxsize=1_000)
+def adapter_of(kind: type) -> Adapter | None:
+    """The same for a type inside of something that pydantic has no part in, which is met again and again."""
+    return adapter(kind)
+
+
+def read(by: Adapter, value: Any) -> Any:
+    """From what JSON has: in pydantic's JSON mode, where strict models take text for instants too."""
+    return by.validate_json(msgspec.json.encode(value))
+
+
+def written(by: Adapter, value: Any) -> Any:
+    """What JSON has of a value, or of what such a value is made of."""
+    try:
+        made = by.validate_python(value)
+    except ValueError:
+        try:
+            made = read(by, value)
+        except TypeError:  # JSON has no form for it, so only the first reason counts
+            made = None
+        if made is None:
+            raise
+    return by.dump_python(made, mode="json", by_alias=True, round_trip=True)
+
+
+def reason(error: Exception) -> str | None:
+    """What pydantic has against a value, without the value itself; None for another error."""
+    errors: Any = getattr(error, "errors", None)
+    if not callable(errors) or type(error).__name__ != "ValidationError":
+        return None
+    found: list[Mapping[str, Any]] = errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{each['msg']} - at `{'.'.join(['$', *map(str, each['loc'])])}`" for each in found[:5])
 
 
 def _maps_itself(kind: type) -> bool:

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from bide.core.models import loss
+from bide.core import models
 from bide.errors import BadBody, ConfigError
-from bide.queue.tasks import models
 from bide.types import SendOptions
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -157,7 +156,7 @@ class Arguments:
                 hints[self._rest] = _each(hints.get(self._rest, Any))
             taken = {name: hints.get(name, Any) for name in (*self.named, *([self._rest] if self._rest else []))}
             for name, hint in taken.items():
-                if (lost := loss(hint)) is not None:
+                if (lost := models.loss(hint)) is not None:
                     raise Lossy(f"{self._name}{self._signature} can't be sent its {name}: {lost}.")
             adapters = {name: by for name, hint in taken.items() if (by := models.adapter(hint)) is not None}
             taken |= dict.fromkeys(adapters, Any)
