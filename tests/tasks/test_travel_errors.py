@@ -298,7 +298,7 @@ def test_what_has_no_task_is_told_once_however_much_waits(
     queue: Any, do: Do, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     for colour in ("aio", "sync"):
-        monkeypatch.setattr(f"bide.queue.{colour}.ahead.MANY", many)
+        monkeypatch.setattr(f"bide.queue.{colour}.travel.MANY", many)
     sync: Queue = queue if isinstance(queue, Queue) else queue.sync
 
     def chime(left: int) -> None:

@@ -7,7 +7,7 @@ from bide.queue.queues import AsyncQueue, Queue
 from bide.queue.sync.delivery import Delivery
 from bide.queue.task import AsyncTask, Task
 from bide.queue.tasks.outcome import Bury, Retry, Snooze
-from bide.queue.travel.handled import Handled
+from bide.queue.travel import Handled
 
 __all__ = [
     "AsyncDelivery",

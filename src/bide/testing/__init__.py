@@ -4,6 +4,6 @@ The pytest fixtures `bide_queue` and `bide_async_queue` are there as soon as bid
 """
 
 from bide.clock import ManualClock
-from bide.queue.travel.handled import Handled
+from bide.queue.travel import Handled
 
 __all__ = ["Handled", "ManualClock"]

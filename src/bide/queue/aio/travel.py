@@ -2,28 +2,117 @@
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
 import contextlib
+from collections import deque
 
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
+from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
-from bide.queue.aio.ahead import AsyncAhead, all_in
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.tasks.arguments import Unread
-from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.definition import Definition, Tasks
 from bide.queue.tasks.outcome import Outcome, outcome, unread
+from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
-from bide.queue.travel.handled import Handled, raise_all
 from bide.queue.travel.invoke import AsyncInvoke
 from bide.queue.travel.relocate import Relocatable
-from bide.types import Duration
+from bide.types import Duration, State
 
 _log = Log("bide.testing")
 _DAY = 86_400_000
 MOST_AT_ONCE = 100_000
+MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
+
+
+class AsyncAhead:
+    """Knows the next stop, and tells what falls due without a task, each message once and without looking at all of them."""
+
+    def __init__(self, engine: AsyncEngine, tasks: Tasks) -> None:
+        self._engine = engine
+        self._tasks = tasks
+        self._waiting: dict[str, set[str]] = {}  # by topic: the ids of what is ready and has no task
+        self._coming: deque[Stored] = deque()  # what falls due next of what has no task
+        self._busy: int | None = None  # when something may be to do for a task, or a lease ends
+        self._beyond: int | None = None  # from here on nobody has looked what falls due
+
+    async def fell_due(self) -> list[Handled]:
+        """What has become ready since the last look, and has no task, in due order."""
+        found: list[Stored] = []
+        waiting: dict[str, set[str]] = {}
+        for topic, counts in (await self._engine.stats()).topics.items():
+            if self._tasks.get(topic) is not None:
+                continue
+            known = self._waiting.get(topic, set())
+            if counts.ready == len(known) >= MANY:
+                waiting[topic] = known
+                continue
+            ready = await _all_in(self._engine, topic, "ready") if counts.ready else []
+            waiting[topic] = {each.id for each in ready}
+            found += [each for each in ready if each.id not in known]
+        self._waiting = waiting
+        return _told(found)
+
+    async def look(self) -> None:
+        """Find out what falls due next."""
+        stats = await self._engine.stats()
+        stops: list[int] = []
+        found: list[Stored] = []
+        beyond: list[int] = []
+        for topic, counts in stats.topics.items():
+            if counts.leased:
+                stops += [each.lease_until for each in await _all_in(self._engine, topic, "leased") if each.lease_until]
+            if counts.next_due is None:
+                continue
+            if self._tasks.get(topic) is not None:
+                stops.append(counts.next_due)
+            else:
+                soon, rest = await self._soon(topic)
+                found += soon
+                beyond += [rest] if rest is not None else []
+        self._busy = min(stops, default=None)
+        self._beyond = min(beyond, default=None)
+        horizon = self._beyond
+        self._coming = deque(
+            sorted((each for each in found if horizon is None or each.due < horizon), key=lambda each: (each.due, each.id))
+        )
+
+    async def _soon(self, topic: str) -> tuple[list[Stored], int | None]:
+        """What falls due next of a topic, and when the rest begins: messages of one due time are not parted."""
+        page = await self._engine.scan(topic, "scheduled", MAX_BATCH)
+        found = list(page.messages)
+        while page.after is not None and found[0].due == found[-1].due:
+            page = await self._engine.scan(topic, "scheduled", MAX_BATCH, page.after)
+            found += page.messages
+        if page.after is None:
+            return found, None
+        return [each for each in found if each.due < found[-1].due], found[-1].due
+
+    @property
+    def stop(self) -> int | None:
+        """When something falls due next, or a lease ends."""
+        first = self._coming[0].due if self._coming else self._beyond
+        return min((each for each in (first, self._busy) if each is not None), default=None)
+
+    def quiet(self, now: int) -> bool:
+        """Whether nothing has happened by then but that messages without a task have fallen due."""
+        return all(each is None or now < each for each in (self._busy, self._beyond))
+
+    async def passed(self, now: int) -> list[Handled]:
+        """Of these messages those that fell due by then, unless somebody has them or they have ended."""
+        due = []
+        while self._coming and self._coming[0].due <= now:
+            due.append(self._coming.popleft())
+        found = []
+        for begin in range(0, len(due), MAX_BATCH):
+            refs = [Ref(id=each.id) for each in due[begin : begin + MAX_BATCH]]
+            found += [each for each in await self._engine.get(refs) if each is not None and each.state == "ready"]
+        for each in found:
+            self._waiting.setdefault(each.topic, set()).add(each.id)
+        return _told(found)
 
 
 class AsyncTravel(Relocatable):
@@ -64,7 +153,7 @@ class AsyncTravel(Relocatable):
         engine = opened.engine
         ahead = AsyncAhead(engine, self._setup.tasks)
         await _tend_all(engine)
-        await ahead.begin()
+        await ahead.fell_due()  # what is ready now is taken for known
         handled = await self._handle_ready(opened, ahead)
         await ahead.look()
         while (stop := ahead.stop) is not None and stop <= until:
@@ -104,7 +193,7 @@ class AsyncTravel(Relocatable):
         for topic, counts in (await engine.stats()).topics.items():
             task = tasks.get(topic)
             if task is not None and counts.ready and not counts.paused:
-                found += [(each.due, each.id, topic, task) for each in await all_in(engine, topic, "ready")]
+                found += [(each.due, each.id, topic, task) for each in await _all_in(engine, topic, "ready")]
         return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
     async def _handle(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
@@ -143,3 +232,16 @@ async def _end(engine: AsyncEngine, delivery: AsyncDelivery, became: Outcome, er
     delivery.mark_ended()
     said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
     return Handled(delivery.topic, delivery.id, said, error)
+
+
+async def _all_in(engine: AsyncEngine, topic: str, state: State) -> list[Stored]:
+    page = await engine.scan(topic, state, MAX_BATCH)
+    found = list(page.messages)
+    while page.after is not None:
+        page = await engine.scan(topic, state, MAX_BATCH, page.after)
+        found += page.messages
+    return found
+
+
+def _told(found: list[Stored]) -> list[Handled]:
+    return [Handled(each.topic, each.id, "ready") for each in sorted(found, key=lambda each: (each.due, each.id))]

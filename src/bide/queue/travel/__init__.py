@@ -1,1 +1,51 @@
-"""Time travel for tests: move the queue's clock, and have what falls due on the way handled."""
+"""Time travel for tests: move the queue's clock, and have what falls due on the way handled. Here: what became of it."""
+
+from asyncio import CancelledError
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bide.queue.tasks.outcome import Bury, Retry, Snooze, decisive
+
+
+class Handled(NamedTuple):
+    """What happened to a message in time travel.
+
+    With a task, the outcome is "done", "retry", "snoozed", "dead", "expired", "lost" if its lease was lost, or "ended" if the
+    handler ended its delivery itself. `error` is what the handler raised. Without a task, it is "ready": the message waits for
+    a receiver.
+    """
+
+    topic: str
+    id: str
+    outcome: str
+    error: BaseException | None = None
+
+
+def raise_all(handled: Iterable[Handled]) -> None:
+    """One error by itself, several as an ExceptionGroup. The same one in several attempts of a message counts once."""
+    found: dict[tuple[str, type[BaseException], str], BaseException] = {}
+    for each in handled:
+        error = each.error
+        if error is None or isinstance(decisive(error), Bury | Retry | Snooze):
+            continue
+        place = each.id, type(error), str(error)
+        if place not in found:
+            found[place] = _told(error, each)
+    errors = list(found.values())
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise BaseExceptionGroup("handlers raised while time passed", errors)
+
+
+def _told(error: BaseException, handled: Handled) -> BaseException:
+    """The error, with a note of where it is from; what would end the test run or its loop as an error that says so."""
+    if isinstance(error, SystemExit | GeneratorExit | CancelledError):
+        said = RuntimeError(f"a handler raised {type(error).__name__}: {error}")
+        said.__cause__ = error
+        error = said
+    error.add_note(
+        f"raised by the handler of message {handled.id} of {handled.topic}, which is {handled.outcome}; "
+        "if the test expects it: advance(…, raise_errors=False)"
+    )
+    return error
