@@ -25,7 +25,6 @@ for _module in pkgutil.iter_modules(__path__):
     pytest.register_assert_rewrite(f"{__name__}.{_module.name}")
 
 from bide.testing.contract.bench import Bench, lacks, needs  # noqa: E402
-from bide.testing.contract.recoloured import Recoloured  # noqa: E402
-from bide.testing.contract.suite import EngineContract  # noqa: E402
+from bide.testing.contract.suite import EngineContract, Recoloured  # noqa: E402
 
 __all__ = ["Bench", "EngineContract", "Recoloured", "lacks", "needs"]

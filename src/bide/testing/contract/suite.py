@@ -1,5 +1,6 @@
 """The suite: all tests in one class, sync and async, each with an engine that is opened before and closed after it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
@@ -7,8 +8,9 @@ import pytest
 import pytest_asyncio
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Capabilities
+from bide.engines.base import Capabilities, Claim, Ended, Scanned, Stored, Swept, Tended
 from bide.engines.registry import Guarded, Source
+from bide.engines.sync import Engine
 from bide.testing.contract.bench import Bench, fits
 from bide.testing.contract.claim import Claiming
 from bide.testing.contract.exactness import Exactness
@@ -19,11 +21,70 @@ from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
 from bide.testing.contract.order import Order
 from bide.testing.contract.put import Putting
-from bide.testing.contract.recoloured import Recoloured
 from bide.testing.contract.settle import Leases, Settling
 from bide.testing.contract.topics import Pausing, Sweeping
 from bide.testing.contract.upkeep import Upkeep
 from bide.testing.contract.waiting import Waiting
+from bide.types import CancelResult, RescheduleResult, Sent, Stats
+
+
+class Recoloured(AsyncEngine):
+    """A sync engine as an async one, so that one suite tests both.
+
+    Every verb runs in a thread, so verbs that are awaited together run as concurrent threads.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.capabilities: Capabilities = engine.capabilities
+
+    async def open(self, *asked: Any, **options: Any) -> None:
+        await asyncio.to_thread(self.engine.open, *asked, **options)
+
+    async def close(self, *asked: Any, **options: Any) -> None:
+        await asyncio.to_thread(self.engine.close, *asked, **options)
+
+    async def put(self, *asked: Any, **options: Any) -> list[Sent]:
+        return await asyncio.to_thread(self.engine.put, *asked, **options)
+
+    async def claim(self, *asked: Any, **options: Any) -> Claim:
+        return await asyncio.to_thread(self.engine.claim, *asked, **options)
+
+    async def settle(self, *asked: Any, **options: Any) -> list[Ended]:
+        return await asyncio.to_thread(self.engine.settle, *asked, **options)
+
+    async def extend(self, *asked: Any, **options: Any) -> list[bool]:
+        return await asyncio.to_thread(self.engine.extend, *asked, **options)
+
+    async def cancel(self, *asked: Any, **options: Any) -> list[CancelResult]:
+        return await asyncio.to_thread(self.engine.cancel, *asked, **options)
+
+    async def reschedule(self, *asked: Any, **options: Any) -> list[RescheduleResult]:
+        return await asyncio.to_thread(self.engine.reschedule, *asked, **options)
+
+    async def tend(self, *asked: Any, **options: Any) -> Tended:
+        return await asyncio.to_thread(self.engine.tend, *asked, **options)
+
+    async def wait(self, *asked: Any, **options: Any) -> None:
+        await asyncio.to_thread(self.engine.wait, *asked, **options)
+
+    async def get(self, *asked: Any, **options: Any) -> list[Stored | None]:
+        return await asyncio.to_thread(self.engine.get, *asked, **options)
+
+    async def scan(self, *asked: Any, **options: Any) -> Scanned:
+        return await asyncio.to_thread(self.engine.scan, *asked, **options)
+
+    async def stats(self, *asked: Any, **options: Any) -> Stats:
+        return await asyncio.to_thread(self.engine.stats, *asked, **options)
+
+    async def requeue(self, *asked: Any, **options: Any) -> Swept:
+        return await asyncio.to_thread(self.engine.requeue, *asked, **options)
+
+    async def purge(self, *asked: Any, **options: Any) -> Swept:
+        return await asyncio.to_thread(self.engine.purge, *asked, **options)
+
+    async def pause(self, *asked: Any, **options: Any) -> None:
+        await asyncio.to_thread(self.engine.pause, *asked, **options)
 
 
 @pytest.mark.asyncio
