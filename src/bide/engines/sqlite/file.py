@@ -5,8 +5,8 @@ import os
 import re
 import sqlite3
 import time
+from importlib.resources import files
 
-from bide.engines import assets
 from bide.engines.sqlite.failures import is_locked, translated
 from bide.errors import BadUrl, ConfigError, SchemaMismatch, Unavailable
 
@@ -21,7 +21,17 @@ NETWORKS = frozenset(
 
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how a mount table writes spaces and the like
 
-MIGRATIONS = assets.migrations(__package__)
+
+def _migrations() -> tuple[str, ...]:
+    """The scripts that lead from an empty file to the present layout, in order: 0001_….sql, 0002_….sql."""
+    named = {file.name: file for file in files(__package__).joinpath("migrations").iterdir() if file.name.endswith(".sql")}
+    numbers = [int(name[:4]) for name in sorted(named)]
+    if numbers != list(range(1, len(named) + 1)):
+        raise ValueError(f"the migrations are not numbered one by one: {sorted(named)}")
+    return tuple(named[name].read_text(encoding="utf-8") for name in sorted(named))
+
+
+MIGRATIONS = _migrations()
 
 
 def path_of(url: str) -> str:

@@ -4,18 +4,33 @@ A writer does many jobs in one transaction. What each part here remembers is for
 """
 
 import contextlib
+import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
+from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
 from bide.clock import MS, Clock
-from bide.engines import assets
 from bide.engines.base import Ref
 from bide.engines.sqlite.clock import EngineTime
 from bide.engines.sqlite.rows import LEVELS, PENDING, Known, private_id
 
-SQL = assets.statements(__package__)
+_NAME = re.compile(r"^(?:-- [^\n]*\n)*-- name: (\w+)\n", re.MULTILINE)  # with the title of a group before it
+
+
+def _statements(text: str) -> Mapping[str, str]:
+    """Each begins with a line `-- name: …`; a name that is given twice is an error."""
+    found: dict[str, str] = {}
+    _, *pieces = _NAME.split(text)
+    for name, statement in zip(pieces[::2], pieces[1::2], strict=True):
+        if name in found:
+            raise ValueError(f"the statement {name} is there twice")
+        found[name] = statement.strip()
+    return found
+
+
+SQL = _statements(files(__package__).joinpath("statements.sql").read_text(encoding="utf-8"))
 
 
 class Namespace(NamedTuple):
@@ -37,7 +52,7 @@ class Connection(Protocol):
 
 
 class Statements:
-    """Runs the statements of the .sql files by their names."""
+    """Runs the statements of statements.sql by their names."""
 
     __slots__ = ("execute", "executemany")
 
