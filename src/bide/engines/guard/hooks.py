@@ -53,7 +53,7 @@ class LogCalls(Hook):
         _log.debug("%s %s asked=%d %.2f ms %s", call.verb, topics, len(call.asked), call.seconds * 1000, outcome)
 
 
-class Listeners:
+class Hooks:
     """Tells all hooks of a queue of its calls."""
 
     def __init__(self, hooks: Sequence[Hook], engine: str) -> None:

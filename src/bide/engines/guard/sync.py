@@ -21,7 +21,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.guard import Rules
-from bide.engines.guard.hooks import Hook, Listeners
+from bide.engines.guard.hooks import Hook, Hooks
 from bide.engines.sync import Engine
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -30,15 +30,15 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 class Hooked:
     """Calls an engine's verbs, and tells hooks of every call."""
 
-    def __init__(self, engine: Engine, listeners: Listeners) -> None:
+    def __init__(self, engine: Engine, hooks: Hooks) -> None:
         self._engine = engine
-        self._listeners = listeners
+        self._hooks = hooks
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         call = getattr(self._engine, verb)
 
         def told(*args: Any, **options: Any) -> Any:
-            with self._listeners.call(verb, *args[:1]) as made:
+            with self._hooks.call(verb, *args[:1]) as made:
                 made.answer = answer = call(*args, **options)
             return answer
 
@@ -52,7 +52,7 @@ class Guard(Engine):
         self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._rules = Rules(engine.capabilities, shown)
-        self._verbs = cast(Engine, Hooked(engine, Listeners(hooks, shown))) if hooks else engine
+        self._verbs = cast(Engine, Hooked(engine, Hooks(hooks, shown))) if hooks else engine
 
     def open(self) -> None:
         self._rules.check()
