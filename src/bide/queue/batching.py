@@ -2,6 +2,7 @@
 added wait; a thread makes its calls itself.
 """
 
+import abc
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -25,7 +26,7 @@ class Batching(Generic[T, R]):
         """Nothing is ever on its way here."""
 
 
-class Batches(Generic[E]):
+class Batches(abc.ABC, Generic[E]):
     """What gathers while a call is under way goes into the next one."""
 
     def __init__(self) -> None:
@@ -56,8 +57,8 @@ class Batches(Generic[E]):
             if self.waiting:
                 self.stopped()
 
-    async def one_call(self, batch: list[E]) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def one_call(self, batch: list[E]) -> None: ...
 
     def bring_again(self, batch: list[E], *, singly: bool = False) -> None:
         """Have a batch go first into the next calls; one by one if one of it may be why its call broke down."""
