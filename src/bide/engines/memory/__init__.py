@@ -12,7 +12,7 @@ from bide.engines.memory.store import Store
 from bide.engines.memory.sync import Memory
 from bide.errors import BadUrl, ConfigError
 
-CAPABILITIES = Capabilities(accepted="held in this process, and gone with it", persistent=False)
+CAPABILITIES = Capabilities(accepted="stored in this process, and lost when it ends", persistent=False)
 
 _named: dict[tuple[str, str], Store] = {}
 

@@ -13,7 +13,7 @@ from bide.engines.redis.url import read
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(
-    accepted="in the server's memory, and as safe as its persistence makes it",
+    accepted="stored in the server's memory; its persistence settings decide what a crash may lose",
     ordered=False,
     max_body=2**28,
     max_topics=MAX_BATCH,
