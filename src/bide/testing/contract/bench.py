@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Claim, Claimed, End, Ended, Hold, Move, NewMessage, Ref, Stored, Tended, Verdict
-from bide.types import CancelResult, RescheduleResult, Sent, State
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
+STATES: tuple[State, ...] = get_args(State)
 START = 4_000_000_000_000  # in 2096, ahead of every clock: engine time never goes back
 LEASE = 10_000
 SLEEP = 60.0  # seconds, longer than any test runs: a wait that returns was woken
@@ -133,8 +134,8 @@ class Bench:
                 return pages
         raise AssertionError("scan has pages without end")
 
-    async def stored(self, topic: str, state: State | None = None) -> list[Stored]:
-        return [each for page in await self.pages(topic, state) for each in page]
+    async def stored(self, topic: str, state: State | None = None, *, limit: int = 100) -> list[Stored]:
+        return [each for page in await self.pages(topic, state, limit=limit) for each in page]
 
     async def sleeper(self, *topics: str) -> "asyncio.Task[None]":
         """A task that waits for these topics. Earlier messages don't wake it any more."""
@@ -160,6 +161,11 @@ def ending(claimed: Claimed, verdict: Verdict, **options: Any) -> End:
 
 def bodies(messages: Sequence[Claimed | Stored]) -> list[bytes]:
     return [each.body for each in messages]
+
+
+def counts(stats: Stats) -> tuple[int, int, int, int]:
+    """By state, as STATES has them."""
+    return stats.scheduled, stats.ready, stats.leased, stats.dead
 
 
 def needs(*capabilities: str) -> Callable[[Test], Test]:

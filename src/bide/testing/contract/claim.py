@@ -1,4 +1,4 @@
-"""Claims: each due message goes to one receiver, who is told when to claim again."""
+"""Claims: each due message goes to one receiver, in due order, who is told when to claim again."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -41,21 +41,6 @@ class Claiming:
         await bench.put_all(*(NewMessage(topic, b"x") for topic in ("mail", "news", "mail", "news", "mail")))
         counts = [len(await bench.claim("mail", "news", limit=limit)) for limit in (1, 3, 3, 3)]
         assert counts == [1, 3, 1, 0]
-
-    async def test_bodies_and_headers_come_back_as_they_were_sent(self, bench: Bench) -> None:
-        sent_bodies = [b"", b"\0", bytes(range(256)), "žluť 馬 🐎".encode(), b"x" * min(100_000, bench.can.max_body)]
-        headers = {"lang": "cs", "名": "値 🐎", "empty": "", "long": "x" * 1_000}
-        sent = await bench.put_all(*(NewMessage("mail", body, headers=headers, max_attempts=9) for body in sent_bodies))
-        bare = await bench.put("mail", b"bare")
-        claimed = {each.id: each for each in await bench.claim("mail", limit=10)}
-        assert [claimed[each.id].body for each in sent] == sent_bodies
-        assert [dict(claimed[each.id].headers) for each in sent] == [headers] * len(sent)
-        assert dict(claimed[bare.id].headers) == {}
-        # And so does the rest
-        for each in (*sent, bare):
-            message = claimed[each.id]
-            assert (message.topic, message.due, message.key) == ("mail", each.due, None)
-            assert message.max_attempts == (3 if each is bare else 9)
 
     @needs("attempts")
     async def test_attempts_count_from_one(self, bench: Bench) -> None:
@@ -193,41 +178,67 @@ class Claiming:
         assert (await bench.look("mail", limit=5)).next_due == start + 5_000
         assert (await bench.look("news", limit=5)).next_due is None
 
-    async def test_an_expired_message_is_not_handed_out(self, bench: Bench) -> None:
-        for topic, lives in (("mail", (5_000, 6_000)), ("news", (6_000, 5_000)), ("bills", (5_000, 5_000))):
-            for life in lives:
-                await bench.put(topic, b"%d" % life, delay=1_000, expires_in=life)
-        bench.move(6_000)
-        for topic in ("mail", "news"):
-            [claimed] = await bench.claim(topic, limit=5)
-            assert claimed.body == b"6000"
-            # Then the claim has removed the expired one
-            if bench.can.inspect:
-                assert [each.id for each in await bench.stored(topic)] == [claimed.id]
-            assert await bench.end(claimed, "done") == "done"
-        assert await bench.claim("bills", limit=5) == []
 
-    async def test_expiry_counts_from_the_due_time(self, bench: Bench) -> None:
-        sent = await bench.put("mail", delay=10_000, expires_in=5_000)
-        if bench.can.lookup:
-            assert (await bench.find(id=sent.id)).expires == sent.due + 5_000
-        bench.move(14_000)
-        assert len(await bench.claim("mail", limit=5)) == 1
+class Order:
+    """No topic and no priority starves."""
 
-    @needs("pause")
-    async def test_a_paused_topic_hands_out_nothing_and_tells_no_time(self, bench: Bench) -> None:
-        for topic in ("mail", "news"):
-            await bench.put(topic, topic.encode())
-        await bench.put("mail", b"later mail", delay=2_000)
-        await bench.put("news", b"later news", delay=5_000)
-        await bench.engine.pause("mail", True)
-        alone = await bench.look("mail", limit=5)
-        assert (list(alone.messages), alone.next_due) == ([], None)
-        # Then other topics go on
-        both = await bench.look("mail", "news", limit=5)
-        assert (bodies(both.messages), both.next_due) == ([b"news"], bench.now + 5_000)
+    async def test_what_is_due_first_comes_first(self, bench: Bench) -> None:
+        await bench.put("mail", b"3", delay=3_000)
+        await bench.put("mail", b"1", delay=1_000)
+        await bench.put("mail", b"4", at=bench.now + 4_000)
+        await bench.put("mail", b"2", delay=2_000)
+        bench.move(4_000)
+        assert bodies(await bench.claim("mail", limit=2)) == [b"1", b"2"]
+        assert bodies(await bench.claim("mail")) == [b"3"]
+        assert bodies(await bench.claim("mail")) == [b"4"]
+
+    @needs("ordered")
+    async def test_what_was_sent_first_comes_first_among_equals(self, bench: Bench) -> None:
+        for n in range(12):
+            await bench.put("mail", b"%02d" % n, at=bench.now + 5_000)
+        await bench.put_all(*(NewMessage("mail", b"%02d" % n, delay=5_000) for n in range(12, 24)))
+        bench.move(5_000)
+        claimed = await bench.claim("mail", limit=7)
+        claimed += [message for _ in range(10) for message in await bench.claim("mail")]
+        claimed += await bench.claim("mail", limit=20)
+        assert bodies(claimed) == [b"%02d" % n for n in range(24)]
+
+    @needs("priority")
+    async def test_higher_priority_comes_first(self, bench: Bench) -> None:
+        for higher, lower in ((0, 1), (0, 2), (1, 2)):
+            topic = f"{higher}-{lower}"
+            for level in (lower, higher):
+                await bench.put_all(*(NewMessage(topic, b"%d" % level, level=level) for _ in range(20)))
+            # Then it gets nearly all of the limit, in one claim as in many
+            together = await bench.claim(topic, limit=8)
+            one_by_one = [message for _ in range(8) for message in await bench.claim(topic)]
+            assert bodies(together).count(b"%d" % higher) >= 6
+            assert bodies(one_by_one).count(b"%d" % higher) >= 6
+        # And within a level, what is due first comes first
+        await bench.put("mail", b"second", level=0, delay=2_000)
+        await bench.put("mail", b"first", level=0, delay=1_000)
         bench.move(2_000)
-        assert await bench.claim("mail", limit=5) == []
-        # And this one goes on once it is resumed
-        await bench.engine.pause("mail", False)
-        assert bodies(await bench.claim("mail", limit=5)) == [b"mail", b"later mail"]
+        assert bodies(await bench.claim("mail", limit=2)) == [b"first", b"second"]
+
+    @needs("priority")
+    async def test_low_priority_is_not_starved(self, bench: Bench) -> None:
+        await bench.put("mail", b"low", level=2)
+        bench.move(1_000)
+        await bench.put_all(*(NewMessage("mail", b"high", level=0) for _ in range(100)))
+        claimed = [message for _ in range(16) for message in await bench.claim("mail")]
+        assert len(claimed) == 16
+        assert b"low" in bodies(claimed)
+
+    async def test_no_topic_starves_another(self, bench: Bench) -> None:
+        # Given a topic with many older messages, of high priority if the engine has priorities
+        urgent = 0 if bench.can.priority else 1
+        await bench.put_all(*(NewMessage("busy", b"x", level=urgent) for _ in range(100)))
+        bench.move(1_000)
+        for topics in (["busy", "quiet"], ["calm", "busy", "quiet"], ["quiet", "idle", "calm", "busy"]):
+            for quiet in topics:
+                if quiet not in ("busy", "idle"):
+                    await bench.put(quiet)
+            # Then a claim with a limit of one per topic hands out one message of each topic, and is filled up
+            claimed = await bench.claim(*topics, limit=len(topics))
+            assert {each.topic for each in claimed} == set(topics) - {"idle"}
+            assert len(claimed) == len(topics)

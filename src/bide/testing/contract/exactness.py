@@ -2,18 +2,16 @@
 
 import random
 from collections.abc import AsyncIterator, Iterable
-from typing import get_args
 
-from bide.engines.base import NewMessage, Stored, Window
-from bide.testing.contract.bench import Bench, needs
-from bide.types import State, Stats
+from bide.engines.base import NewMessage, Window
+from bide.testing.contract.bench import STATES, Bench, counts, needs
+from bide.types import State
 
 MANY, OTHERS = 1_700, 1_500  # messages of the topic, and of another topic
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 SPANS = (0, 1, 500, 40_000, 70_000, HOUR, HOUR + 30_000, DAY, 25 * DAY)
 STEPS = (0, 700, 44_300, HOUR, 20 * DAY)  # the third ends when many messages fall due
 PAGE = 130
-STATES: tuple[State, ...] = get_args(State)
 WHOLE: tuple[State | None, ...] = (None,)
 EACH: tuple[State | None, ...] = STATES
 
@@ -89,10 +87,6 @@ def parts(dues: Iterable[int], window: Window) -> list[int]:
     return counts
 
 
-def counts(stats: Stats) -> tuple[int, int, int, int]:
-    return stats.scheduled, stats.ready, stats.leased, stats.dead
-
-
 class Exactness:
     @needs("inspect")
     async def test_counts_of_a_large_topic_are_exact(self, bench: Bench) -> None:
@@ -127,13 +121,9 @@ class Exactness:
         large = await crowded(bench)
         async for _ in large.as_time_goes_by():
             for states in WHOLE, EACH:
-                shown = [each for state in states for each in await listed(bench, state)]
+                shown = [each for state in states for each in await bench.stored("mail", state, limit=PAGE)]
                 told: dict[State, list[int]] = {state: [each.due for each in shown if each.state == state] for state in STATES}
                 assert (told["scheduled"], told["ready"]) == (large.due(ready=False), large.due(ready=True))
                 assert (len(told["leased"]), len(told["dead"])) == (large.others["leased"], large.others["dead"])
                 assert {each.id: each.due for each in shown if each.id in large.dues} == large.dues
                 assert len({each.id for each in shown}) == len(shown)
-
-
-async def listed(bench: Bench, state: State | None) -> list[Stored]:
-    return [each for page in await bench.pages("mail", state, limit=PAGE) for each in page]

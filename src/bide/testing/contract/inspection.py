@@ -1,16 +1,12 @@
 """Inspection: what get, scan and stats say of a message, of a topic, and of all topics."""
 
 from itertools import groupby
-from typing import get_args
 
 import pytest
 
 from bide.engines.base import NewMessage, Ref, Stored, Window
 from bide.errors import BadOption
-from bide.testing.contract.bench import LEASE, Bench, needs
-from bide.types import State, Stats
-
-STATES: tuple[State, ...] = get_args(State)
+from bide.testing.contract.bench import LEASE, STATES, Bench, counts, needs
 
 
 async def fill(bench: Bench, topic: str) -> list[str]:
@@ -20,10 +16,6 @@ async def fill(bench: Bench, topic: str) -> list[str]:
     pending = await bench.put_all(*(NewMessage(topic, b"x", delay=delay * 1_000) for delay in (9, 1, 7, 3, 8, 2, 6)))
     bench.move(3_500)
     return [*(each.id for each in dead + leased), *(each.id for each in pending)]
-
-
-def counts(stats: Stats) -> tuple[int, int, int, int]:
-    return stats.scheduled, stats.ready, stats.leased, stats.dead
 
 
 class Inspecting:
@@ -96,14 +88,14 @@ class Inspecting:
         # Then they are listed in the order in which they died, whatever the page size
         for limit in (1, 3, 100):
             for state in (None, STATES[3]):
-                assert [each.id for page in await bench.pages("mail", state, limit=limit) for each in page] == died
+                assert [each.id for each in await bench.stored("mail", state, limit=limit)] == died
 
     @needs("inspect")
     async def test_a_page_holds_one_state_when_asked(self, bench: Bench) -> None:
         ids = await fill(bench, "mail")
         shown: list[Stored] = []
         for state, count in zip(STATES, (4, 3, 2, 2), strict=True):
-            found = [each for page in await bench.pages("mail", state, limit=2) for each in page]
+            found = await bench.stored("mail", state, limit=2)
             assert [each.state for each in found] == [state] * count
             assert [each.due for each in found] == sorted(each.due for each in found)
             shown += found

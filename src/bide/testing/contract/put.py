@@ -1,4 +1,4 @@
-"""Puts of messages without a key: when they fall due, and that a repeated operation puts them once."""
+"""Puts of messages without a key: when they fall due, that they come back whole, and that an operation acts once."""
 
 import pytest
 
@@ -48,6 +48,21 @@ class Putting:
         bench.move(9_000)
         claimed = await bench.claim("mail", "news", "bills", limit=10)
         assert {each.id: each.body for each in claimed} == {each.id: b"%d" % n for n, each in enumerate(sent)}
+
+    async def test_bodies_and_headers_come_back_as_they_were_sent(self, bench: Bench) -> None:
+        sent_bodies = [b"", b"\0", bytes(range(256)), "žluť 馬 🐎".encode(), b"x" * min(100_000, bench.can.max_body)]
+        headers = {"lang": "cs", "名": "値 🐎", "empty": "", "long": "x" * 1_000}
+        sent = await bench.put_all(*(NewMessage("mail", body, headers=headers, max_attempts=9) for body in sent_bodies))
+        bare = await bench.put("mail", b"bare")
+        claimed = {each.id: each for each in await bench.claim("mail", limit=10)}
+        assert [claimed[each.id].body for each in sent] == sent_bodies
+        assert [dict(claimed[each.id].headers) for each in sent] == [headers] * len(sent)
+        assert dict(claimed[bare.id].headers) == {}
+        # And so does the rest
+        for each in (*sent, bare):
+            message = claimed[each.id]
+            assert (message.topic, message.due, message.key) == ("mail", each.due, None)
+            assert message.max_attempts == (3 if each is bare else 9)
 
     @needs("idempotent")
     async def test_the_same_operation_acts_once_and_gets_the_same_answer(self, bench: Bench) -> None:

@@ -12,14 +12,13 @@ from bide.engines.base import Capabilities, Claim, Ended, Scanned, Stored, Swept
 from bide.engines.registry import Guarded, Source
 from bide.engines.sync import Engine
 from bide.testing.contract.bench import Bench, fits
-from bide.testing.contract.claim import Claiming
+from bide.testing.contract.claim import Claiming, Order
 from bide.testing.contract.exactness import Exactness
 from bide.testing.contract.inspection import Inspecting
 from bide.testing.contract.keys import Keys, Successors
 from bide.testing.contract.lacking import Lacking
 from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
-from bide.testing.contract.order import Order
 from bide.testing.contract.put import Putting
 from bide.testing.contract.settle import Leases, Settling
 from bide.testing.contract.topics import Pausing, Sweeping

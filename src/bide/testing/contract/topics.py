@@ -121,6 +121,24 @@ class Sweeping:
 
 class Pausing:
     @needs("pause")
+    async def test_a_paused_topic_hands_out_nothing_and_tells_no_time(self, bench: Bench) -> None:
+        for topic in ("mail", "news"):
+            await bench.put(topic, topic.encode())
+        await bench.put("mail", b"later mail", delay=2_000)
+        await bench.put("news", b"later news", delay=5_000)
+        await bench.engine.pause("mail", True)
+        alone = await bench.look("mail", limit=5)
+        assert (list(alone.messages), alone.next_due) == ([], None)
+        # Then other topics go on
+        both = await bench.look("mail", "news", limit=5)
+        assert (bodies(both.messages), both.next_due) == ([b"news"], bench.now + 5_000)
+        bench.move(2_000)
+        assert await bench.claim("mail", limit=5) == []
+        # And this one goes on once it is resumed
+        await bench.engine.pause("mail", False)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"mail", b"later mail"]
+
+    @needs("pause")
     async def test_what_was_handed_out_before_a_pause_can_still_end(self, bench: Bench) -> None:
         await bench.put_all(*(NewMessage("mail", b"x", max_attempts=5) for _ in range(3)))
         done, retried, lost = await bench.claim("mail", limit=3)

@@ -60,6 +60,27 @@ class Upkeep:
             assert (dead.id, dead.state, dead.attempt) == (claimed.id, "dead", 2)
             assert "lease" in (dead.last_error or "").lower()
 
+    async def test_an_expired_message_is_not_handed_out(self, bench: Bench) -> None:
+        for topic, lives in (("mail", (5_000, 6_000)), ("news", (6_000, 5_000)), ("bills", (5_000, 5_000))):
+            for life in lives:
+                await bench.put(topic, b"%d" % life, delay=1_000, expires_in=life)
+        bench.move(6_000)
+        for topic in ("mail", "news"):
+            [claimed] = await bench.claim(topic, limit=5)
+            assert claimed.body == b"6000"
+            # Then the claim has removed the expired one
+            if bench.can.inspect:
+                assert [each.id for each in await bench.stored(topic)] == [claimed.id]
+            assert await bench.end(claimed, "done") == "done"
+        assert await bench.claim("bills", limit=5) == []
+
+    async def test_expiry_counts_from_the_due_time(self, bench: Bench) -> None:
+        sent = await bench.put("mail", delay=10_000, expires_in=5_000)
+        if bench.can.lookup:
+            assert (await bench.find(id=sent.id)).expires == sent.due + 5_000
+        bench.move(14_000)
+        assert len(await bench.claim("mail", limit=5)) == 1
+
     async def test_tend_removes_what_has_expired(self, bench: Bench) -> None:
         await bench.put_all(*(NewMessage("mail", b"short", delay=1_000, expires_in=2_000) for _ in range(3)))
         await bench.put("mail", b"long", delay=1_000, expires_in=9_000)
