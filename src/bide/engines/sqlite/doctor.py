@@ -4,6 +4,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
+from typing import Literal
 
 from bide.clock import MS
 from bide.core import amounts
@@ -46,29 +47,18 @@ def examine(path: str, now_ms: int) -> list[Finding]:
 
 
 def _library() -> Iterator[Finding]:
-    if sqlite3.sqlite_version_info >= WAL_RESET_MENDED:
-        yield Finding("sqlite", sqlite3.sqlite_version)
-    else:
-        advice = "before 3.51.3 a rare race of two processes in a checkpoint can damage the file: update when you can"
-        yield Finding("sqlite", sqlite3.sqlite_version, "warn", advice)
+    advice = "before 3.51.3 a rare race of two processes in a checkpoint can damage the file: update when you can"
+    yield _judged("sqlite", sqlite3.sqlite_version, "warn", advice, when=sqlite3.sqlite_version_info < WAL_RESET_MENDED)
 
 
 def _around(path: str) -> Iterator[Finding]:
     kind = file.mounted_as(path)
     if kind is not None:
-        network = kind in file.NETWORKS
-        yield Finding(
-            "filesystem",
-            kind,
-            "bad" if network else "ok",
-            "use a local disk: SQLite can't keep its word here" if network else "",
-        )
+        advice = "use a local disk: SQLite can't keep its word here"
+        yield _judged("filesystem", kind, "bad", advice, when=kind in file.NETWORKS)
     if os.path.exists(path):
         mode = os.stat(path).st_mode & 0o777
-        open_to_others = bool(mode & 0o077)
-        yield Finding(
-            "mode", f"{mode:04o}", "warn" if open_to_others else "ok", "others can read it: chmod 600" if open_to_others else ""
-        )
+        yield _judged("mode", f"{mode:04o}", "warn", "others can read it: chmod 600", when=bool(mode & 0o077))
 
 
 def _inside(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
@@ -79,23 +69,13 @@ def _inside(connection: sqlite3.Connection, path: str) -> Iterator[Finding]:
     yield Finding("layout", f"{pragma('user_version')} of {len(file.MIGRATIONS)}")
     journal = str(pragma("journal_mode"))
     yield Finding("synchronous", "full for what is sent and ended, normal for leases")
-    yield Finding(
-        "journal_mode",
-        journal,
-        "ok" if journal == "wal" else "bad",
-        "" if journal == "wal" else "set it back: pragma journal_mode = wal",
-    )
+    yield _judged("journal_mode", journal, "bad", "set it back: pragma journal_mode = wal", when=journal != "wal")
     pages, free, size = int(pragma("page_count")), int(pragma("freelist_count")), int(pragma("page_size"))
     yield Finding("size", amounts.size(pages * size))
     yield Finding("free", f"{amounts.size(free * size)} in {free:,} pages, used for what comes next or given back by upkeep")
     wal = _size(path + "-wal")
-    long = wal > LONG_WAL
-    yield Finding(
-        "wal",
-        amounts.size(wal),
-        "warn" if long else "ok",
-        "something reads for very long and keeps it from being cut" if long else "",
-    )
+    advice = "something reads for very long and keeps it from being cut"
+    yield _judged("wal", amounts.size(wal), "warn", advice, when=wal > LONG_WAL)
 
 
 def _messages(connection: sqlite3.Connection, now_ms: int) -> Iterator[Finding]:
@@ -106,13 +86,12 @@ def _messages(connection: sqlite3.Connection, now_ms: int) -> Iterator[Finding]:
         "select min(due) from message join topic on topic.id = message.topic where stage = 0 and not paused"
     ).fetchone()
     overdue = 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000)
-    late = overdue > 60
-    yield Finding(
-        "oldest overdue",
-        amounts.span(overdue) or "none",
-        "warn" if late else "ok",
-        "nobody receives it: is a worker running?" if late else "",
-    )
+    advice = "nobody receives it: is a worker running?"
+    yield _judged("oldest overdue", amounts.span(overdue) or "none", "warn", advice, when=overdue > 60)
+
+
+def _judged(name: str, value: str, level: Literal["warn", "bad"], advice: str, *, when: bool) -> Finding:
+    return Finding(name, value, level, advice) if when else Finding(name, value)
 
 
 def _size(path: str) -> int:
