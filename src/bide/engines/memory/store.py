@@ -1,7 +1,7 @@
 """The store that the sync and async engines share: its state, its time, its sleepers, and the steps that verbs are made of.
 
-The verbs themselves are functions over a store, in the files beside this one: put.py, deliver.py, tend.py,
-change.py and look.py. Each takes the lock, and so they happen one at a time.
+The verbs themselves are functions over a store, in the files beside this one: change.py, deliver.py and look.py.
+Each takes the lock, and so they happen one at a time.
 """
 
 import heapq
