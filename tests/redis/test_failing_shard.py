@@ -14,6 +14,7 @@ from tests.servers.redis import RedisServer
 
 MANY = 40
 SHARDS = 4
+HOUR = 3_600_000
 
 
 @contextmanager
@@ -31,6 +32,11 @@ def failing(client: Any, shard: int, topic: str | None = None) -> Iterator[None]
         for key in keys:
             client.delete(key)
             client.rename(b"aside:" + key, key)
+
+
+async def engine_of(queue: AsyncQueue) -> Any:
+    engine: Any = await queue.session.engine()
+    return engine._engine
 
 
 def shard_of(key: str) -> int:
@@ -69,8 +75,7 @@ def test_a_receiver_gets_what_the_other_shards_have(redis_url: str, redis_server
 async def test_what_a_shard_has_leased_when_its_answer_is_lost_is_given_back(redis_url: str) -> None:
     async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
         await queue.send_many("t", bodies(MANY, max_attempts=1))
-        engine: Any = (await queue.session.engine())._engine  # type: ignore[attr-defined]
-        shard = engine._shards[2]
+        shard = (await engine_of(queue))._shards[2]
         claim, lost = shard.claim, Counter[str]()
 
         async def lose(*asked: Any) -> Any:
@@ -90,6 +95,54 @@ async def test_what_a_shard_has_leased_when_its_answer_is_lost_is_given_back(red
                 await queue.ack_many(found)
         assert lost["messages"] > 0
         assert sorted(seen) == list(range(MANY))
+
+
+async def test_two_claims_at_once_give_back_two_unanswered_ones_and_each_message_comes_once(redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        keys = {shard: [f"k{number}" for number in range(MANY) if shard_of(f"k{number}") == shard] for shard in range(SHARDS)}
+        for shard, count in ((0, 2), (1, 2), (2, 4)):
+            await queue.send_many("t", [Outgoing(key, key=key, max_attempts=1) for key in keys[shard][:count]])
+        engine = await engine_of(queue)
+        shard = engine._shards[2]
+        claim, lost = shard.claim, asyncio.Barrier(3)
+        leased, asking, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        def claim_from(first: int, request: str) -> "asyncio.Task[Any]":
+            engine._turn = first - 1
+            return asyncio.create_task(engine.claim(["t"], 3, HOUR, request=request))
+
+        async def lose(*asked: Any) -> Any:
+            got = await claim(*asked)
+            if not got.messages:
+                return got
+            leased.set()
+            await lost.wait()
+            raise OutcomeUnknown("the answer is lost")
+
+        shard.claim = lose
+        early = [claim_from(1, "a")]  # two from shard 1, and one from shard 2 that nobody is told of
+        await leased.wait()
+        early.append(claim_from(0, "b"))  # two from shard 0, and another one from shard 2
+        await lost.wait()
+        seen = [each for task in early for each in (await task).messages]
+        assert len(seen) == 4
+
+        async def be_slow(me: str, topics: Any, limit: int, lease: int, request: str, *rest: Any) -> Any:
+            got = await claim(me, topics, limit, lease, request, *rest)
+            if request in ("a", "b") and not asking.is_set():
+                asking.set()
+                await answered.wait()
+            return got
+
+        shard.claim = be_slow
+        slow = claim_from(2, "c")
+        await asking.wait()
+        seen += (await claim_from(2, "d")).messages
+        answered.set()
+        seen += (await slow).messages
+        seen += (await engine.claim(["t"], MANY, HOUR, request="e")).messages
+        assert {each.attempt for each in seen} == {1}
+        assert Counter(each.key for each in seen) == dict.fromkeys([*keys[0][:2], *keys[1][:2], *keys[2][:4]], 1)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "reschedule", "ack"])
