@@ -4,12 +4,12 @@ import asyncio
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, EngineError, OutcomeUnknown, Outgoing, Queue
+from bide import AsyncQueue, ConfigError, EngineError, OutcomeUnknown, Outgoing, Queue, Unavailable
 from tests.servers.redis import RedisServer
 
 MANY = 40
@@ -34,9 +34,27 @@ def failing(client: Any, shard: int, topic: str | None = None) -> Iterator[None]
             client.rename(b"aside:" + key, key)
 
 
+@contextmanager
+def away(shard: Any) -> Iterator[None]:
+    """Nothing is answered there at all."""
+
+    async def fail(*asked: Any, **options: Any) -> Any:
+        raise Unavailable("the server is away")
+
+    shard.calls.do = fail
+    try:
+        yield
+    finally:
+        del shard.calls.do
+
+
 async def engine_of(queue: AsyncQueue) -> Any:
     engine: Any = await queue.session.engine()
     return engine._engine
+
+
+def key_of(shard: int) -> str:
+    return next(key for key in map("k{}".format, range(100)) if shard_of(key) == shard)
 
 
 def shard_of(key: str) -> int:
@@ -95,6 +113,78 @@ async def test_what_a_shard_has_leased_when_its_answer_is_lost_is_given_back(red
                 await queue.ack_many(found)
         assert lost["messages"] > 0
         assert sorted(seen) == list(range(MANY))
+
+
+async def test_a_shard_whose_server_is_away_keeps_nobody_from_the_others_also_when_they_had_nothing(redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        await queue.send_many("t", bodies(MANY, max_attempts=1))
+        seen: list[int] = []
+        with away((await engine_of(queue))._shards[3]):
+            there = [number for number in range(MANY) if shard_of(f"k{number}") != 3]
+            while len(seen) < len(there):
+                found = await queue.receive("t", limit=10, lease="1h")
+                seen += [each.body for each in found]
+                await queue.ack_many(found)
+            assert sorted(seen) == there
+            with pytest.raises(Unavailable):
+                await queue.receive("t")
+            await queue.send("t", MANY, key=key_of(1))  # there is an unanswered claim now
+            [again] = await queue.receive("t")
+            assert again.body == MANY
+            await again.ack()
+        while found := await queue.receive("t", limit=10):
+            seen += [each.body for each in found]
+            assert {each.attempt for each in found} == {1}
+            await queue.ack_many(found)
+        assert sorted(seen) == list(range(MANY))
+
+
+async def test_a_process_that_died_gives_back_what_it_held_on_the_shards_that_answer_and_the_rest_later(
+    redis_url: str,
+) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        await queue.send_many("t", [Outgoing(shard, key=key_of(shard)) for shard in range(SHARDS)])
+        engine = await engine_of(queue)
+        await engine.claim(["t"], SHARDS, HOUR, request="r")
+        with away(engine._shards[3]):
+            reached = await engine.claim([], 1, HOUR, request="r")
+        assert (len(reached.messages), reached.more) == (SHARDS - 1, True)
+        whole = await engine.claim([], 1, HOUR, request="r")
+        assert (len(whole.messages), whole.more) == (SHARDS, False)
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled"])
+async def test_a_give_back_that_ends_early_is_done_by_the_next_claim(how: str, redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        await queue.send_many("t", bodies(MANY, max_attempts=1))
+        shard = (await engine_of(queue))._shards[2]
+        claim, settle, steps = shard.claim, shard.settle, list[str]()
+
+        async def lose(*asked: Any) -> Any:
+            got = await claim(*asked)
+            if got.messages and not steps:
+                steps.append("claimed")
+                raise OutcomeUnknown("the answer is lost")
+            return got
+
+        async def end_early(*asked: Any) -> Any:
+            if len(steps) == 1:
+                steps.append("given back")
+                if how == "fails":
+                    raise OutcomeUnknown("the answer is lost")
+                raise asyncio.CancelledError
+            return await settle(*asked)
+
+        shard.claim, shard.settle = lose, end_early
+        seen: list[Any] = []
+        while len(seen) < MANY:
+            with suppress(EngineError, asyncio.CancelledError):
+                found = await queue.receive("t", limit=20, lease="1h")
+                assert found or len(seen) == MANY
+                seen += found
+        assert steps == ["claimed", "given back"]
+        assert sorted(each.body for each in seen) == list(range(MANY))
+        assert {each.attempt for each in seen} == {1}
 
 
 async def test_two_claims_at_once_give_back_two_unanswered_ones_and_each_message_comes_once(redis_url: str) -> None:
@@ -182,3 +272,23 @@ async def test_a_queue_that_is_closed_during_a_batch_of_several_parts_says_that_
         except EngineError as error:
             outcomes[type(error).__name__] += 1
     assert outcomes["sent"] < 40, outcomes
+
+
+async def test_a_shard_that_refuses_its_user_keeps_nobody_from_the_others(redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        await queue.send_many("t", bodies(MANY))
+        held: list[Any] = []
+        while len(held) < MANY:
+            held += await queue.receive("t", limit=MANY)
+
+        async def refuse(*asked: Any, **options: Any) -> Any:
+            raise ConfigError("the server refused the user or the password")
+
+        shard = (await engine_of(queue))._shards[3]
+        shard.calls.do = refuse
+        held.sort(key=lambda each: shard_of(each.key))
+        with pytest.raises(OutcomeUnknown, match="others of the batch were done"):
+            await queue.ack_many(held)
+        await queue.send("t", "new", key=key_of(1))
+        [delivery] = await queue.receive("t")
+        assert delivery.body == "new"

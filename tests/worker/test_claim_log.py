@@ -4,11 +4,13 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bide import AsyncQueue, Unavailable
 from bide.engines.base import MAX_BATCH
@@ -181,6 +183,28 @@ async def test_the_last_attempt_of_a_dead_process_buries_with_the_reason(queue: 
 
     [dead] = await queue.messages("a", state="dead")
     assert dead.last_error == "worker process 7 was killed"
+
+
+async def test_giving_back_goes_on_until_all_parts_of_the_engine_have_answered(queue: AsyncQueue) -> None:
+    claim_log = ClaimLog.new(10)
+    await queue.send_many("a", [{}] * 2)
+    engine = await queue.session.engine()
+    slot, request = claim_log.begin()
+    await engine.claim(["a"], 2, 3_600_000, request=request)
+    claim_log.hold(slot, 2)
+    faults, asked = Faults(queue), list[int]()
+
+    async def half(call: Callable[[], Awaitable[Any]], _: object) -> Any:
+        claim = await call()
+        asked.append(len(claim.messages))
+        return replace(claim, messages=claim.messages[:1], more=True) if len(asked) == 1 else claim
+
+    faults.around["claim"] = half
+    failing = faults.aio()
+    await failing.open()
+    assert await recovery.give_back(failing, claim_log, "it died") == 2
+    await failing.close()
+    assert asked == [2, 1]
 
 
 @pytest.mark.parametrize("error", [Unavailable("not now"), RuntimeError("what nobody had thought of")], ids=repr)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bide.core.backoff import DEFAULT
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, End, Verdict
-from bide.errors import EngineError
+from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.worker.claim_log import ClaimLog
 from bide.worker.retry import Retrying
@@ -21,16 +21,20 @@ async def give_back(engine: AsyncEngine, claim_log: ClaimLog, reason: str, *, co
 
     A claim is asked for again under its name, which gives what it still holds and takes nothing new.
     """
-    patience = Retrying("give back what a dead process held")
+    patience, given = Retrying("give back what a dead process held"), 0
     for _ in range(TRIES):
         try:
-            return await _give_back(engine, claim_log.requests(), reason, counts)
+            some, more = await _give_back(engine, claim_log.requests(), reason, counts)
+            given += some
+            if not more:
+                return given
+            raise Unavailable("A part of what a dead process held can't be reached.")
         except Exception as error:
             if not isinstance(error, EngineError):  # nobody foresaw it: all other processes are kept all the same
                 _log.exception("The engine broke down over what a dead process held")
             await patience.lose(error)
     _log.error("What a dead process held could not be given back: it comes back when its leases end.")
-    return 0
+    return given
 
 
 def delays(attempts: Sequence[int]) -> list[int]:
@@ -47,7 +51,8 @@ def delays(attempts: Sequence[int]) -> list[int]:
     return waits
 
 
-async def _give_back(engine: AsyncEngine, requests: Sequence[str], reason: str, counts: bool) -> int:
+async def _give_back(engine: AsyncEngine, requests: Sequence[str], reason: str, counts: bool) -> tuple[int, bool]:
+    """How many, and whether some may be left."""
     claims = [await engine.claim([], 1, 1_000, request=request) for request in requests]
     held = [each for claim in claims for each in claim.messages]
     verdict: Verdict = "retry" if counts else "release"
@@ -57,4 +62,4 @@ async def _give_back(engine: AsyncEngine, requests: Sequence[str], reason: str, 
     answers = [
         answer for first in range(0, len(ends), MAX_BATCH) for answer in await engine.settle(ends[first : first + MAX_BATCH])
     ]
-    return sum(answer != "lost" for answer in answers)
+    return sum(answer != "lost" for answer in answers), any(claim.more for claim in claims)

@@ -14,7 +14,6 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
-    Claimed,
     End,
     Ended,
     Hold,
@@ -29,10 +28,11 @@ from bide.engines.base import (
 )
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
+from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
 from bide.engines.sync import Engine
-from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import lane, sequence
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -53,7 +53,7 @@ class Redis(Engine):
         self._me = lane()[:8]  # the owner of an alarm
         self._new_request = sequence()  # one an engine, as a forked child shares the source
         self._alarms: dict[frozenset[str], float] = {}  # by topics: when to claim again, monotonic
-        self._unanswered: dict[int, list[str]] = {}  # by shard: claims that nobody asks for again
+        self._around = Around(self._me, [])
 
     def open(self) -> None:
         if not self._shards:
@@ -67,6 +67,7 @@ class Redis(Engine):
                 _disconnect(shards)
                 raise
             self._shards = shards
+            self._around = Around(self._me, shards)
             self._wakeup = WAKEUPS[wake](self._namespace.address, shards)
 
     def close(self) -> None:
@@ -129,74 +130,12 @@ class Redis(Engine):
             in_turn = topics if len(topics) <= 1 else delivering.turned(topics, self._next())
             claim = shards[0].claim(self._me, in_turn, limit, lease, named, now)
         else:
-            claim = self._claim_around(topics, limit, lease, named, now, again=request is not None)
+            claim = self._around.claim(topics, limit, lease, named, now, self._next(), again=request is not None)
         if len(self._alarms) >= MOST:
             self._alarms.clear()
         wait = math.inf if claim.next_due is None else (claim.next_due - claim.now) / 1000
         self._alarms[frozenset(topics)] = time.monotonic() + wait
         return claim
-
-    def _claim_around(
-        self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, *, again: bool
-    ) -> Claim:
-        """Claim on one shard after the other. A repeated request gets what it holds already, on any shard, and nothing else.
-
-        While there is room for one message of each topic, a shard leaves room for the topics that it has no message of:
-        another shard may have one. An earlier try of the same claim may reach a shard only now. Then the request holds more
-        than its limit, and the rest is released.
-        """
-        shards = self._shards
-        claims: list[Claim] = []
-        rest: list[Claimed] = []
-        if again:
-            claims = [shard.claim(self._me, [], limit, lease, request, now) for shard in shards]
-        found = [each for claim in claims for each in claim.messages]
-        first, held = self._next(), bool(found)
-        turned = delivering.turned(list(dict.fromkeys(topics)), first)
-        failed: dict[int, EngineError] = {}  # by shard
-        for turn in range(len(shards) if topics or not claims else 0):
-            room = 0 if held else max(0, limit - len(found))
-            served = {each.topic for each in found}
-            others = [topic for topic in turned if topic not in served]
-            named = [*others, *(topic for topic in turned if topic in served)]
-            later = turn < len(shards) - 1 or any(
-                claim.more for claim in claims
-            )  # a shard that stopped at its bounds may have one
-            keep = len(others) if len(others) <= room and later else 0
-            place = (first + turn) % len(shards)
-            try:
-                rest += self._unanswered_by(place, shards[place], lease, now)
-                # without room, a shard only tells when to come back
-                claim = shards[place].claim(self._me, named, room, lease, request, now, keep)
-            except EngineError as error:  # one shard that fails keeps nobody from what the others have
-                failed[place] = error
-                continue
-            claims.append(claim)
-            if not held:
-                found += claim.messages[:room]
-                rest += claim.messages[room:]
-        if ends := [End(each.topic, each.id, each.token, "release") for each in rest]:
-            self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
-        if failed and not found:
-            raise next(iter(failed.values()))
-        for place in failed:  # its answer may still be on the way, and nobody asks for it again
-            self._unanswered.setdefault(place, []).append(request)
-        dues = [each.next_due for each in claims if each.next_due is not None]
-        told = max(each.now for each in claims)
-        more = len(found) < limit and (bool(failed) or any(each.more for each in claims) or any(due <= told for due in dues))
-        return Claim(found, told, min(dues, default=None), more)
-
-    def _unanswered_by(self, place: int, shard: Shard, lease: int, now: int | None) -> list[Claimed]:
-        """What earlier claims hold whose answers did not come from this shard, and that nobody knows of."""
-        found: list[Claimed] = []
-        while self._unanswered.get(place):
-            name = self._unanswered[place].pop()  # before it is asked for, or a claim beside this one would ask for it too
-            try:
-                found += shard.claim(self._me, [], MAX_BATCH, lease, name, now).messages
-            except BaseException:
-                self._unanswered[place].append(name)
-                raise
-        return found
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         shards = self._shards
@@ -224,14 +163,14 @@ class Redis(Engine):
         shards = self._opened()
         first = self._next()
         did = Tended()
-        failed: list[EngineError] = []
+        failed: list[BideError] = []
         for turn in range(len(shards)):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
                 return did + Tended(more=True)
             try:
                 did += shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
-            except EngineError as error:  # one shard that fails keeps the others from nothing
+            except BideError as error:  # one shard that fails keeps the others from nothing
                 failed.append(error)
         if len(failed) == len(shards):
             raise failed[0]
@@ -302,7 +241,7 @@ class Redis(Engine):
         for shard, indexes in sending.parts(items, shard_of):
             try:
                 got = call(shards[shard], [items[i] for i in indexes])
-            except EngineError as error:
+            except BideError as error:
                 if not answers:
                     raise
                 raise OutcomeUnknown(f"{error} This was one part of several, and others of the batch were done.") from error
