@@ -155,6 +155,26 @@ async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_the_nex
     await queue.close()
 
 
+async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_a_close() -> None:
+    queue, other = AsyncQueue(PLACE), AsyncQueue(PLACE)
+    faults = Faults(queue)
+    await other.send("t", 1, max_attempts=1)
+
+    async def lose(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
+        await call()
+        faults.around.clear()
+        fail()
+
+    faults.around["claim"] = lose
+    with pytest.raises(Unavailable):
+        await queue.receive("t", lease="1h")
+    await queue.close()
+    [delivery] = await other.receive("t")
+    assert (delivery.body, delivery.attempt) == (1, 1)
+    await delivery.ack()
+    await other.close()
+
+
 async def test_a_listener_whose_claim_is_answered_while_the_loop_is_blocked_keeps_its_leases() -> None:
     queue = AsyncQueue(PLACE)
     faults = Faults(queue)

@@ -144,6 +144,41 @@ def test_a_look_that_is_interrupted_lets_a_send_through_or_refuses_it(
     assert seen in ((1, 2) if engine == "redis" else (1,))  # two connections: a server may look at either first
 
 
+class Alarm(Exception):
+    """What a signal handler of the user's raises."""
+
+
+@pytest.mark.parametrize("error", [Alarm, SystemExit, KeyboardInterrupt])
+def test_what_a_receive_has_claimed_that_a_handler_ends_with_an_error_is_given_back(
+    error: type[BaseException], queue: Queue, interruption: Interruption, on_signal: Any
+) -> None:
+    """At whichever step that comes: with one attempt only, a message that was leased to nobody would be buried unseen."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise error
+
+    on_signal(None)  # which restores what was there
+    signal.signal(signal.SIGUSR1, handler)
+    queue.ack_many(queue.receive("t"))  # and upkeep is done
+    steps = 0
+    while True:
+        queue.send("t", steps, max_attempts=1)
+        steps += 1
+        interruption.left = steps
+        try:
+            found = queue.receive("t", lease="1h")
+        except error:
+            found = queue.receive("t", lease="1h")
+        else:
+            break
+        finally:
+            interruption.left = 0
+        assert [(each.body, each.attempt) for each in found] == [(steps - 1, 1)]
+        queue.ack_many(found)
+    assert steps > 1
+    queue.ack_many(found)
+
+
 @pytest.mark.parametrize("place", ["sqlite", pytest.param("redis", marks=pytest.mark.server)])
 def test_a_storm_of_signals_leaves_every_send_answered(
     place: str, request: pytest.FixtureRequest, tmp_path: Path, on_signal: Any

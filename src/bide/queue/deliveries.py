@@ -12,9 +12,6 @@ from bide.errors import ConfigError
 STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 """Not failures of the work: somebody stopped it from outside."""
 
-CUT_SHORT = (asyncio.CancelledError, KeyboardInterrupt)
-"""What ends a call in the middle and lets it do something else first."""
-
 ERROR_LENGTH = 500
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
 

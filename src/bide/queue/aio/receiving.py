@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from bide.core.codec import decode
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
-from bide.errors import BadMessage, EngineError
+from bide.errors import BadMessage, BideError, EngineError
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.batching import AsyncBatching
-from bide.queue.deliveries import CUT_SHORT, Cycles
+from bide.queue.deliveries import Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Asked, Beat, Heartbeat
 from bide.wakeable import AsyncSignal
@@ -102,13 +102,11 @@ class AsyncReceiver:
             with self._heartbeat.asking(Asked(request, lease_ms)) as asked:
                 claim = await self._engine.claim(topics, limit, lease_ms, request=request)
                 return await self.still_held(claim, lease_ms) if claim.messages and asked.late else claim
-        except CUT_SHORT:
+        except BaseException as error:  # also what a signal handler raises, whatever that is
             self._unanswered.append(request)
-            with contextlib.suppress(EngineError):
-                await self._give_back_unanswered()
-            raise
-        except EngineError:
-            self._unanswered.append(request)
+            if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
+                with contextlib.suppress(BideError):
+                    await self._give_back_unanswered()
             raise
 
     async def still_held(self, claim: Claim, lease_ms: int) -> Claim:
@@ -125,11 +123,11 @@ class AsyncReceiver:
             request = self._unanswered.pop()
             try:
                 claim = await self._engine.claim([], 1, 1, request=request)
-            except EngineError:
+                if claim.messages:
+                    await self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
+            except BaseException:
                 self._unanswered.append(request)
                 raise
-            if claim.messages:
-                await self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
 
     async def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
@@ -170,6 +168,13 @@ class AsyncReceiver:
             await self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason))
         except EngineError as error:
             _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
+
+    async def close(self) -> None:
+        """Give back what is held, and was handed to nobody."""
+        for fresh in list(self.fresh):
+            await self.give_back(fresh)
+        with contextlib.suppress(BideError):
+            await self._give_back_unanswered()
 
     async def give_back(self, fresh: deque[AsyncDelivery]) -> None:
         """Release what nobody has looked at. Its leases are renewed no longer, whatever becomes of that."""

@@ -39,8 +39,7 @@ class AsyncOpened:
     async def close(self) -> None:
         """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
         try:
-            for fresh in list(self.receiver.fresh):
-                await self.receiver.give_back(fresh)
+            await self.receiver.close()
             for batching in (self.puts, self.settles, self.cancels, self.moves):
                 await batching.close()
             await AsyncApart(self.heartbeat.close).done()

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from bide.core.codec import decode
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.errors import BadMessage, EngineError
+from bide.errors import BadMessage, BideError, EngineError
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.batching import Batching
-from bide.queue.deliveries import CUT_SHORT, Cycles
+from bide.queue.deliveries import Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Asked, Beat, Heartbeat
 from bide.queue.sync.delivery import Delivery
@@ -100,13 +100,11 @@ class Receiver:
             with self._heartbeat.asking(Asked(request, lease_ms)) as asked:
                 claim = self._engine.claim(topics, limit, lease_ms, request=request)
                 return self.still_held(claim, lease_ms) if claim.messages and asked.late else claim
-        except CUT_SHORT:
+        except BaseException as error:  # also what a signal handler raises, whatever that is
             self._unanswered.append(request)
-            with contextlib.suppress(EngineError):
-                self._give_back_unanswered()
-            raise
-        except EngineError:
-            self._unanswered.append(request)
+            if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
+                with contextlib.suppress(BideError):
+                    self._give_back_unanswered()
             raise
 
     def still_held(self, claim: Claim, lease_ms: int) -> Claim:
@@ -123,11 +121,11 @@ class Receiver:
             request = self._unanswered.pop()
             try:
                 claim = self._engine.claim([], 1, 1, request=request)
-            except EngineError:
+                if claim.messages:
+                    self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
+            except BaseException:
                 self._unanswered.append(request)
                 raise
-            if claim.messages:
-                self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
 
     def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
@@ -168,6 +166,13 @@ class Receiver:
             self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason))
         except EngineError as error:
             _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
+
+    def close(self) -> None:
+        """Give back what is held, and was handed to nobody."""
+        for fresh in list(self.fresh):
+            self.give_back(fresh)
+        with contextlib.suppress(BideError):
+            self._give_back_unanswered()
 
     def give_back(self, fresh: deque[Delivery]) -> None:
         """Release what nobody has looked at. Its leases are renewed no longer, whatever becomes of that."""

@@ -39,8 +39,7 @@ class Opened:
     def close(self) -> None:
         """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
         try:
-            for fresh in list(self.receiver.fresh):
-                self.receiver.give_back(fresh)
+            self.receiver.close()
             for batching in (self.puts, self.settles, self.cancels, self.moves):
                 batching.close()
             Apart(self.heartbeat.close).done()
