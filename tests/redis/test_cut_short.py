@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -27,6 +28,7 @@ from bide.engines.registry import source
 from bide.engines.sync import Engine
 from bide.types import CancelResult
 from tests.redis.proxy import proxied
+from tests.servers.certificates import make_certificates
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
@@ -345,6 +347,18 @@ async def test_a_wrong_password_is_a_matter_of_configuration_wherever_the_server
         await AsyncQueue(url).send("t", 1)
     with pytest.raises(ConfigError, match="refused the user or the password"):
         await asyncio.to_thread(Queue(url).send, "t", 1)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_close_is_not_kept_by_a_server_that_is_frozen(tls: bool, new_redis: NewRedis, tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    server = new_redis(tls=certificates)
+    place = f"{server.tls_url}?ca={certificates.authority}&" if tls else f"{server.url}?"
+    queue = AsyncQueue(f"{place}timeout=1&connect_timeout=1")
+    await queue.send("t", 1)
+    server.freeze()
+    await queue.close()
+    server.thaw()
 
 
 # Answers

@@ -53,7 +53,7 @@ class Server(_Server):
         try:
             connection.connect()
         except BaseException as error:
-            self.abandon(connection)
+            self.drop(connection)
             if said := _hidden_by(error):
                 raise said from None
             raise
@@ -63,10 +63,6 @@ class Server(_Server):
         connection.send_packed_command([_packed(command)], check_health=False)
 
     def drop(self, connection: Any) -> None:
-        connection.disconnect()
-
-    def abandon(self, connection: Any) -> None:
-        """Close a broken connection."""
         connection.disconnect()
 
     def sever(self) -> None:
@@ -91,7 +87,7 @@ class AsyncServer(_Server):
             with _HeedingCancellation():
                 await connection.connect()
         except BaseException as error:
-            await self.abandon(connection)
+            self.drop(connection)
             if said := _hidden_by(error):
                 raise said from None
             raise
@@ -101,20 +97,17 @@ class AsyncServer(_Server):
         with _HeedingCancellation():
             await connection.send_packed_command([_packed(command)], check_health=False)
 
-    async def drop(self, connection: Any) -> None:
-        await connection.disconnect()
-
-    async def abandon(self, connection: Any) -> None:
-        """Close a broken connection, without waiting for it."""
-        await connection.disconnect(nowait=True)
+    def drop(self, connection: Any) -> None:
+        """Close at once. To close in good order would be to wait for a server that may be frozen, with TLS or a full buffer."""
+        writer, connection._writer, connection._reader = connection._writer, None, None
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            if writer is not None:
+                writer.transport.abort()
 
     def sever(self) -> None:
         """Close all connections of an event loop that is closed."""
         for connection in self._connections:
-            writer, connection._writer, connection._reader = connection._writer, None, None
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                if writer is not None:
-                    writer.transport.abort()
+            self.drop(connection)
 
 
 class Listener:
@@ -216,7 +209,7 @@ class AsyncListener:
             answer.cancel()
         connection, self._connection = self._connection, None
         if connection is not None:
-            await self._server.abandon(connection)
+            self._server.drop(connection)
 
 
 class _HeedingCancellation:

@@ -88,7 +88,7 @@ class AsyncConnection:
                 failed = error
             finally:
                 if driver is not self._driver:
-                    await self._server.abandon(driver)
+                    self._server.drop(driver)
             if time.monotonic() + pause > end:
                 raise self._given_up(failed, unsure)
             await AsyncSignal().wait(pause)
@@ -105,7 +105,7 @@ class AsyncConnection:
     async def close(self) -> None:
         driver, self._driver = self._driver, None
         if driver is not None:
-            await self._server.drop(driver)
+            self._server.drop(driver)
 
 
 class AsyncConnections:

@@ -86,7 +86,7 @@ class Connection:
                 failed = error
             finally:
                 if driver is not self._driver:
-                    self._server.abandon(driver)
+                    self._server.drop(driver)
             if time.monotonic() + pause > end:
                 raise self._given_up(failed, unsure)
             Signal().wait(pause)
