@@ -20,7 +20,7 @@ import pytest
 import redis
 import redis.asyncio as aioredis
 
-from bide import AsyncQueue, ConfigError, Queue
+from bide import AsyncQueue, ConfigError, OutcomeUnknown, Queue
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Hold, Move, NewMessage, Ref, Settings
 from bide.engines.redis.sync import connections
@@ -359,6 +359,22 @@ async def test_a_close_is_not_kept_by_a_server_that_is_frozen(tls: bool, new_red
     server.freeze()
     await queue.close()
     server.thaw()
+
+
+async def test_a_send_whose_answer_was_lost_and_whose_password_is_refused_then_may_have_happened(new_redis: NewRedis) -> None:
+    server = new_redis(requirepass="right")
+    async with proxied(server.port) as proxy, AsyncQueue(proxy.url.replace("//", "//:right@")) as queue:
+        await queue.send("t", 0, delay="1h")
+        with server.client() as client:
+            client.config_set("requirepass", "another")
+        proxy.once = "lose answer"
+        with pytest.raises(OutcomeUnknown, match="may or may not have happened"):
+            await queue.send("t", 1, delay="1h")
+        with pytest.raises(ConfigError, match="refused the user or the password"):
+            await queue.send("t", 2, delay="1h")
+        with server.client(password="another") as client:
+            client.config_set("requirepass", "right")
+        assert [each.body for each in await queue.messages("t")] == [0, 1]
 
 
 # Answers

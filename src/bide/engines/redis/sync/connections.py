@@ -80,7 +80,7 @@ class Connection:
                     raise told from None
                 failed: BaseException = error
             except LOST as error:
-                if refused(error):
+                if refused(error) and not unsure:
                     raise translated(error, self._server.shown, self._server.secrets) from None
                 unsure = unsure or (driver is not None and not passing(error))  # type: ignore[arg-type]
                 failed = error
