@@ -4,12 +4,14 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from bide import AsyncQueue, Queue, Unavailable, WrongLoop
 from bide.engines.memory.sync import Memory
+from bide.queue.sync.session import Session
 from bide.wakeable import Signal
 
 
@@ -254,3 +256,48 @@ async def test_a_closed_queue_can_not_be_entered_again() -> None:
     queue_for_threads.close()
     with pytest.raises(Unavailable, match="closed"), queue_for_threads:
         pass
+
+
+def test_two_threads_that_use_a_new_queue_at_once_open_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, opened = Queue("memory://"), list[object]()
+    leave, open_it = Session._leave, Memory.open
+
+    def leave_late(session: Session) -> None:  # as if this thread had to wait here
+        monkeypatch.setattr(Session, "_leave", leave)
+        thread = threading.Thread(target=queue.topics)
+        thread.start()
+        thread.join()
+        leave(session)
+
+    def count(engine: Memory) -> None:
+        opened.append(engine)
+        open_it(engine)
+
+    monkeypatch.setattr(Session, "_leave", leave_late)
+    monkeypatch.setattr(Memory, "open", count)
+    queue.topics()
+    queue.close()
+    assert len(opened) == 1
+
+
+def test_a_queue_that_another_thread_closes_just_when_it_is_open_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, closed = Queue("memory://"), list[object]()
+    was_closed, close = Session._was_closed, Memory.close
+
+    def look_and_wait(session: Session) -> bool:
+        monkeypatch.setattr(Session, "_was_closed", was_closed)
+        answer = was_closed(session)
+        thread = threading.Thread(target=queue.close)
+        thread.start()
+        thread.join()
+        return answer
+
+    def count(engine: Memory) -> None:
+        closed.append(engine)
+        close(engine)
+
+    monkeypatch.setattr(Session, "_was_closed", look_and_wait)
+    monkeypatch.setattr(Memory, "close", count)
+    with suppress(Unavailable):
+        queue.send("t", 1)
+    assert len(closed) == 1

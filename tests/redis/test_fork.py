@@ -1,10 +1,12 @@
 """A forked child has connections, claims and operations of its own."""
 
 import os
+import threading
 
 import pytest
 
 from bide import Queue
+from bide.engines.redis.sync.engine import Redis
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
@@ -40,3 +42,34 @@ def test_a_child_claims_and_sends_beside_its_parent(redis_url: str) -> None:
             each.ack()
         assert (queue.stats("t").ready, queue.stats("t").leased) == (6, 0)
         assert sorted(each.body for each in queue.receive("u", limit=9)) == ["child", "parent"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_was_forked_while_a_thread_opened_the_queue_opens_it_in_any_thread(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, open_it = Queue(redis_url), Redis.open
+    opening, go_on = threading.Event(), threading.Event()
+
+    def open_slowly(engine: Redis) -> None:
+        opening.set()
+        go_on.wait()
+        open_it(engine)
+
+    def work() -> int:
+        monkeypatch.undo()
+        sent: list[object] = []
+        thread = threading.Thread(target=lambda: sent.append(queue.send("t", "child")))
+        thread.start()
+        thread.join()
+        return 0 if sent else 2
+
+    monkeypatch.setattr(Redis, "open", open_slowly)
+    first = threading.Thread(target=queue.send, args=("t", "parent"))
+    first.start()
+    opening.wait()
+    assert in_child(work) == 0
+    go_on.set()
+    first.join()
+    assert sorted(each.body for each in queue.receive("t", limit=9)) == ["child", "parent"]
+    queue.close()

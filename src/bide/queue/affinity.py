@@ -44,7 +44,7 @@ class Affinity:
     """The process that used a Queue last: a forked child opens everything anew and leaves the parent's alone."""
 
     def __init__(self) -> None:
-        self._pid = 0
+        self._pid = os.getpid()
 
     def moved(self) -> bool:
         """Whether everything must be opened (again) for whoever asks."""

@@ -91,7 +91,7 @@ class AsyncSession:
         try:
             async with self._lock:
                 if self._opened is None or self._closed:
-                    self._opened = await self._open()
+                    return await self._open()
                 return self._opened
         finally:
             self._opening.discard(caller)
@@ -100,9 +100,10 @@ class AsyncSession:
         if not self._closed:
             engine = self.setup.source.aio()
             await engine.open()
+            opened = self._opened = AsyncOpened(engine, self.setup)  # whoever closes from now on finds it
             if not self._was_closed():
-                return AsyncOpened(engine, self.setup)
-            await engine.close()
+                return opened
+            await self.close()
         raise Unavailable("The queue is closed: make a new one.")
 
     def _was_closed(self) -> bool:
@@ -111,7 +112,7 @@ class AsyncSession:
 
     def _leave(self) -> None:
         """Leave what was opened in a loop that is closed, or before a fork."""
-        self._lock = asyncio.Lock()
+        self._lock, self._opening = asyncio.Lock(), set()
         left, self._opened = self._opened, None
         if left is not None:
             self._affinity.leave(left.heartbeat, left.engine)

@@ -91,7 +91,7 @@ class Session:
         try:
             with self._lock:
                 if self._opened is None or self._closed:
-                    self._opened = self._open()
+                    return self._open()
                 return self._opened
         finally:
             self._opening.discard(caller)
@@ -100,9 +100,10 @@ class Session:
         if not self._closed:
             engine = self.setup.source.sync()
             engine.open()
+            opened = self._opened = Opened(engine, self.setup)  # whoever closes from now on finds it
             if not self._was_closed():
-                return Opened(engine, self.setup)
-            engine.close()
+                return opened
+            self.close()
         raise Unavailable("The queue is closed: make a new one.")
 
     def _was_closed(self) -> bool:
@@ -111,7 +112,7 @@ class Session:
 
     def _leave(self) -> None:
         """Leave what was opened in a loop that is closed, or before a fork."""
-        self._lock = threading.Lock()
+        self._lock, self._opening = threading.Lock(), set()
         left, self._opened = self._opened, None
         if left is not None:
             self._affinity.leave(left.heartbeat, left.engine)
