@@ -197,6 +197,58 @@ async def test_a_listener_whose_claim_is_answered_while_the_loop_is_blocked_keep
     await queue.close()
 
 
+async def test_a_listener_keeps_the_leases_of_what_came_with_a_message_that_cannot_be_read() -> None:
+    """However long it takes to bury that one."""
+    renewed = threading.Semaphore(0)
+    waited: list[bool] = []
+
+    def count(call: Callable[[], Any]) -> Any:
+        renewed.release()
+        return call()
+
+    async def late(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
+        if not waited:
+            waited.extend(renewed.acquire(timeout=PATIENCE) for _ in range(3))
+        return await call()
+
+    queue = AsyncQueue(PLACE, max_body=100)
+    faults = Faults(queue)
+    faults.beat["claim"], faults.around["settle"] = count, late
+    async with AsyncQueue(PLACE) as sender, queue:
+        await sender.send_many("t", [Outgoing("x" * 200), Outgoing(1, max_attempts=1)])
+        deliveries = queue.listen("t", limit=2, lease=LEASE)
+        first = await anext(deliveries)
+        await first.ack()
+        await deliveries.aclose()
+        assert waited == [True, True, True]
+        assert (first.body, first.attempt) == (1, 1)
+        assert (await sender.stats("t")).dead == 1
+
+
+async def test_what_came_with_a_message_that_cannot_be_read_is_given_back_when_the_receive_is_cancelled() -> None:
+    burying, going_on = asyncio.Event(), asyncio.Event()
+
+    async def late(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
+        burying.set()
+        await going_on.wait()
+        return await call()
+
+    queue = AsyncQueue(PLACE, max_body=100)
+    faults = Faults(queue)
+    faults.around["settle"] = late
+    async with AsyncQueue(PLACE) as sender, queue:
+        await sender.send_many("t", [Outgoing("x" * 200), Outgoing(1, max_attempts=1)])
+        receiving = asyncio.create_task(queue.receive("t", limit=2, lease="1h"))
+        await asyncio.wait_for(burying.wait(), PATIENCE)
+        faults.around.clear()
+        receiving.cancel()
+        await asyncio.wait({receiving})
+        going_on.set()
+        assert receiving.cancelled()
+        assert (await sender.stats("t")).leased == 0
+        assert [(each.body, each.attempt) for each in await queue.receive("t", limit=2)] == [(1, 1)]
+
+
 class Audit(Hook):
     """Sends what it is told of, also of the opening itself."""
 

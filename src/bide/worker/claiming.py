@@ -115,8 +115,7 @@ class Claiming:
                 await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        held = await self._receiver.still_held(claim, self._lease_ms) if claim.messages and asked.late else claim
-        found = await self._receiver.open(held)
+        found = await self._receiver.open(claim, asked)
         self._unsure.pop()
         self.names.hold(slot, len(found))
         if found:

@@ -177,9 +177,9 @@ class AsyncTravel(Relocatable):
         while found:
             found = False
             for topic, task in await self._turns(engine):
-                claim = await receiver.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                claim, taken = await receiver.taken([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
-                handled += [await self._handle(engine, task, delivery) for delivery in await receiver.open(claim)]
+                handled += [await self._handle(engine, task, delivery) for delivery in taken]
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "

@@ -49,8 +49,7 @@ class Receiver:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
         until = time.monotonic() + wait
         while True:
-            claim = self.claim(topics, limit, lease_ms, asked=asked)
-            found = self.open(claim)
+            claim, found = self.taken(topics, limit, lease_ms, asked=asked)
             if found:
                 return found
             if claim.messages or claim.more:
@@ -60,9 +59,31 @@ class Receiver:
                 return []
             self._engine.wait(topics, min(left, SWEEP, until_due(claim)))
 
-    def claim(
-        self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None = None, *, asked: Asked | None = None
-    ) -> Claim:
+    def taken(
+        self, topics: Sequence[str], limit: int, lease_ms: int, *, asked: Asked | None = None
+    ) -> tuple[Claim, list[Delivery]]:
+        """A claim and its deliveries. They are given back if they don't get to the caller: they would be leased to nobody.
+
+        asked: the caller will keep them. So their leases are renewed from the start: all this may have to wait for a busy
+        event loop.
+        """
+        self._give_back_unanswered()
+        request = secrets.token_hex(8)
+        try:
+            if asked is None:
+                claim = self.claim(topics, limit, lease_ms, request)
+                return claim, self.open(claim)
+            with self._heartbeat.asking(Asked(request, lease_ms)) as named:
+                claim = self.claim(topics, limit, lease_ms, request, asked=asked)
+                return claim, self.open(claim, named)
+        except BaseException as error:  # also what a signal handler raises, whatever that is
+            self._unanswered.append(request)
+            if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
+                with contextlib.suppress(BideError):
+                    self._give_back_unanswered()
+            raise
+
+    def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, *, asked: Asked | None = None) -> Claim:
         """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
         first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
         rotated = [*topics[first:], *topics[:first]]
@@ -73,13 +94,10 @@ class Receiver:
             claim = self._claim(rotated, limit, lease_ms, request, asked)
         return claim
 
-    def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str | None, asked: Asked | None) -> Claim:
+    def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None) -> Claim:
         if asked is not None:
             asked.until = self._heartbeat.seen + lease_ms
-        if request is None:
-            claim = self._recoverable(topics, limit, lease_ms, keep=asked is not None)
-        else:
-            claim = self._engine.claim(topics, limit, lease_ms, request=request)
+        claim = self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
         if self._absence is not None:
             self._absence.hear(claim.now)
@@ -87,27 +105,7 @@ class Receiver:
             asked.until = None
         return claim
 
-    def _recoverable(self, topics: Sequence[str], limit: int, lease_ms: int, *, keep: bool) -> Claim:
-        """A claim that is given back if its answer does not come: what it holds would be leased to nobody.
-
-        keep: its leases are renewed from the start, since its answer may have to wait for a busy event loop.
-        """
-        self._give_back_unanswered()
-        request = secrets.token_hex(8)
-        try:
-            if not keep:
-                return self._engine.claim(topics, limit, lease_ms, request=request)
-            with self._heartbeat.asking(Asked(request, lease_ms)) as asked:
-                claim = self._engine.claim(topics, limit, lease_ms, request=request)
-                return self.still_held(claim, lease_ms) if claim.messages and asked.late else claim
-        except BaseException as error:  # also what a signal handler raises, whatever that is
-            self._unanswered.append(request)
-            if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
-                with contextlib.suppress(BideError):
-                    self._give_back_unanswered()
-            raise
-
-    def still_held(self, claim: Claim, lease_ms: int) -> Claim:
+    def _still_held(self, claim: Claim, lease_ms: int) -> Claim:
         """Without what was taken back by others, since the answer has waited for so long."""
         holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
         answers = self._engine.extend(holds, lease_ms)
@@ -147,8 +145,13 @@ class Receiver:
             self._heartbeat.renewed(part, self._engine.extend(part.holds, part.lease_ms), seen)
         return sum(len(part.leases) for part in doubtful)
 
-    def open(self, claim: Claim) -> list[Delivery]:
-        """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it."""
+    def open(self, claim: Claim, asked: Asked | None = None) -> list[Delivery]:
+        """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it.
+
+        asked: the claim is looked after under its name. If its answer was late, what others have taken back is left out.
+        """
+        if asked is not None and asked.late and claim.messages:
+            claim = self._still_held(claim, asked.lease_ms)
         found = []
         for claimed in claim.messages:
             try:

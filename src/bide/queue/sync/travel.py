@@ -177,9 +177,9 @@ class Travel(Relocatable):
         while found:
             found = False
             for topic, task in self._turns(engine):
-                claim = receiver.claim([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                claim, taken = receiver.taken([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
-                handled += [self._handle(engine, task, delivery) for delivery in receiver.open(claim)]
+                handled += [self._handle(engine, task, delivery) for delivery in taken]
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
