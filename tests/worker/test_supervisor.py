@@ -173,6 +173,22 @@ def test_a_process_that_was_being_started_at_the_signal_ends_too_and_costs_no_at
     assert (info.state, info.attempt) == ("ready", 0)
 
 
+HANGS = """
+if "--lifeline" in sys.argv:
+    say("importing")
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_whose_modules_hang_while_they_are_imported_end_with_their_supervisor(shop: Shop, number: int) -> None:
+    shop.write(HANDLERS + HANGS)
+    worker = shop.start("--processes", "2", "--grace", "1000s")
+    shop.said("importing", count=2)
+    code, _ = worker.stop(number)
+    assert code == (0 if number == signal.SIGTERM else -number)
+
+
 def test_processes_that_cannot_begin_end_it_all_with_a_clear_line(shop: Shop) -> None:
     shop.write(HANDLERS + "\nif '--lifeline' in sys.orig_argv: raise RuntimeError('no licence')\n")
     worker = shop.start("--processes", "2")

@@ -4,16 +4,15 @@ import asyncio
 import contextlib
 import os
 import signal
-import threading
 from types import FrameType
 
+from bide.worker.lifeline import Lifeline
 from bide.worker.signals import asking, end_by
 from bide.worker.worker import Worker
 
 
-async def run_supervised(worker: Worker, lifeline: int) -> None:
-    """Run a worker until the other end of the pipe `lifeline` is closed."""
-    os.set_inheritable(lifeline, False)
+async def run_supervised(worker: Worker, lifeline: Lifeline) -> None:
+    """Run a worker until its lifeline is cut."""
     owner = os.getpid()
 
     def ignore(number: int, frame: FrameType | None) -> None:
@@ -26,11 +25,11 @@ async def run_supervised(worker: Worker, lifeline: int) -> None:
     loop = asyncio.get_running_loop()
     running = loop.create_task(worker.run(signals=False))
 
-    def wait_for_the_cut() -> None:
-        os.read(lifeline, 1)
+    def stop() -> None:
         worker._asked()
-        loop.call_soon_threadsafe(running.cancel)
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: the worker has ended
+            loop.call_soon_threadsafe(running.cancel)
 
-    threading.Thread(target=wait_for_the_cut, name="bide-lifeline", daemon=True).start()
+    lifeline.cut = stop
     with contextlib.suppress(asyncio.CancelledError):
         await running

@@ -19,6 +19,7 @@ from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.deadline import end_process, flush, give_time
+from bide.worker.lifeline import Lifeline
 from bide.worker.supervised import run_supervised
 from bide.worker.supervisor import Supervisor
 
@@ -32,16 +33,15 @@ def run(options: WorkerOptions) -> int:
     if options.reload:
         return reloaded(lambda lifeline: options.command_line(reload=False, lifeline=lifeline))
     supervised = options.claim_log is not None
-    if options.lifeline is not None and not supervised:
-        _end_with(options.lifeline)
+    lifeline = None if options.lifeline is None else Lifeline(options.lifeline, _leave if supervised else _terminate)
     if options.log_format == "json":
         logs.configure(options.log_format, options.log_level)  # also for what modules log while they are imported
     loaded = load_target(options)
     logs.configure(options.log_format, options.log_level)
     found = make_worker(options, loaded)
     found.cancelled = _die
-    if options.lifeline is not None and supervised:
-        return _in_loop(_supervised(found, options.lifeline))
+    if lifeline is not None and supervised:
+        return _in_loop(_supervised(found, lifeline))
     where = health.endpoint(options.health)
     check_slots(found)
     print_banner(options, found)
@@ -67,15 +67,14 @@ def print_banner(options: WorkerOptions, found: Worker) -> None:
         note(f"  {topic:<{widest}}  →  {task.name}{kind}{kept}")
 
 
-def _end_with(lifeline: int) -> None:
-    """Have this process hear SIGTERM when the other end of the pipe `lifeline` is closed, as by the end of `--reload`."""
-    os.set_inheritable(lifeline, False)
+def _terminate() -> None:
+    """The watcher of `--reload` has ended: as if it had sent a last SIGTERM."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
-    def wait_for_the_cut() -> None:
-        os.read(lifeline, 1)
-        os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=wait_for_the_cut, name="bide-lifeline", daemon=True).start()
+def _leave() -> None:
+    """The supervisor stops or has died while this process was still importing: it holds nothing yet."""
+    os._exit(Exit.OK)
 
 
 async def _alone(found: Worker, where: health.Endpoint) -> int:
@@ -97,7 +96,7 @@ async def _supervise(found: Worker, options: WorkerOptions, processes: int, wher
         return await supervisor.run()
 
 
-async def _supervised(found: Worker, lifeline: int) -> int:
+async def _supervised(found: Worker, lifeline: Lifeline) -> int:
     await run_supervised(found, lifeline)
     return Exit.STUCK if found.stuck else Exit.OK
 
