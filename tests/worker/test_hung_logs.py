@@ -1,5 +1,7 @@
 """How processes end whose logs hang or fail: in time, with their exit code, and with their attempts counted."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +101,38 @@ def test_a_stop_ends_in_time(shop: Shop, topic: str, how: str, options: tuple[st
     print(f"{how} {options}: {took - 0.2:.2f} s after the grace")
     assert code == 0, worker.err
     assert took < 0.2 + PROMISED + MARGIN
+
+
+SUPERVISOR = """
+import logging
+
+@queue.task("wait")
+async def wait():
+    say("wait", os.getpid())
+    await asyncio.sleep(1000)
+
+class Stuck(logging.Handler):
+    def emit(self, record):
+        say("stuck")
+        time.sleep(1000)
+
+if "--lifeline" not in sys.argv:
+    logging.getLogger("bide.supervisor").addHandler(Stuck())
+"""
+
+
+def test_a_supervisor_whose_logs_hang_ends_all_its_processes_in_time(shop: Shop) -> None:
+    shop.write(SUPERVISOR)
+    sent = shop.queue.send_many("wait", [None] * 2)
+    worker = shop.start("--processes", "2", "--concurrency", "1", "--grace", "200ms", "--lease", "100s")
+    first, _ = shop.said("wait", count=2)
+    os.kill(first.pid, signal.SIGKILL)
+    shop.said("stuck")
+    code, took = worker.stop()
+    print(f"{took - 0.2:.2f} s after the grace")
+    assert code == 0, worker.err
+    left = [info for each in sent if (info := shop.queue.get(each.id)) is not None]
+    assert sorted(each.attempt for each in left) == [0, 1]  # nobody could give back what the killed process held
 
 
 @logs

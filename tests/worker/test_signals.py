@@ -342,7 +342,7 @@ def test_a_loop_that_is_blocked_for_ever_keeps_no_lone_worker_from_ending_and_co
         info = shop.queue.get(each)
         assert info is not None
         assert (info.state, info.attempt) == ("ready", 0)
-    assert "A handler blocks the event loop" in worker.err
+    assert "The event loop is blocked" in worker.err
     assert "time.sleep(1000)" in worker.err  # where
 
 

@@ -1,4 +1,4 @@
-"""Ends a worker's process in time, although handlers block its event loop or its logs hang."""
+"""Ends the process of a worker or a supervisor in time, although its event loop is blocked or its logs hang."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ class Deadline:
         try:
             self._give_back()
         finally:
-            _log.error("A handler blocks the event loop: the process ends without waiting for it.", exc_info=blocked)
+            _log.error("The event loop is blocked: the process ends without waiting for it.", exc_info=blocked)
             flush()
 
 

@@ -13,6 +13,7 @@ from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
 from bide.queue.aio.session import AsyncSession
 from bide.worker.claim_log import ClaimLog, Health
+from bide.worker.deadline import Deadline
 from bide.worker.lease_keeper import PATIENCE, LeaseKeeper
 from bide.worker.recovery import give_back
 from bide.worker.retry import reached
@@ -74,14 +75,24 @@ class Supervisor:
     async def run(self) -> int:
         """Until it is stopped by a signal: 0. When its first processes can't even begin it ends too: 1."""
         loop = asyncio.get_running_loop()
-        with stopped_by_signals(loop, self.stop, at_once=self.kill):
-            try:
-                opened = await reached(self._session, self._stopping)
-                if opened is not None:
-                    await self._keep_all(opened.engine)
-            finally:
-                await self._close()
+        with Deadline(loop, self._grace + OVERTIME, self.kill) as deadline:
+
+            def heard() -> None:
+                """Without waiting for the loop, which logs may block."""
+                deadline.begin()
+                self._stop_all()
+
+            with stopped_by_signals(loop, self.stop, heard=heard, at_once=self.kill):
+                await self._work()
         return int(self._failed)
+
+    async def _work(self) -> None:
+        try:
+            opened = await reached(self._session, self._stopping)
+            if opened is not None:
+                await self._keep_all(opened.engine)
+        finally:
+            await self._close()
 
     async def _close(self) -> None:
         closing = asyncio.create_task(self._session.close())
@@ -95,11 +106,14 @@ class Supervisor:
         if not self._stopping.is_set():
             self._until = asyncio.get_running_loop().time() + self._grace + OVERTIME
         self._stopping.set()
-        for child in self._children.values():
+        self._stop_all()
+
+    def _stop_all(self) -> None:
+        for child in list(self._children.values()):
             child.stop()
 
     def kill(self) -> None:
-        for child in self._children.values():
+        for child in list(self._children.values()):
             child.kill()
 
     def health(self) -> dict[int, Health]:
