@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bide import Queue, errors
+from bide import Info, Queue, errors
 from bide.prove import History, Record, Recorded, Report, check, read
 from bide.prove.actors import TOPICS
 from tests.sqlite import chaos as crowd
@@ -32,6 +32,7 @@ from tests.sqlite.chaos_actors import file_of, url_of
 from tests.sqlite.chaos_clock import WallClock, followed
 from tests.worker.chaos_actors import CRASHED, GRACE, LEASE
 from tests.worker.chaos_lives import KINDS, OVERTIME, TICK, Life, Process
+from tests.worker.chaos_mishaps import CUT_OFF, NO_CONNECTION
 
 START = 30.0  # seconds that a process may take until it has claimed something
 SETTLE = 90.0  # seconds in which all that is left is to be done, when there are no faults any more
@@ -39,12 +40,16 @@ PATIENCE = 60.0  # seconds that a slow machine is given to make all faults
 MOST = 20  # complaints, then no worker has a successor any more
 REQUEUE = 0.5  # seconds
 LOOK = 0.25  # seconds, for the processes of supervisors
-MISHAPS = ("start no", "fail in", "fill", "set")
+MISHAPS = ("start no", "fail in", "hang in", "cut", "fill", "set")
+LOGS = ("hang", "fail to flush")
+LOST = ("lost in attempt #: its handler is told", "were lost before the claim")  # what workers say of leases
 SENDERS = ("sender", "async-sender", "meddler")
 
 
 class Director:
-    def __init__(self, folder: Path, seed: int, rate: float, plant: str, *, clock: bool) -> None:
+    def __init__(
+        self, folder: Path, seed: int, rate: float, plant: str, *, clock: bool, only: Sequence[str] | None = None
+    ) -> None:
         self.folder = folder
         self.history = History(folder / "director.jsonl", "director")
         self.clock = WallClock.new(folder) if clock or url_of(folder) != file_of(folder) else None
@@ -58,11 +63,13 @@ class Director:
         self.chance = random.Random(seed)
         self._seed = seed
         self._plant = plant
+        self.only = only
+        self.buried: set[str] = set()  # what somebody saw buried because its last lease had ended
         self._numbers = itertools.count(1)
         self._next_look = 0.0
 
     def start(self, kind: str) -> None:
-        life = Life(self.folder, kind, f"{kind}-{next(self._numbers)}", self._seed, self._plant)
+        life = Life(self.folder, kind, f"{kind}-{next(self._numbers)}", self._seed, self._plant, self.only)
         self.lives.append(life)
         self.here.append(life)
 
@@ -124,12 +131,15 @@ class Director:
         return True
 
     def ask_to_end(self) -> bool:
-        """By SIGTERM."""
+        """By SIGTERM; of its logs most hang by then, or can't be flushed."""
         awake = [life for life in self._awake() if life.works()]
         if not awake:
             return False
         life = self.chance.choice(awake)
-        life.ending = self.history.fault("ask a supervisor to end" if life.supervised else "ask a worker to end", life.name)
+        logs = "" if life.kind == "in-code" else self.chance.choice(("", *LOGS))  # Python itself waits for those in code
+        life.spoil_logs(logs)
+        what = "ask a supervisor to end" if life.supervised else "ask a worker to end"
+        life.ending = self.history.fault(f"{what} whose logs {logs}" if logs else what, life.name)
         life.told = time.monotonic()
         life.process.send(signal.SIGTERM)
         return True
@@ -216,6 +226,12 @@ class Director:
                 orphan.send(signal.SIGKILL)
             orphan.close()
 
+    def look_at(self, dead: Iterable[Info]) -> list[str]:
+        """The ids of these dead letters; those that a lost lease has buried are remembered."""
+        found = list(dead)
+        self.buried.update(each.id for each in found if (each.last_error or "").startswith("The lease of attempt"))
+        return [each.id for each in found]
+
     def clean_up(self) -> None:
         for life in self.here:
             life.clean_up()
@@ -294,6 +310,7 @@ def run(
     plant: str = "",
     kinds: Sequence[str] = (),
     clock: bool = False,
+    only: Sequence[str] | None = None,
 ) -> Outcome:
     """Chaos for so long; then no more faults, until all is done; then all end, and their histories are judged.
 
@@ -301,18 +318,21 @@ def run(
     find, see `chaos_plants`. kinds: of workers; all in turn unless given. clock: the machine's wall clock is set again and
     again, and that of single processes. An engine in a file goes by it, so that nothing can be judged by the clock then; a
     server has a clock of its own, which stays as it is: there single processes have a wrong time in every run. Monotonic
-    clocks, by which histories are written, and the datetime.now() of Python can't be set.
+    clocks, by which histories are written, and the datetime.now() of Python can't be set. only: the mishaps that may befall
+    workers, and no other faults at all. None of them excuses a lease that is lost, so that is judged too.
     """
-    director = Director(folder, seed, rate, plant, clock=clock)
+    director = Director(folder, seed, rate, plant, clock=clock, only=only)
     chosen = list(itertools.islice(itertools.cycle(kinds or KINDS), workers))
     with director.history, followed(folder), Queue(url_of(folder)) as queue:
         try:
             for kind in chosen:
                 director.start(kind)
             _wait_for_work(director)
-            with _reviving(folder, seed):
+            with _reviving(director, seed):
                 seconds = _rage(director, minutes * 60, faults, clock=clock)
             left_after = _settle(director, queue)
+            for topic in TOPICS:
+                director.look_at(queue.messages(topic, state="dead", limit=1_000))
             director.end_all()
         finally:
             director.clean_up()
@@ -328,8 +348,11 @@ def _judged(director: Director, seconds: float, left_after: float, *, steady: bo
     complaints += [said for each in director.crowd if (said := each.complaint())]
     if left_after >= SETTLE:
         complaints.append(f"{left_after:.0f} s after the last fault, there was still something to do")
+    report = check(paths, steady=steady)
+    if director.only is not None:
+        complaints += _lost_leases(director, report, words)
     return Outcome(
-        report=check(paths, steady=steady),
+        report=report,
         refused_after_stops=sum(_refused(path, since) for path, since in director.stops if path.exists()),
         troubles=troubles,
         complaints=[*director.complaints, *complaints],
@@ -341,6 +364,17 @@ def _judged(director: Director, seconds: float, left_after: float, *, steady: bo
     )
 
 
+def _lost_leases(director: Director, report: Report, words: Mapping[str, int]) -> Iterable[str]:
+    """Nothing has befallen the workers that excuses a lost lease."""
+    if again := report.duplicates.get("lease", 0):
+        yield f"{again} messages were handed out again because a lease had ended, and no mishap explains it"
+    if director.buried:
+        yield f"{len(director.buried)} messages were buried because a lease had ended, and no mishap explains it"
+    for said, count in words.items():
+        if any(lost in said for lost in LOST):
+            yield f"workers said {count} times, and no mishap explains it: {said}"
+
+
 def _heard(lives: Iterable[Life]) -> tuple[Counter[str], Counter[str], list[str]]:
     """What workers have logged: all of it by its kind, what tells of trouble with the engine, and what no worker should say."""
     words, troubles, complaints = Counter[str](), Counter[str](), list[str]()
@@ -349,11 +383,11 @@ def _heard(lives: Iterable[Life]) -> tuple[Counter[str], Counter[str], list[str]
             said = re.sub(r"\b(?=[\w.]*\d)[\w.]+", "#", each["message"])
             said = re.sub(r" of (?:mail|orders|orders\.eu)\b", " of #", said)[:100]
             words[f"{each['level']} {said}"] += 1
-            if "thread" in each["message"] and "start" in each["message"]:
+            if ("thread" in each["message"] and "start" in each["message"]) or NO_CONNECTION in each["message"]:
                 continue  # they were kept from it, and say so
             if "can't" in each["message"] or "could not be" in each["message"]:
                 troubles[each["message"]] += 1
-            elif each["level"] == "critical" or each["logger"] in ("asyncio", "bide.heartbeat", "bide.engine"):
+            elif each["level"] == "critical" or each["logger"] in ("asyncio", "bide.heartbeat", "bide.engine", "threading"):
                 complaints.append(f"{life.name} said: {each['message']} {each.get('traceback', '')}")
     return words, troubles, complaints
 
@@ -367,7 +401,7 @@ def _wait_for_work(director: Director) -> None:
 def _rage(director: Director, seconds: float, faults: float, *, clock: bool) -> float:
     """Faults at random instants, until all have been made."""
     began = time.monotonic()
-    many = max(6, round(seconds * faults))
+    many = max(6, round(seconds * faults)) if director.only is None else 0
     kinds = [director.kill, director.kill, director.stop, director.stop, director.ask_to_end, director.suspend]
     kinds += [director.set_the_clock] * (2 * clock)
     chosen = list(itertools.islice(itertools.cycle(kinds), many))
@@ -383,17 +417,18 @@ def _rage(director: Director, seconds: float, faults: float, *, clock: bool) -> 
 
 
 @contextlib.contextmanager
-def _reviving(folder: Path, seed: int) -> Iterator[None]:
+def _reviving(director: Director, seed: int) -> Iterator[None]:
     """Give some of what is buried a new life, again and again. In a thread: a process that stands still may have the lock."""
     over = threading.Event()
 
     def revive() -> None:
         chance = random.Random(f"{seed} reviver")
+        folder = director.folder
         with Queue(url_of(folder)) as plain, History(folder / "reviver.jsonl", "reviver") as history:
             queue = Recorded(plain, history)
             while not over.wait(REQUEUE):
                 topic = chance.choice(TOPICS)
-                dead = [info.id for info in plain.messages(topic, state="dead", limit=10)]
+                dead = director.look_at(plain.messages(topic, state="dead", limit=10))
                 if dead:
                     queue.requeue(topic, dead, delay=0.05)
 
@@ -446,6 +481,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", type=float, default=1.0, help="a second")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--clock", action="store_true", help="set the machine's wall clock, as all processes see it")
+    parser.add_argument("--calm", action="store_true", help="nothing befalls the workers: then no lease may be lost")
+    parser.add_argument("--cut-off", action="store_true", help="as --calm, but heartbeats get no connection for a while")
     parser.add_argument("--plant", default="", help="a fault for the checker to find")
     parser.add_argument("--folder", type=Path, help="keep all files there; it must be new")
     parser.add_argument("--url", help="where the messages are to be; a SQLite file in the folder unless given")
@@ -456,7 +493,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (folder / "url").write_text(asked.url, encoding="utf-8")
     print(f"seed {asked.seed}, in {folder}", flush=True)
     how = {"rate": asked.rate, "faults": asked.faults, "plant": asked.plant, "clock": asked.clock}
-    outcome = run(folder, minutes=asked.minutes, workers=asked.workers, seed=asked.seed, **how)
+    only = (CUT_OFF,) if asked.cut_off else () if asked.calm else None
+    outcome = run(folder, minutes=asked.minutes, workers=asked.workers, seed=asked.seed, only=only, **how)
     print(outcome)
     print(f"verdict: {'good' if outcome.good else outcome.report.valid if outcome.report.valid == 'unknown' else 'NOT GOOD'}")
     if outcome.good and not asked.folder:

@@ -8,6 +8,7 @@
 
 import asyncio
 import itertools
+import logging
 import os
 import random
 import time
@@ -22,8 +23,9 @@ from bide.prove import History, record_engine
 from bide.prove.actors import TOPICS
 from tests.sqlite.chaos_actors import url_of
 from tests.sqlite.chaos_clock import follow, is_set
-from tests.worker.chaos_mishaps import Mishaps, fill_the_executor
+from tests.worker.chaos_mishaps import CUT_OFF, LastLogs, Mishaps, fill_the_executor
 from tests.worker.chaos_plants import PLANTS
+from tests.worker.faults import Faults
 
 LEASE = 1.5  # seconds
 GRACE = 2.0
@@ -62,6 +64,7 @@ class Stage(msgspec.Struct, frozen=True):
     seed: int
     threads: tuple[str, ...] = ()  # topics whose handlers are sync
     plant: str = ""  # a fault of the engine or the worker, for the checker to find
+    only: tuple[str, ...] | None = None  # mishaps, and its handlers cause none that costs a lease; None: all there are
 
 
 class Hands:
@@ -70,9 +73,12 @@ class Hands:
     def __init__(self, stage: Stage, history: History) -> None:
         self._history = history
         self._chance = random.Random(f"{stage.seed} {stage.name} {os.getpid()}")
+        self._ways: dict[str, float] = dict(WAYS)
+        if stage.only is not None:  # who blocks the loop needs a heartbeat
+            self._ways |= {"crashes": 0, "outlives its lease": 30, "blocks": 0 if CUT_OFF in stage.only else 4}
 
     def choose(self, never: frozenset[str]) -> str:
-        [way] = self._chance.choices(list(WAYS), list(WAYS.values()))
+        [way] = self._chance.choices(list(self._ways), list(self._ways.values()))
         return "done" if way in never else way
 
     async def work(self, delivery: AsyncDelivery) -> None:
@@ -160,8 +166,10 @@ def make(stage: Stage) -> AsyncQueue:
     if stage.plant:
         PLANTS[stage.plant](queue)
     record_engine(queue, history)
+    faults = Faults(queue)
     hands = Hands(stage, history)
-    Mishaps(history, f"{stage.seed} {process} mishaps", clock=is_set(Path(stage.folder))).start()
+    Mishaps(history, f"{stage.seed} {process} mishaps", faults, clock=is_set(Path(stage.folder)), only=stage.only).start()
+    logging.getLogger("bide").addHandler(LastLogs(Path(stage.folder) / f"{stage.name}.logs"))
     for topic in TOPICS:
         _add_task(queue, topic, hands, history, in_thread=topic in stage.threads)
     return queue

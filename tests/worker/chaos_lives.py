@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,7 +90,7 @@ def _stat(pid: int) -> tuple[str, int]:
 class Life:
     """One worker from its start to its end: a process, or a supervisor and the processes that come and go under it."""
 
-    def __init__(self, folder: Path, kind: str, name: str, seed: int, plant: str) -> None:
+    def __init__(self, folder: Path, kind: str, name: str, seed: int, plant: str, only: Sequence[str] | None) -> None:
         self.kind = kind
         self.name = name
         self.told: float | None = None  # when it was asked to end
@@ -100,7 +100,7 @@ class Life:
         self._words = folder / f"{name}.err"
         self.children: dict[int, Process] = {}
         how = KINDS[kind]
-        stage = {"folder": str(folder), "name": name, "seed": seed, "threads": how.threads, "plant": plant}
+        stage = {"folder": str(folder), "name": name, "seed": seed, "threads": how.threads, "plant": plant, "only": only}
         env = {**os.environ, "PYTHONPATH": str(Path(bide.__file__).parents[1]), "CHAOS": json.dumps(stage)}
         command = [sys.executable, "-m", "tests.worker.chaos_actors"]
         if not how.in_code:
@@ -114,6 +114,10 @@ class Life:
     @property
     def supervised(self) -> bool:
         return KINDS[self.kind].processes > 0
+
+    def spoil_logs(self, how: str) -> None:
+        """From now on: see `LastLogs`."""
+        (self._folder / f"{self.name}.logs").write_text(how, encoding="utf-8")
 
     def works(self) -> bool:
         """Whether it listens to signals by now: it, or a process of it, has claimed something."""

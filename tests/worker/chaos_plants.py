@@ -9,9 +9,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide import AsyncQueue
+from bide.cli.worker import running
 from bide.engines.base import Claim, End, Ended, Hold
+from bide.queue.aio.receiving import AsyncReceiver
+from bide.queue.heartbeat import Heartbeat, Part
 from bide.queue.tasks.outcome import DONE, Outcome
-from bide.worker import handling
+from bide.worker import deadline, handling
 from bide.worker.handling import Handlers, Handling
 from bide.worker.service import Service
 from bide.worker.threads import Threads
@@ -167,6 +170,47 @@ def _logs_first(queue: AsyncQueue) -> None:
     Service._ended = ended  # type: ignore[method-assign]
 
 
+def _renews_nothing(queue: AsyncQueue) -> None:
+    """A heartbeat that takes leases for renewed which it has asked nobody to renew."""
+
+    def renew(self: Heartbeat, engine: Any, part: Part) -> None:
+        for beat, _ in part.leases:
+            beat.renewed(beat.until)
+
+    Heartbeat._renew = renew  # type: ignore[method-assign]
+
+
+def _does_not_stand_in(queue: AsyncQueue) -> None:
+    """A worker that leaves all to its heartbeat."""
+
+    async def renew(self: AsyncReceiver) -> int:
+        return 0
+
+    AsyncReceiver.renew = renew  # type: ignore[method-assign]
+
+
+def _waits_for_logs(queue: AsyncQueue) -> None:
+    """A process that ends only when its logs have said all."""
+
+    def see_through(part: Callable[[], object], seconds: float = 0.0) -> bool:
+        part()
+        return True
+
+    for place in (deadline, running):
+        setattr(place, "give_time", see_through)  # noqa: B010
+
+
+def _flushes_without_care(queue: AsyncQueue) -> None:
+    """A process that does not expect that its logs fail."""
+
+    def flush() -> None:
+        for each in [*logging._handlers.values(), *logging.getLogger("bide").handlers]:  # type: ignore[attr-defined]
+            each.flush()
+
+    for place in (deadline, running):
+        setattr(place, "flush", flush)  # noqa: B010
+
+
 PLANTS: Mapping[str, Callable[[AsyncQueue], None]] = {
     "drops acks": _faulty(DropsAcks),
     "accepts old tokens": _faulty(AcceptsOldTokens),
@@ -180,4 +224,8 @@ PLANTS: Mapping[str, Callable[[AsyncQueue], None]] = {
     "acks unhandled": _acks_unhandled,
     "counts threads too soon": _counts_threads_too_soon,
     "logs first": _logs_first,
+    "renews nothing": _renews_nothing,
+    "does not stand in": _does_not_stand_in,
+    "waits for logs": _waits_for_logs,
+    "flushes without care": _flushes_without_care,
 }

@@ -67,6 +67,10 @@ class Faults:
         return self._source.capabilities
 
     @property
+    def namespace(self) -> str:
+        return self._source.namespace
+
+    @property
     def shown(self) -> str:
         return self._source.shown
 

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bide import Queue
 from tests.sqlite.chaos_clock import WallClock, followed, own_time
 from tests.worker import chaos
+from tests.worker.chaos_mishaps import CUT_OFF
 
 pytestmark = pytest.mark.skipif(
     not (hasattr(signal, "pidfd_send_signal") and Path("/proc/self/stat").exists()), reason="needs Linux"
@@ -43,6 +45,44 @@ def test_a_few_seconds_of_kills_stops_and_signals_break_no_promise(tmp_path: Pat
     assert outcome.report.counts["handled"] > 200
     assert outcome.report.counts["refused"], str(outcome)
     assert "unexplained" not in outcome.report.duplicates
+
+
+CALM = ("async", "sync", "supervised")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("only", [(), (CUT_OFF,)], ids=["calm", "heartbeats without a connection"])
+def test_no_lease_is_lost_without_a_mishap_that_explains_it(tmp_path: Path, only: Sequence[str]) -> None:
+    """And handlers take longer than a lease, and block the event loop for longer than one."""
+    outcome = chaos.run(tmp_path, minutes=0.2, workers=3, seed=5, rate=40, kinds=CALM, only=only)
+    assert outcome.good, str(outcome)
+    assert outcome.report.counts["handled"] > 200
+    assert all(outcome.report.faults[kind][1] for kind in only)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("plant", "only"), [("renews nothing", ()), ("does not stand in", (CUT_OFF,))])
+def test_leases_that_a_planted_fault_loses_are_found(tmp_path: Path, plant: str, only: Sequence[str]) -> None:
+    outcome = chaos.run(tmp_path, minutes=0.2, workers=3, seed=6, rate=40, kinds=CALM, only=only, plant=plant)
+    assert not outcome.good
+    assert any("no mishap explains it" in each for each in outcome.complaints), str(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("plant", "said"), [("waits for logs", "does not end"), ("flushes without care", "has ended with RuntimeError")]
+)
+def test_an_end_that_a_planted_fault_makes_depend_on_the_logs_is_found(
+    tmp_path: Path, plant: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("kill", "stop", "suspend"):
+        monkeypatch.setattr(chaos.Director, each, chaos.Director.ask_to_end)
+    outcome = chaos.run(tmp_path, minutes=0.1, workers=2, seed=7, rate=40, faults=2.0, kinds=("async",), plant=plant)
+    assert not outcome.good
+    assert any(said in each for each in outcome.complaints), str(outcome)
 
 
 @pytest.mark.slow
