@@ -28,6 +28,7 @@ from tests.worker.chaos_plants import PLANTS
 from tests.worker.faults import Faults
 
 LEASE = 1.5  # seconds
+CALM_LEASE = 4.5  # seconds, where no lease may be lost: a busy machine is late too
 GRACE = 2.0
 TIMEOUT = 0.6  # of the tasks of the first topic
 CRASHED = 77  # the exit code of a process that a handler has ended
@@ -62,6 +63,7 @@ class Stage(msgspec.Struct, frozen=True):
     folder: str
     name: str
     seed: int
+    lease: float = LEASE
     threads: tuple[str, ...] = ()  # topics whose handlers are sync
     plant: str = ""  # a fault of the engine or the worker, for the checker to find
     only: tuple[str, ...] | None = None  # mishaps, and its handlers cause none that costs a lease; None: all there are
@@ -73,9 +75,10 @@ class Hands:
     def __init__(self, stage: Stage, history: History) -> None:
         self._history = history
         self._chance = random.Random(f"{stage.seed} {stage.name} {os.getpid()}")
+        self._lease = stage.lease
         self._ways: dict[str, float] = dict(WAYS)
         if stage.only is not None:  # who blocks the loop needs a heartbeat
-            self._ways |= {"crashes": 0, "outlives its lease": 30, "blocks": 0 if CUT_OFF in stage.only else 4}
+            self._ways |= {"crashes": 0, "outlives its lease": 12, "blocks": 0 if CUT_OFF in stage.only else 1.5}
 
     def choose(self, never: frozenset[str]) -> str:
         [way] = self._chance.choices(list(self._ways), list(self._ways.values()))
@@ -94,15 +97,15 @@ class Hands:
             case "buries by hand":
                 await delivery.bury("it was asked to")
             case "extends":
-                await delivery.extend(2 * LEASE)
+                await delivery.extend(2 * self._lease)
             case "ends its coroutine" if self._chance.random() < 0.5:
                 await asyncio.create_task(_end_coroutines())
             case "fills the executor":
                 fill_the_executor(self._history)
             case "blocks":
-                time.sleep(1.2 * LEASE)  # noqa: ASYNC251  (that is the fault)
+                time.sleep(1.2 * self._lease)  # noqa: ASYNC251  (that is the fault)
                 with self._history.fault("block the event loop for longer than a lease") as fault:
-                    fault.landed(f"{1.2 * LEASE:.1f} s")
+                    fault.landed(f"{1.2 * self._lease:.1f} s")
             case _:
                 self._raise(way)
 
@@ -121,14 +124,14 @@ class Hands:
             case "buries by hand":
                 delivery.bury("it was asked to")
             case "extends":
-                delivery.extend(2 * LEASE)
+                delivery.extend(2 * self._lease)
             case _:
                 self._raise(way)
         if delivery.expired:
             raise TimeoutError("it was told to stop")
 
     def seconds(self, way: str) -> float:
-        longer = {"takes long": TIMEOUT * 1.5, "outlives its lease": 1.5 * LEASE, "heeds nothing": TIMEOUT + 7.0}
+        longer = {"takes long": TIMEOUT * 1.5, "outlives its lease": 1.5 * self._lease, "heeds nothing": TIMEOUT + 7.0}
         return longer.get(way, self._chance.randrange(25) / 1000)
 
     def _raise(self, way: str) -> None:
@@ -211,7 +214,8 @@ async def _work() -> None:
         next(calls)
         await handle()
 
-    await Worker(__getattr__("queue"), concurrency=15, lease=LEASE, grace=GRACE, middleware=[counted]).run()
+    lease = msgspec.json.decode(os.environ["CHAOS"], type=Stage).lease
+    await Worker(__getattr__("queue"), concurrency=15, lease=lease, grace=GRACE, middleware=[counted]).run()
 
 
 if __name__ == "__main__":

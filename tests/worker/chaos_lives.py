@@ -15,7 +15,7 @@ from typing import NamedTuple
 import bide
 from bide.prove.actors import TOPICS
 from bide.prove.operation import Fault
-from tests.worker.chaos_actors import GRACE, LEASE
+from tests.worker.chaos_actors import CALM_LEASE, GRACE, LEASE
 
 ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.01
@@ -100,12 +100,21 @@ class Life:
         self._words = folder / f"{name}.err"
         self.children: dict[int, Process] = {}
         how = KINDS[kind]
-        stage = {"folder": str(folder), "name": name, "seed": seed, "threads": how.threads, "plant": plant, "only": only}
+        lease = LEASE if only is None else CALM_LEASE
+        stage = {
+            "folder": str(folder),
+            "name": name,
+            "seed": seed,
+            "threads": how.threads,
+            "plant": plant,
+            "only": only,
+            "lease": lease,
+        }
         env = {**os.environ, "PYTHONPATH": str(Path(bide.__file__).parents[1]), "CHAOS": json.dumps(stage)}
         command = [sys.executable, "-m", "tests.worker.chaos_actors"]
         if not how.in_code:
             command = [sys.executable, "-m", "bide", "worker", "tests.worker.chaos_actors:queue", *how.options.split()]
-            command += ["--lease", f"{LEASE * 1000:.0f}ms", "--grace", f"{GRACE:g}s", "--log-format", "json"]
+            command += ["--lease", f"{lease * 1000:.0f}ms", "--grace", f"{GRACE:g}s", "--log-format", "json"]
             command += ["--processes", str(how.processes)] if how.processes else []
         with self._words.open("wb") as words:
             self._popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=words, env=env, cwd=ROOT)

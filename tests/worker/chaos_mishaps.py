@@ -19,7 +19,7 @@ CUT_OFF = "cut the heartbeat off"
 NO_CONNECTION = "the heartbeat gets no connection"  # in the log lines that this leads to
 APART = (0.3, 1.5)  # seconds between two
 LASTS = (0.2, 1.0)  # seconds
-LONG = (2.0, 4.0)  # seconds: for longer than a lease
+LONG = (2.0, 9.0)  # seconds: for longer than a lease, most often
 JOBS = 12  # more than a small machine's executor has threads
 
 
