@@ -363,7 +363,7 @@ async def test_a_close_is_not_kept_by_a_server_that_is_frozen(tls: bool, new_red
 
 async def test_a_send_whose_answer_was_lost_and_whose_password_is_refused_then_may_have_happened(new_redis: NewRedis) -> None:
     server = new_redis(requirepass="right")
-    async with proxied(server.port) as proxy, AsyncQueue(proxy.url.replace("//", "//:right@")) as queue:
+    async with proxied(server.port) as proxy, AsyncQueue(f"redis://:right@127.0.0.1:{proxy.port}/0?timeout=2") as queue:
         await queue.send("t", 0, delay="1h")
         with server.client() as client:
             client.config_set("requirepass", "another")
