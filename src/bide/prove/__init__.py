@@ -9,13 +9,14 @@
 `Recorded` is a Queue that records its calls, and `AsyncRecorded` an AsyncQueue. `record_engine` records what workers do.
 """
 
-from bide.prove.aio import AsyncRecorded, AsyncRecordedDelivery
+from bide.engines.registry import Guarded, Source
+from bide.prove.aio import AsyncRecorded, AsyncRecordedDelivery, AsyncRecordedEngine
 from bide.prove.check import check
 from bide.prove.history import History
 from bide.prove.record import Record, read
 from bide.prove.report import INVARIANTS, Report, Violation
-from bide.prove.source import record_engine
-from bide.prove.sync import Recorded, RecordedDelivery
+from bide.prove.sync import Recorded, RecordedDelivery, RecordedEngine
+from bide.queue import AsyncQueue, Queue
 
 __all__ = [
     "INVARIANTS",
@@ -25,9 +26,32 @@ __all__ = [
     "Record",
     "Recorded",
     "RecordedDelivery",
+    "RecordedSource",
     "Report",
     "Violation",
     "check",
     "read",
     "record_engine",
 ]
+
+
+class RecordedSource(Guarded):
+    """Its engines record claims, ends and renewals: of a worker, its handlers, its heartbeat and its supervisor."""
+
+    def __init__(self, plain: Source, history: History) -> None:
+        super().__init__(plain)
+        self._history = history
+
+    def aio(self) -> AsyncRecordedEngine:
+        return AsyncRecordedEngine(self.plain.aio(), self._history)
+
+    def sync(self) -> RecordedEngine:
+        return RecordedEngine(self.plain.sync(), self._history)
+
+
+def record_engine(queue: AsyncQueue | Queue, history: History) -> None:
+    """Record what a queue, its `.sync` or `.aio` and its workers claim, end and extend. Call it before the first use.
+
+    For workers: there, no user code claims and settles.
+    """
+    queue.session.setup.source = RecordedSource(queue.session.setup.source, history)

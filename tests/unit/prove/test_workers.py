@@ -8,8 +8,7 @@ import pytest
 
 from bide import AsyncQueue, Queue, Worker, current
 from bide.engines.base import End
-from bide.prove import History, check, read, record_engine
-from bide.prove.source import RecordedSource
+from bide.prove import History, RecordedSource, check, read, record_engine
 from tests.unit.prove.book import Book
 
 

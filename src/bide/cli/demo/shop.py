@@ -14,8 +14,7 @@ from bide.cli.demo.plan import PACKING, PLEA, Customer, Plan
 from bide.cli.demo.screen import Board, Order
 from bide.engines.base import End, Settings
 from bide.engines.registry import source
-from bide.prove import AsyncRecorded, History, record_engine
-from bide.prove.source import RecordedSource
+from bide.prove import AsyncRecorded, History, RecordedSource, record_engine
 from bide.types import SendOptions
 
 CLOSING = 5.0  # seconds after the last customer: until then every message has to end
