@@ -52,7 +52,7 @@ def translated(error: sqlite3.Error, path: str, waited: float = 0) -> EngineErro
 
 def _locked(path: str, waited: float) -> Unavailable:
     """Who holds the lock, where that is known. Often it is a transaction of the same process."""
-    number = lock_holder(path)
+    number = _lock_holder(path)
     if number == os.getpid():
         return Unavailable(
             f"The write lock of {path} has been held for {waited:.0f} seconds by {OWN_TRANSACTION}. Nothing was changed."
@@ -64,11 +64,11 @@ def _locked(path: str, waited: float) -> Unavailable:
     )
 
 
-def lock_holder(path: str, table: str = "/proc/locks") -> int | None:
+def _lock_holder(path: str) -> int | None:
     """The process that holds the write lock of a file; None when no process does, or the system does not tell."""
     try:
         shared = os.stat(os.path.realpath(path) + "-shm").st_ino
-        with open(table, encoding="ascii", errors="replace") as lines:
+        with open("/proc/locks", encoding="ascii", errors="replace") as lines:
             locks = [line.split() for line in lines]
     except OSError:
         return None
