@@ -57,7 +57,7 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 -- Gives what put does; the second list has of each run of these in one topic: the topic's number, and of each of them
 -- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it.
 
--- include: drop keys finish pending
+-- include: keys finish pending
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
 local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}

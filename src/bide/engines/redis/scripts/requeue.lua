@@ -1,13 +1,13 @@
 -- Topics at large.
 
--- include: begin layout topics wake drop
+-- include: begin layout topics wake keys finish
 
 -- script: requeue
 -- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
 -- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more,
 -- and how many of them lost their key to a newer message.
 
--- include: keys finish pending
+-- include: pending
 
 local keyless = 0
 

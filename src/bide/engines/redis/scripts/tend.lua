@@ -3,7 +3,7 @@
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
 -- back, were buried of them, expired, were dropped; then whether there is more.
 
--- include: begin layout topics wake drop keys finish pending leases
+-- include: begin layout topics wake keys finish pending leases
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local EXPIRING = 100 -- that one script ends: each may have a topic of its own
