@@ -7,7 +7,7 @@ import pytest
 
 from bide import AsyncQueue, Unavailable
 from bide.worker.claim_log import ClaimLog
-from bide.worker.lease_keeper import LeaseKeeper
+from bide.worker.recovery import LeaseKeeper
 from tests.worker.faults import Faults
 
 WHATEVER = [Unavailable("not now"), RuntimeError("what nobody had thought of"), SystemExit(3), asyncio.CancelledError()]

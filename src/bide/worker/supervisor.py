@@ -14,8 +14,7 @@ from bide.queue import AsyncQueue, Queue
 from bide.queue.aio.session import AsyncSession
 from bide.worker.claim_log import ClaimLog, Health
 from bide.worker.deadline import Deadline
-from bide.worker.lease_keeper import PATIENCE, LeaseKeeper
-from bide.worker.recovery import give_back
+from bide.worker.recovery import PATIENCE, LeaseKeeper, give_back
 from bide.worker.retry import reached
 from bide.worker.signals import stopped_by_signals
 
