@@ -14,7 +14,7 @@ from bide.engines.base import Claim, End, Ended, Hold
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.heartbeat import Heartbeat, Part
 from bide.queue.tasks.outcome import DONE, Outcome
-from bide.worker import deadline, handling
+from bide.worker import ending, handling
 from bide.worker.handling import Handlers, Handling
 from bide.worker.service import Service
 from bide.worker.threads import Threads
@@ -196,7 +196,7 @@ def _waits_for_logs(queue: AsyncQueue) -> None:
         part()
         return True
 
-    for place in (deadline, running):
+    for place in (ending, running):
         setattr(place, "give_time", see_through)  # noqa: B010
 
 
@@ -207,7 +207,7 @@ def _flushes_without_care(queue: AsyncQueue) -> None:
         for each in [*logging._handlers.values(), *logging.getLogger("bide").handlers]:  # type: ignore[attr-defined]
             each.flush()
 
-    for place in (deadline, running):
+    for place in (ending, running):
         setattr(place, "flush", flush)  # noqa: B010
 
 

@@ -16,7 +16,7 @@ from bide.queue.heartbeat import Beat
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
-from bide.worker import forked
+from bide.worker.ending import end_fork
 from bide.worker.telling import about, name, tell
 from bide.worker.threads import Threads
 
@@ -138,7 +138,7 @@ class Handlers:
             if alarm is not None:
                 alarm.cancel()
         if os.getpid() != self._owner:
-            forked.end(raised)
+            end_fork(raised)
         return raised
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:

@@ -13,7 +13,7 @@ from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
 from bide.queue.aio.session import AsyncSession
 from bide.worker.claim_log import ClaimLog, Health
-from bide.worker.deadline import Deadline
+from bide.worker.ending import Deadline
 from bide.worker.recovery import PATIENCE, LeaseKeeper, give_back
 from bide.worker.retry import reached
 from bide.worker.signals import stopped_by_signals

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from bide.logs import Log
-from bide.worker import forked
+from bide.worker.ending import end_fork
 
 _log = Log("bide.worker")
 AGAIN = 1.0  # seconds until the next try, when the machine has no thread to give
@@ -99,7 +99,7 @@ class Threads:
             except BaseException as raised:  # SystemExit too: it ends an attempt, not the thread
                 error = raised
             if os.getpid() != self._owner:
-                forked.end(error)
+                end_fork(error)
             self._tell(answer, error)
             del job, context, work, answer, error  # or they would live until the next job
 

@@ -17,7 +17,7 @@ from bide.queue.tasks.definition import Definition, Middleware
 from bide.types import Duration
 from bide.worker import plan
 from bide.worker.claim_log import ClaimLog, Health
-from bide.worker.deadline import Deadline
+from bide.worker.ending import Deadline
 from bide.worker.plan import Plan
 from bide.worker.service import Service
 from bide.worker.signals import stopped_by_signals

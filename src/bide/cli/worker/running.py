@@ -18,7 +18,7 @@ from bide.cli.worker.load import WorkerOptions, check_slots, load_target, make_w
 from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
-from bide.worker.deadline import end_process, flush, give_time
+from bide.worker.ending import end_process, flush, give_time
 from bide.worker.lifeline import Lifeline
 from bide.worker.supervised import run_supervised
 from bide.worker.supervisor import Supervisor
