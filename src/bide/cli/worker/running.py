@@ -19,8 +19,7 @@ from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
 from bide.worker.ending import end_process, flush, give_time
-from bide.worker.lifeline import Lifeline
-from bide.worker.supervised import run_supervised
+from bide.worker.lifeline import Lifeline, run_supervised
 from bide.worker.supervisor import Supervisor
 
 _log = Log("bide.worker")
