@@ -108,6 +108,11 @@ docs: .venv/.dev ## build the documentation as a site, in build/site
 bench: .venv/.dev ## measure, and print the numbers that the docs quote
 	@$(BIN)/python -m benchmarks
 
+.PHONY: bench-check
+bench-check: .venv/.dev ## count calls and instructions of each path on Redis, and compare them with the baseline; about three minutes
+	@sh tools/servers.sh valgrind
+	@$(BIN)/python -m benchmarks.counts
+
 .PHONY: clean
 clean: ## remove environments, caches and build outputs
 	@rm -rf .venv .venv-3.* .venv-lowest build dist .coverage* htmlcov

@@ -40,10 +40,12 @@ class RedisServer:
     for each of its values: `user=["default off", "ann on >secret ~* &* +@all"]`. Unless told otherwise nothing is saved.
 
     With `tls` it also listens on `tls_port`, at `tls_url`; with `tls_clients` those who call there must show a certificate
-    of the same authority. The plain port stays open for the test itself.
+    of the same authority. The plain port stays open for the test itself. `under` is a command that runs it, such as valgrind.
     """
 
-    def __init__(self, *, tls: Certificates | None = None, tls_clients: bool = False, **settings: Setting) -> None:
+    def __init__(
+        self, *, tls: Certificates | None = None, tls_clients: bool = False, under: Sequence[str] = (), **settings: Setting
+    ) -> None:
         self._settings: dict[str, Setting] = {"save": "", "appendonly": "no"}
         self._settings |= {name.replace("_", "-"): value for name, value in settings.items()}
         if tls is not None:
@@ -54,6 +56,7 @@ class RedisServer:
                 "tls-auth-clients": "yes" if tls_clients else "no",
             }
         self._tls = tls is not None
+        self._under = under
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._port = self._tls_port = 0
@@ -186,7 +189,7 @@ class RedisServer:
         file.write_text("".join(f"{line}\n" for line in self._lines()), encoding="utf-8")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["redis-server", str(file)],
+                [*self._under, "redis-server", str(file)],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
