@@ -91,6 +91,7 @@ class Monotonic:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def moment(ms: int) -> datetime:
@@ -100,4 +101,4 @@ def moment(ms: int) -> datetime:
 
 def epoch_ms(when: datetime) -> int:
     """An aware datetime in milliseconds since the epoch, rounded up: never early."""
-    return -((_EPOCH - when) // timedelta(milliseconds=1))
+    return -((_EPOCH - when) // _MILLISECOND)

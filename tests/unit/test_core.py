@@ -1,8 +1,10 @@
 """The core: decisions that pencil and paper could make."""
 
 import contextlib
+import math
 import random
 from datetime import UTC, datetime, timedelta
+from decimal import ROUND_UP, Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -20,12 +22,20 @@ from bide.core.when import MAX_DELAY_MS, duration_ms, instant_ms
     ("written", "ms"),
     [
         (0, 0), (90, 90_000), (1.1, 1_100), (0.0004, 1), (1e-9, 1), (timedelta(minutes=15), 900_000), (timedelta(0), 0),
-        ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("15m", 900_000), ("1.5s", 1_500), ("250ms", 250), ("0.1ms", 1),
+        (-0.0, 0), ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("15m", 900_000), ("1.5s", 1_500), ("250ms", 250), ("0.1ms", 1),
         ("2d", 172_800_000), ("1w", 604_800_000), ("36525d", MAX_DELAY_MS), (timedelta(microseconds=1), 1),
     ],
 )  # fmt: skip
 def test_durations_are_read_and_rounded_up(written: float | str | timedelta, ms: int) -> None:
     assert duration_ms(written) == ms
+
+
+@given(
+    st.floats(0, 3e9) | st.builds(math.nextafter, st.integers(0, MAX_DELAY_MS - 1).map(lambda ms: ms / 1000), st.floats(0, 3e9))
+)
+def test_a_duration_in_seconds_counts_the_digits_that_people_see(seconds: float) -> None:
+    exact = Decimal(repr(seconds)) * 1000
+    assert duration_ms(seconds) == int(exact.to_integral_value(ROUND_UP))
 
 
 @given(st.floats(0, 3e9))

@@ -43,7 +43,7 @@ class Json:
 
     def encode(self, body: Any, /) -> bytes:
         raw = self._encode(body)
-        if b"null" in raw:
+        if raw.find(b"null") >= 0:  # faster than `in`
             _refuse_not_a_number(msgspec.to_builtins(body, enc_hook=_dumped))
         return raw
 

@@ -14,18 +14,18 @@ NORMAL = _LEVELS["normal"]
 _IF_EXISTS: tuple[IfExists, ...] = get_args(IfExists)
 _STATES: tuple[State, ...] = get_args(State)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
-_known_topics: set[str] = set()  # a topic is used again and again: a look-up is cheaper than the pattern
+known_topics: set[str] = set()  # a topic is used again and again: a look-up is cheaper than the pattern
 
 
 def topic(value: object) -> str:
-    if isinstance(value, str) and value in _known_topics:
+    if isinstance(value, str) and value in known_topics:
         return value
     if not isinstance(value, str) or not _TOPIC.fullmatch(value):
         raise BadTopic(
             f"The topic is {_shown(value)}. A topic is 1 to 128 characters of A-Z a-z 0-9 . _ - as in 'order.cancel'."
         )
-    if len(_known_topics) < 10_000:
-        _known_topics.add(value)
+    if len(known_topics) < 10_000:
+        known_topics.add(value)
     return value
 
 

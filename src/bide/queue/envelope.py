@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from bide.core import options
 from bide.core.codec import Codec, Encoded, decode, encode
@@ -10,7 +10,7 @@ from bide.core.when import bounded_instant_ms, duration_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.errors import BadMessage, BadOption, BadTime
 from bide.queue.deliveries import sender
-from bide.types import Duration, Info, Outgoing, SendOptions, Sent
+from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
 
 
 class Envelope(NamedTuple):
@@ -24,14 +24,26 @@ class Envelope(NamedTuple):
     def body(self, raw: bytes) -> Any:
         return decode(self.codec, raw, self.max_body)
 
-    def message(self, topic: str, body: object, **given: Unpack[SendOptions]) -> NewMessage:
-        """One message, checked. The connection among the options is for whoever sends it."""
-        wait, instant = when(given.get("delay"), given.get("at"), self.now_ms)
-        key, expires_in, most = given.get("key"), given.get("expires_in"), given.get("max_attempts")
-        headers, operation = given.get("headers"), given.get("operation")
-        if_exists, priority = given.get("if_exists", "keep"), given.get("priority", "normal")
+    def message(
+        self,
+        topic: str,
+        body: object,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        if_exists: IfExists = "keep",
+        priority: Priority = "normal",
+        expires_in: Duration | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        operation: str | None = None,
+        connection: object | None = None,  # an option of a send, for whoever sends the message
+    ) -> NewMessage:
+        """One message, checked. What most sends leave out costs no call."""
+        wait, instant = (0 if delay is None else duration_ms(delay), None) if at is None else when(delay, at, self.now_ms)
         return NewMessage(
-            topic if type(topic) is str and topic in self.attempts else options.topic(topic),
+            topic if type(topic) is str and topic in options.known_topics else options.topic(topic),
             body if type(body) is Encoded else encode(self.codec, body, self.max_body),
             wait,
             instant,
@@ -39,7 +51,9 @@ class Envelope(NamedTuple):
             if_exists if if_exists == "keep" else options.if_exists(if_exists),
             options.NORMAL if priority == "normal" else options.level(priority),
             None if expires_in is None else _life(expires_in),
-            self.attempts.get(topic, options.MAX_ATTEMPTS) if most is None else options.count(most, "max_attempts", 1_000),
+            self.attempts.get(topic, options.MAX_ATTEMPTS)
+            if max_attempts is None
+            else options.count(max_attempts, "max_attempts", 1_000),
             options.headers(headers) if headers else NO_HEADERS,
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
@@ -59,27 +73,25 @@ class Envelope(NamedTuple):
             own = None if operation is None else f"{operation}#{place}"
             try:
                 if isinstance(item, Outgoing):
-                    made.append(self._outgoing(topic, item, own))
+                    one = self.message(
+                        topic,
+                        item.body,
+                        delay=item.delay,
+                        at=item.at,
+                        key=item.key,
+                        if_exists=item.if_exists,
+                        priority=item.priority,
+                        expires_in=item.expires_in,
+                        max_attempts=item.max_attempts,
+                        headers=item.headers,
+                        operation=own,
+                    )
+                    made.append(one)
                 else:
                     made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most, operation=own))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
         return made
-
-    def _outgoing(self, topic: str, item: Outgoing, operation: str | None) -> NewMessage:
-        return self.message(
-            topic,
-            item.body,
-            delay=item.delay,
-            at=item.at,
-            key=item.key,
-            if_exists=item.if_exists,
-            priority=item.priority,
-            expires_in=item.expires_in,
-            max_attempts=item.max_attempts,
-            headers=item.headers,
-            operation=operation,
-        )
 
 
 def _life(expires_in: Duration) -> int:

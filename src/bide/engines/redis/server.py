@@ -234,7 +234,9 @@ def _hidden_by(error: BaseException) -> BaseException | None:
 
 def _packed(command: Sequence[Any]) -> Any:
     """As the protocol writes it. hiredis crashes the process if a signal handler raises while it turns a number into text."""
-    words: Any = tuple([str(each) if isinstance(each, int) else each for each in command])
+    if int in set(map(type, command)):
+        command = [str(each) if type(each) is int else each for each in command]
+    words: Any = tuple(command)
     return pack_command(words)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ _KINDS = b"ABCDEFGHIJKLMNOPQRSTUVWX"  # of locations: three levels of priority, 
 _SORTS = ((6, 27), (5, 22), (4, 16), (4, 11), (3, 6), (2, 0), (8, None), (8, None))  # where the flags are; bits of a slot
 _FIELDS: Mapping[int, tuple[int, int | None]] = {kind: _SORTS[i % 8] for i, kind in enumerate(_KINDS)}
 _SAFE = bytes.maketrans(b"+/", b"-_")  # for URLs and shells
-_TEXT = re.compile(r"[A-Za-z0-9_-]{24}")
+SHOWN = 24  # characters of an id: four for three bytes, so ids that stand together are shown as each by itself
+_TEXT = re.compile(rf"[A-Za-z0-9_-]{{{SHOWN}}}")
 _SHORT = Struct(">H")
 _LENGTH = Struct(">I")
 _LIFE = Struct(">6s6sHBB")
@@ -73,6 +74,12 @@ def id_text(raw: bytes) -> str:
     return b2a_base64(raw, newline=False).translate(_SAFE).decode("ascii")
 
 
+def id_texts(raw: Sequence[bytes]) -> list[str]:
+    """As id_text, of many at once."""
+    text = id_text(b"".join(raw))
+    return [text[at : at + SHOWN] for at in range(0, len(text), SHOWN)]
+
+
 def id_bytes(text: str) -> bytes | None:
     """What an id is made of: shard, number of the topic, location, salt. None when it is none of ours."""
     if not _TEXT.fullmatch(text):
@@ -101,6 +108,14 @@ def name_of(text: str) -> Name:
 def content(new: NewMessage) -> tuple[bytes, bytes]:
     """What is written of a message, and the body that has a key of its own, if it is long."""
     tail = new.body
+    if (
+        new.max_attempts == USUAL_ATTEMPTS
+        and new.expires_in is None
+        and new.key is None
+        and not new.headers
+        and len(tail) <= LONG
+    ):
+        return b"\0" + tail, b""
     flags = 0
     head = b""
     if new.max_attempts != USUAL_ATTEMPTS:

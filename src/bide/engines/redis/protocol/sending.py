@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from bide.core.when import MAX_DELAY_MS, due_time
 from bide.engines.base import Move, NewMessage, Ref
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import LOCAL, SALT, TOPIC, Name, content, full_id, id_text, name_of
+from bide.engines.redis.protocol.encoding import LOCAL, SALT, TOPIC, Name, content, full_id, id_text, id_texts, name_of
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -68,16 +68,19 @@ def put(messages: Sequence[NewMessage]) -> Put:
         blob, large = content(new)
         moment = str(new.delay) if new.at is None else f"@{new.at}"
         if new.key is None and new.operation is None and new.expires_in is None and not large:
-            indexes, each = sections.setdefault((new.topic, new.level), ([], []))
-            indexes.append(i)
-            each += (moment, blob)
+            section = sections.get((new.topic, new.level))
+            if section is None:
+                section = sections[new.topic, new.level] = ([], [])
+            section[0].append(i)
+            section[1].append(moment)
+            section[1].append(blob)
         else:
             others.append(i)
             other_args += (new.topic, new.level, moment, blob, new.key or "", new.if_exists, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
-    args: list[Arg] = [MAX_DELAY_MS, len(sections)]
+    args: list[Arg] = [str(MAX_DELAY_MS), str(len(sections))]  # text, which is sent as it is
     for (topic, level), (indexes, each) in sections.items():
-        args += (topic, level, len(indexes))
+        args += (topic, str(level), str(len(indexes)))
         args += each
     if others:
         args += (len(others), *other_args)
@@ -97,9 +100,10 @@ def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: byt
     for (topic, _), (indexes, _) in asked.sections.items():
         digits, ids = next(placed), next(placed)
         head = first + int(digits, 16).to_bytes(TOPIC, "big")
-        for i, (local,) in zip(indexes, _LOCAL.iter_unpack(ids), strict=True):
+        texts = id_texts([head + local + salt for (local,) in _LOCAL.iter_unpack(ids)])
+        for i, id in zip(indexes, texts, strict=True):
             new = messages[i]
-            answers[i] = Sent(id_text(head + local + salt), topic, due_time(new.delay, new.at, now, ceiling), "created")
+            answers[i] = Sent(id, topic, due_time(new.delay, new.at, now, ceiling), "created")
     if asked.others:
         for i, (head, letter, rest, due) in zip(asked.others, _told(shard, reply.named), strict=True):
             answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(due, "big"), _OUTCOMES[letter])

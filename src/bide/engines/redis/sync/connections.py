@@ -54,7 +54,7 @@ class Connection:
 
         It is retried until there is an answer, for `retry_for` seconds at most.
         """
-        command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, len(keys), *keys, *args)
+        command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
         end = time.monotonic() + (self.retry_for if retry_for is None else retry_for)
         pause, unsure = SOON, False  # unsure: a command was sent and not answered, so it may have acted
         while True:
@@ -182,7 +182,10 @@ class Calls:
                     connection.number += 1
                     lane = connection.lane
                 until = clock.until(now, connection.retry_for)
-                told = ["" if now is None else now, clock.known, lane, connection.number, salt, self._shards, until, *args]
+                told = (
+                    "" if now is None else str(now), str(clock.known), lane, str(connection.number), salt, str(self._shards),
+                    str(until), *args,
+                )  # fmt: skip
                 try:
                     reply = connection.run(scripts()[verb], self._keys, told)
                 except TooOld as late:  # it did nothing, and told the time
