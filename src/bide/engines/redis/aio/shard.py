@@ -81,7 +81,7 @@ class AsyncShard:
         self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
     ) -> Claim:
         """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one."""
-        reply = await self.calls.do("claim", (me, request, lease, limit, keep, *topics), now)
+        reply = await self.calls.do("claim", (me, request, str(lease), str(limit), str(keep), *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     async def leave(self, me: str, topics: Sequence[str]) -> bool:

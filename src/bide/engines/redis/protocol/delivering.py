@@ -1,18 +1,18 @@
 """Deliveries: what the scripts are told of them, and what they answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import FULL, TOPIC, claimed, error_text, id_bytes
+from bide.engines.redis.protocol.encoding import FULL, SALT, TOPIC, claimed, error_text, id_texts, ids_bytes
 
 GOLDEN = 2654435769  # of 2**32
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
 NOTHING = (b"", b"")
 _due = attrgetter("due")
-_token = attrgetter("token")
+_id, _token = attrgetter("id"), attrgetter("token")
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -45,51 +45,63 @@ def claim_answer(shard: int, request: str, answer: Sequence[Any]) -> Claim:
     for position, life, large in zip(reply.beside[::3], reply.beside[1::3], reply.beside[2::3], strict=True):
         beside[position - 1] = life, large
     positions = range(len(reply.values)) if reply.positions is None else reply.positions
-    head, first, fulls = reply.number.decode(), shard.to_bytes(1, "big"), reply.fulls
+    head, first = reply.number.decode(), shard.to_bytes(1, "big")
+    fulls = [reply.fulls[at : at + FULL] for at in range(0, len(reply.fulls), FULL)]
+    ids = id_texts([first + full + value[:SALT] for full, value in zip(fulls, reply.values, strict=True)])
     found: list[Claimed] = []
-    for i, value in enumerate(reply.values):
-        full = fulls[FULL * i : FULL * i + FULL]
+    for i, (id, full, value) in enumerate(zip(ids, fulls, reply.values, strict=True)):
         token = f"{head}{positions[i]:03x}{request}"
-        found.append(claimed(first, full, names[full[:TOPIC]], token, value, beside.get(i, NOTHING)))
+        found.append(claimed(id, full, names[full[:TOPIC]], token, value, beside.get(i, NOTHING)))
     found.sort(key=_due)
     return Claim(found, int(reply.now), int(reply.due) if reply.due else None, bool(reply.more))
 
 
-class Held(NamedTuple):
-    """What the token and the id of a delivery say, as the scripts are told it."""
-
-    request: str
-    claim: str
-    topic: str
-    digits: str  # the topic's number
-    position: bytes
-    full: bytes
-
+Group: TypeAlias = tuple[str, str, str, bytes]
+"""What the deliveries of one claim in one topic have in common: the request, the claim's number, the topic and its number."""
 
 _POSITIONS = {f"{position:03x}": position.to_bytes(2, "big") for position in range(MAX_BATCH)}
 CLAIM, HEAD = 16, 19  # where in a token the number of its claim ends, and the position of the delivery; a request follows
 
 
-def held(delivery: End | Hold) -> Held | None:
-    """None when they are none of ours, and so the delivery is lost."""
-    token, id = delivery.token, delivery.id
-    position = _POSITIONS.get(token[CLAIM:HEAD])
-    raw = id_bytes(id)
-    if position is None or raw is None or len(token) <= HEAD:
-        return None
-    full = raw[1 : 1 + FULL]
-    return Held(token[HEAD:], token[:CLAIM], delivery.topic, f"{int.from_bytes(full[:TOPIC], 'big'):x}", position, full)
+def held(deliveries: Sequence[End | Hold]) -> Iterator[tuple[int, Group, bytes, bytes]]:
+    """Of each its index, its group, and its position and full id; of those that are none of ours, and so are lost, nothing."""
+    for i, (delivery, raw) in enumerate(zip(deliveries, ids_bytes(list(map(_id, deliveries))), strict=True)):
+        token = delivery.token
+        position = _POSITIONS.get(token[CLAIM:HEAD])
+        if position is not None and raw is not None and len(token) > HEAD:
+            yield i, (token[HEAD:], token[:CLAIM], delivery.topic, raw[1 : 1 + TOPIC]), position, raw[1 : 1 + FULL]
 
 
-Groups: TypeAlias = dict[tuple[str, ...], tuple[list[int], list[bytes], list[bytes]]]
-"""Deliveries by what the scripts are told once of all of them: which of the batch, positions, full ids."""
+class Groups:
+    """Deliveries by what the scripts are told once of all of them."""
 
+    def __init__(self) -> None:
+        self._found: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = {}
 
-def _args(groups: Groups) -> list[Arg]:
-    args: list[Arg] = [len(groups)]
-    for group, (_, positions, fulls) in groups.items():
-        args += (*group, b"".join(positions), b"".join(fulls))
-    return args
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, i: int, group: Group, position: bytes, full: bytes) -> None:
+        found = self._found.get(group)
+        if found is None:
+            found = self._found[group] = ([], [], [])
+        found[0].append(i)
+        found[1].append(position)
+        found[2].append(full)
+
+    def args(self) -> list[Arg]:
+        args: list[Arg] = [str(len(self._found))]
+        for (request, claim, topic, number), (_, positions, fulls) in self._found.items():
+            digits = f"{int.from_bytes(number, 'big'):x}"
+            args += (request, claim, topic, digits, b"".join(positions), b"".join(fulls))
+        return args
+
+    def confirmed(self, reply: Sequence[bytes]) -> Iterator[int]:
+        """The index of each that was held, by the answers for the groups."""
+        for (indexes, _, _), results in zip(self._found.values(), reply, strict=True):
+            for i, result in zip(indexes, results, strict=True):
+                if result == YES:
+                    yield i
 
 
 class Settle(NamedTuple):
@@ -101,53 +113,41 @@ class Settle(NamedTuple):
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
     tokens = list(map(_token, ends))
     again = set() if len(set(tokens)) == len(tokens) else {each for each in tokens if tokens.count(each) > 1}
-    groups: Groups = {}
+    groups = Groups()
     others: list[int] = []
     other_args: list[Arg] = []
-    for i, end in enumerate(ends):
-        each = held(end)
-        if each is None:
-            continue
+    for i, group, position, full in held(ends):
+        end = ends[i]
         if end.verdict == "done" and end.token not in again:
-            indexes, positions, fulls = groups.setdefault(each[:4], ([], [], []))
-            indexes.append(i)
-            positions.append(each.position)
-            fulls.append(each.full)
+            groups.add(i, group, position, full)
         else:
-            request, claim, topic, _, position, full = each
+            request, claim, topic, _ = group
             others.append(i)
             other_args += (
                 request, claim, topic, full, int.from_bytes(position, "big"), end.verdict, end.delay, error_text(end.error),
             )  # fmt: skip
-    return Settle(groups, others, [dead_max, *_args(groups), len(others), *other_args])
+    return Settle(groups, others, [str(dead_max), *groups.args(), str(len(others)), *other_args])
 
 
 def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended]:
     answers: list[Ended] = ["lost"] * count
-    for (indexes, _, _), results in zip(asked.groups.values(), reply[1:], strict=False):
-        for i, result in zip(indexes, results, strict=True):
-            if result == YES:
-                answers[i] = "done"
-    for i, word in zip(asked.others, reply[1 + len(asked.groups) :], strict=True):
+    among = 1 + len(asked.groups)
+    for i in asked.groups.confirmed(reply[1:among]):
+        answers[i] = "done"
+    for i, word in zip(asked.others, reply[among:], strict=True):
         answers[i] = word.decode()
     return answers
 
 
 def extend(holds: Sequence[Hold], lease: int) -> tuple[Groups, list[Arg]]:
-    groups: Groups = {}
-    for i, hold in enumerate(holds):
-        each = held(hold)
-        if each is not None:
-            indexes, positions, fulls = groups.setdefault(each[:4], ([], [], []))
-            indexes.append(i)
-            positions.append(each.position)
-            fulls.append(each.full)
-    return groups, [lease, *_args(groups)]
+    groups = Groups()
+    for each in held(holds):
+        groups.add(*each)
+    return groups, [str(lease), *groups.args()]
 
 
 def extend_answer(groups: Groups, count: int, reply: Sequence[Any]) -> list[bool]:
     answers = [False] * count
-    for (indexes, _, _), results in zip(groups.values(), reply[1:], strict=True):
-        for i, result in zip(indexes, results, strict=True):
-            answers[i] = result == YES
+    for i in groups.confirmed(reply[1:]):
+        answers[i] = True
     return answers

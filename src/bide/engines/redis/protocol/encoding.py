@@ -20,13 +20,15 @@ LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads
 TOPIC, LOCAL = 5, 10  # bytes of an id: the topic's number; the kind of location (1), slot (6) and number (3)
 FULL = TOPIC + LOCAL
 SALT = 2
+RAW = 1 + FULL + SALT  # bytes of an id, with the shard before
 
 _KINDS = b"ABCDEFGHIJKLMNOPQRSTUVWX"  # of locations: three levels of priority, and eight sorts in each
 _SORTS = ((6, 27), (5, 22), (4, 16), (4, 11), (3, 6), (2, 0), (8, None), (8, None))  # where the flags are; bits of a slot
 _FIELDS: Mapping[int, tuple[int, int | None]] = {kind: _SORTS[i % 8] for i, kind in enumerate(_KINDS)}
 _SAFE = bytes.maketrans(b"+/", b"-_")  # for URLs and shells
-SHOWN = 24  # characters of an id: four for three bytes, so ids that stand together are shown as each by itself
+SHOWN = RAW * 4 // 3  # characters of an id; ids that stand together are written and read as each by itself
 _TEXT = re.compile(rf"[A-Za-z0-9_-]{{{SHOWN}}}")
+_TEXTS = re.compile(r"[A-Za-z0-9_-]*")
 _SHORT = Struct(">H")
 _LENGTH = Struct(">I")
 _LIFE = Struct(">6s6sHBB")
@@ -76,6 +78,8 @@ def id_text(raw: bytes) -> str:
 
 def id_texts(raw: Sequence[bytes]) -> list[str]:
     """As id_text, of many at once."""
+    if len(raw) <= 1:
+        return list(map(id_text, raw))
     text = id_text(b"".join(raw))
     return [text[at : at + SHOWN] for at in range(0, len(text), SHOWN)]
 
@@ -86,6 +90,16 @@ def id_bytes(text: str) -> bytes | None:
         return None
     raw = a2b_base64(text.replace("-", "+").replace("_", "/"))
     return raw if raw[1 + TOPIC] in _FIELDS else None
+
+
+def ids_bytes(texts: Sequence[str]) -> list[bytes | None]:
+    """As id_bytes, of many at once."""
+    together = "".join(texts)
+    if len(texts) == 1 or set(map(len, texts)) != {SHOWN} or not _TEXTS.fullmatch(together):
+        return [id_bytes(text) for text in texts]
+    raw = a2b_base64(together.replace("-", "+").replace("_", "/"))
+    each = [raw[at : at + RAW] for at in range(0, len(raw), RAW)]
+    return [one if one[1 + TOPIC] in _FIELDS else None for one in each]
 
 
 def public_id(shard: int, full: bytes, salt: bytes) -> str:
@@ -178,10 +192,9 @@ def born_due(full: bytes, value: bytes) -> int:
     return offset if bits is None else (int.from_bytes(full[TOPIC + 1 : TOPIC + 7], "big") << bits) + offset
 
 
-def claimed(shard: bytes, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
+def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
     """`beside`: what is there more than its value: its life, and its long body."""
     at = _FIELDS[full[TOPIC]][0]
-    id = b2a_base64(shard + full + value[:SALT], newline=False).translate(_SAFE).decode("ascii")  # as id_text
     if not value[at] and not beside[0]:  # as most are: nothing but a body
         due = born_due(full, value)
         return Claimed(id, topic, value[at + 1 :], NO_HEADERS, None, due, due, 1, USUAL_ATTEMPTS, token)

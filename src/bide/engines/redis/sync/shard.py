@@ -79,7 +79,7 @@ class Shard:
         self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
     ) -> Claim:
         """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one."""
-        reply = self.calls.do("claim", (me, request, lease, limit, keep, *topics), now)
+        reply = self.calls.do("claim", (me, request, str(lease), str(limit), str(keep), *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
