@@ -1,6 +1,7 @@
 """Bodies as bytes: JSON unless told otherwise. Never pickle, and nothing is ever imported by name."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -39,16 +40,13 @@ class Json:
 
     def __init__(self) -> None:
         self._encode = msgspec.json.Encoder(decimal_format="string", enc_hook=_dumped).encode
-        self._decode = msgspec.json.Decoder().decode
+        self.decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
     def encode(self, body: Any, /) -> bytes:
         raw = self._encode(body)
         if raw.find(b"null") >= 0:  # faster than `in`
             _refuse_not_a_number(msgspec.to_builtins(body, enc_hook=_dumped))
         return raw
-
-    def decode(self, raw: bytes, /) -> Any:
-        return self._decode(raw)
 
 
 JSON = Json()

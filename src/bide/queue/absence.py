@@ -1,10 +1,14 @@
 """Notices that a worker was away, as when its machine was suspended: others may have been away with it, and wake up later."""
 
+import functools
 import time
 
 PULSE = 1.0  # seconds: how often it says that it is there
 LATE = 0.5  # seconds: who is no later than this was not away
 HOLD_OFF = 3.0  # seconds that others have to wake up in, and to renew what they hold
+
+_KIND = getattr(time, "CLOCK_BOOTTIME", None)  # counts the seconds of a suspension too, where the system can
+_now = time.monotonic if _KIND is None else functools.partial(time.clock_gettime, _KIND)
 
 
 class Absence:
@@ -44,11 +48,3 @@ class Absence:
     def _known(self) -> int:
         """The engine's time can't be any further, unless there was an absence."""
         return self._seen + round((self._there - self._at + PULSE + LATE) * 1000)
-
-
-def _now() -> float:
-    """Seconds. Those of a suspension too, where the system counts them."""
-    return time.clock_gettime(_KIND) if _KIND is not None else time.monotonic()
-
-
-_KIND = getattr(time, "CLOCK_BOOTTIME", None)

@@ -64,10 +64,10 @@ class Asked:
         self.lease_ms: int = lease_ms
         self.until: int | None = None
         self._made = time.monotonic()
-        self.put_off(BEATS)
+        self.next: float = self._made
 
     def put_off(self, beats: int) -> None:
-        self.next: float = time.monotonic() + self.lease_ms / 1000 / beats
+        self.next = time.monotonic() + self.lease_ms / 1000 / beats
 
     @property
     def late(self) -> bool:

@@ -80,7 +80,7 @@ class Claiming:
         for group in groups:
             topics, room = self._slots.ask(group)
             limit = min(room, MAX_BATCH)
-            if not limit or len(self._settling) >= MAX_BATCH:
+            if not limit or len(self._settling.waiting) >= MAX_BATCH:
                 continue
             claim = await self._claim(topics, limit)
             if self._stopping.is_set():

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from bide.aside import AsyncApart
@@ -30,6 +31,7 @@ from bide.worker.telling import tell, tell_lost, tell_unheeded
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
+_hold = attrgetter("hold")
 
 
 class Service:
@@ -116,7 +118,7 @@ class Service:
 
     def _begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int) -> None:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
-        beat = Beat([each.hold for each in claimed], self._plan.lease_ms, until, self._lost_soon)
+        beat = Beat(map(_hold, claimed), self._plan.lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
         for delivery, hold in zip(claimed, list(beat.holds), strict=True):
             handling = Handling(delivery, hold, self._served[hold.topic], beat, slot, self._in_sync)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TypeAlias
 
 from bide.engines.aio import AsyncEngine
@@ -15,8 +16,8 @@ from bide.worker.retry import Retrying
 
 _log = Log("bide.worker")
 
-
 Entry: TypeAlias = tuple[Handling, End]
+_end = itemgetter(1)
 
 
 class Settling(Batches[Entry]):
@@ -51,7 +52,7 @@ class Settling(Batches[Entry]):
 
     async def one_call(self, batch: list[Entry]) -> None:
         try:
-            answers = await self._engine.settle([end for _, end in batch])
+            answers = await self._engine.settle(list(map(_end, batch)))
         except EngineError as error:
             self.bring_again(batch)
             await self._retrying.lose(error)

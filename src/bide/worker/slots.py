@@ -64,19 +64,17 @@ class Slots:
         return Ask(tuple(asked), max(0, limit) if asked else 0)
 
     def take(self, topic: str) -> None:
+        """A topic takes its own slots first, and then of those that are shared."""
         self._held[topic] += 1
-        self._move(topic, -1)
+        if self._held[topic] > self._kept.get(topic, 0):
+            self._free -= 1
+            self._free_threads -= topic in self._in_threads
 
     def give_back(self, topic: str) -> None:
-        self._move(topic, 1)
-        self._held[topic] -= 1
-
-    def _move(self, topic: str, by: int) -> None:
-        """The last that a topic has taken is one of its own slots, or one of those that are shared."""
         if self._held[topic] > self._kept.get(topic, 0):
-            self._free += by
-            if topic in self._in_threads:
-                self._free_threads += by
+            self._free += 1
+            self._free_threads += topic in self._in_threads
+        self._held[topic] -= 1
 
 
 def _most_of_one(places: int, topics: int) -> int:

@@ -21,7 +21,15 @@ class Rules:
         self._shown = shown  # the engine, as it may be shown
         self.takes_all: bool = can.keys and can.idempotent and can.priority  # what a message may have
 
-    def check(self, needs: str | None = None, batch: Sized = (), *, limit: int = 1, connection: object | None = None) -> None:
+    def check(
+        self,
+        needs: str | None = None,
+        batch: Sized = (),
+        *,
+        limit: int = 1,
+        topics: Sized = (),
+        connection: object | None = None,
+    ) -> None:
         """`needs`: the capability without which there is no such verb."""
         if self.closed:
             raise Unavailable("The queue's engine is closed: make a new queue.")
@@ -32,8 +40,6 @@ class Rules:
         if max(len(batch), limit) > MAX_BATCH or limit < 1:
             raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")
 
-    def check_topics(self, topics: Sequence[str], limit: int = 1) -> None:
-        self.check(limit=limit)
         if len(topics) > self._can.max_topics:
             raise BadOption(
                 f"{self._shown} takes {self._can.max_topics:,} topics in one claim, and these are {len(topics):,}: serve them "

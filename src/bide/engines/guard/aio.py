@@ -77,7 +77,7 @@ class AsyncGuard(AsyncEngine):
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._rules.check_topics(topics, limit)
+        self._rules.check(limit=limit, topics=topics)
         return await self._verbs.claim(topics, limit, lease, request=request, now=now)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
@@ -105,7 +105,7 @@ class AsyncGuard(AsyncEngine):
         return await self._verbs.tend(budget, ended_by=ended_by, now=now)
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._rules.check_topics(topics)
+        self._rules.check(topics=topics)
         await self._verbs.wait(topics, timeout)
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:

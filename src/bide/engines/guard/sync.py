@@ -75,7 +75,7 @@ class Guard(Engine):
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        self._rules.check_topics(topics, limit)
+        self._rules.check(limit=limit, topics=topics)
         return self._verbs.claim(topics, limit, lease, request=request, now=now)
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
@@ -101,7 +101,7 @@ class Guard(Engine):
         return self._verbs.tend(budget, ended_by=ended_by, now=now)
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
-        self._rules.check_topics(topics)
+        self._rules.check(topics=topics)
         self._verbs.wait(topics, timeout)
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:

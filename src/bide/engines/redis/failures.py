@@ -52,12 +52,6 @@ class Unanswered(Exception):
         self.number: int = number
 
 
-def check_answer(answer: object) -> None:
-    """Every script answers a list that begins with the time. All else is not from our server, or not to our command."""
-    if not (isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()):
-        raise theirs.InvalidResponse("the answer is not one of bide's scripts")
-
-
 def refused(error: BaseException) -> bool:
     """Whether the server refuses the user or the password."""
     return isinstance(error, _REFUSED)

@@ -83,9 +83,13 @@ class AsyncServer(_Server):
     async def connect(self) -> Any:
         """A connection that is logged in and in its database."""
         connection = self.new_connection()
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
         try:
-            with _HeedingCancellation():
+            try:
                 await connection.connect()
+            finally:
+                _heed_cancellation(task, before)
         except BaseException as error:
             self.drop(connection)
             if said := _hidden_by(error):
@@ -94,8 +98,12 @@ class AsyncServer(_Server):
         return connection
 
     async def send(self, connection: Any, *command: Any) -> None:
-        with _HeedingCancellation():
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        try:
             await connection.send_packed_command([_packed(command)], check_health=False)
+        finally:
+            _heed_cancellation(task, before)
 
     def drop(self, connection: Any) -> None:
         """Close at once. To close in good order would be to wait for a server that may be frozen, with TLS or a full buffer."""
@@ -212,18 +220,13 @@ class AsyncListener:
             self._server.drop(connection)
 
 
-class _HeedingCancellation:
-    """For calls that end in asyncio.wait_for. Before Python 3.12 it loses a cancellation that comes together with its answer
-    or its error, and the task would go on.
+def _heed_cancellation(task: "asyncio.Task[Any] | None", before: int) -> None:
+    """To be called after what ends in asyncio.wait_for, with how often the task had been told to end before.
+
+    Until Python 3.12 it loses a cancellation that comes together with its answer or its error, and the task would go on.
     """
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._before = self._task.cancelling() if self._task is not None else 0
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._task is not None and self._task.cancelling() > self._before and kind is not asyncio.CancelledError:
-            raise asyncio.CancelledError
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _hidden_by(error: BaseException) -> BaseException | None:

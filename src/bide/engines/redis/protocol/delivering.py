@@ -46,10 +46,14 @@ def claim_answer(shard: int, request: str, answer: Sequence[Any]) -> Claim:
         beside[position - 1] = life, large
     positions = range(len(reply.values)) if reply.positions is None else reply.positions
     head, first = reply.number.decode(), shard.to_bytes(1, "big")
-    fulls = [reply.fulls[at : at + FULL] for at in range(0, len(reply.fulls), FULL)]
-    ids = id_texts([first + full + value[:SALT] for full, value in zip(fulls, reply.values, strict=True)])
+    fulls: list[bytes] = []
+    raw: list[bytes] = []
+    for i, value in enumerate(reply.values):
+        full = reply.fulls[FULL * i : FULL * i + FULL]
+        fulls.append(full)
+        raw.append(first + full + value[:SALT])
     found: list[Claimed] = []
-    for i, (id, full, value) in enumerate(zip(ids, fulls, reply.values, strict=True)):
+    for i, (id, full, value) in enumerate(zip(id_texts(raw), fulls, reply.values, strict=True)):
         token = f"{head}{positions[i]:03x}{request}"
         found.append(claimed(id, full, names[full[:TOPIC]], token, value, beside.get(i, NOTHING)))
     found.sort(key=_due)
@@ -77,9 +81,6 @@ class Groups:
 
     def __init__(self) -> None:
         self._found: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     def add(self, i: int, group: Group, position: bytes, full: bytes) -> None:
         found = self._found.get(group)
@@ -131,7 +132,7 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
 
 def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended]:
     answers: list[Ended] = ["lost"] * count
-    among = 1 + len(asked.groups)
+    among = len(reply) - len(asked.others)
     for i in asked.groups.confirmed(reply[1:among]):
         answers[i] = "done"
     for i, word in zip(asked.others, reply[among:], strict=True):

@@ -96,7 +96,7 @@ def ids_bytes(texts: Sequence[str]) -> list[bytes | None]:
     """As id_bytes, of many at once."""
     together = "".join(texts)
     if len(texts) == 1 or set(map(len, texts)) != {SHOWN} or not _TEXTS.fullmatch(together):
-        return [id_bytes(text) for text in texts]
+        return list(map(id_bytes, texts))
     raw = a2b_base64(together.replace("-", "+").replace("_", "/"))
     each = [raw[at : at + RAW] for at in range(0, len(raw), RAW)]
     return [one if one[1 + TOPIC] in _FIELDS else None for one in each]

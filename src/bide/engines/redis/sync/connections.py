@@ -18,7 +18,6 @@ from bide.engines.redis.failures import (
     TooOld,
     Unanswered,
     Unpinned,
-    check_answer,
     missing_script,
     passing,
     refused,
@@ -65,7 +64,7 @@ class Connection:
                 self._server.send(driver, *command)
                 answer = driver.read_response()
                 if script is not None:
-                    check_answer(answer)
+                    _check(answer)
                 self._driver = driver
                 return answer
             except theirs.ResponseError as error:
@@ -233,3 +232,9 @@ class Calls:
         """The first arguments of every script, for one that may run more than once."""
         until = self._clock.until(now, connection.retry_for)
         return ["" if now is None else now, self._clock.known, "", 0, b"", self._shards, until]
+
+
+def _check(answer: object) -> None:
+    """Every script answers a list that begins with the time. All else is not from our server, or not to our command."""
+    if not (isinstance(answer, list) and answer and isinstance(answer[0], bytes) and answer[0].isdigit()):
+        raise theirs.InvalidResponse("the answer is not one of bide's scripts")
