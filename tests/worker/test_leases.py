@@ -224,9 +224,9 @@ async def test_an_async_handler_whose_lease_was_lost_is_cancelled_and_not_heard(
             told.append(current().expired)  # and it returns, as if all were well
 
     await handle.send()
-    faults.lose_leases()
     async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
         await until(lambda: worker.health().running == 1)
+        faults.lose_leases()
         taken = await taken_by_hand(queue, "a")
         faults.keep_leases()
         await until(lambda: told == [True])
@@ -252,9 +252,9 @@ async def test_a_sync_handler_whose_lease_was_lost_can_see_it_and_is_not_heard(
         saw.set()
 
     await handle.send()
-    faults.lose_leases()
     async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
         await until(lambda: worker.health().running == 1)
+        faults.lose_leases()
         taken = await taken_by_hand(queue, "s")
         assert not saw.is_set()
         faults.keep_leases()
@@ -307,9 +307,9 @@ async def test_an_ack_that_comes_too_late_is_said_so(
         await let_go.wait()
 
     await handle.send()
-    faults.lose_leases()
     async with working(queue, lease=LEASE, concurrency=1) as worker:  # it has no place to take the message itself
         await until(lambda: worker.health().running == 1)
+        faults.lose_leases()
         taken = await taken_by_hand(queue, "a")
         let_go.set()
         await until(lambda: worker.health().running == 0)
