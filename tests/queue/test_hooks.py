@@ -31,7 +31,7 @@ async def use_every_verb(queue: Any) -> None:
     [delivery] = await queue.receive("t", "u", limit=5)
     await delivery.extend("1m")
     await delivery.ack()
-    await queue.receive("t", wait="1ms")
+    await queue.receive("t", wait="300ms")  # long enough to come to a wait on a busy machine
     await queue.cancel(sent)
     await queue.reschedule(sent, delay=1)
     await queue.get(sent)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from bide.aside import AsyncApart
-from bide.engines.base import MAX_BATCH, End, Ended, Hold
+from bide.engines.base import MAX_BATCH, Ended, Hold
 from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
@@ -25,7 +25,7 @@ from bide.worker.handling import Handlers, Handling, given_up, left_over, runs
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, served
 from bide.worker.retry import reached
-from bide.worker.settling import Settling
+from bide.worker.settling import Entry, Settling
 from bide.worker.slots import Slots
 from bide.worker.telling import tell, tell_lost, tell_unheeded
 from bide.worker.threads import Threads
@@ -154,19 +154,20 @@ class Service:
         self._claiming.freed()
         if became is None or by_itself:
             self._done += by_itself
-            self._forget(handling)
+            self._forget([handling])
         else:
             self._settling.put((handling, handling.delivery.end(*became)))
 
-    def _settled(self, handling: Handling, end: End, answer: Ended) -> None:
-        """The engine has answered the end of a delivery."""
-        if answer == "lost":
-            if handling.why != "lost":
-                tell_lost(handling.delivery, "its handler had ended by then")
-        elif end.verdict != "release":
-            self._done += end.verdict == "done"
-            self._failed += end.verdict != "done"
-        self._forget(handling)
+    def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
+        """The engine has answered the ends of deliveries."""
+        for (handling, end), answer in zip(batch, answers, strict=True):
+            if answer == "lost":
+                if handling.why != "lost":
+                    tell_lost(handling.delivery, "its handler had ended by then")
+            elif end.verdict != "release":
+                self._done += end.verdict == "done"
+                self._failed += end.verdict != "done"
+        self._forget([handling for handling, _ in batch])
         self._claiming.freed()
 
     def _threads_changed(self, able: bool) -> None:
@@ -181,12 +182,13 @@ class Service:
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
         return self._sync.open().delivery(delivery.claimed, delivery.body, delivery.now)
 
-    def _forget(self, handling: Handling) -> None:
-        """Nothing is left to be done about a delivery."""
-        self._under_way.pop(handling.hold, None)
-        self._heartbeat.remove(handling.beat, handling.hold)
-        handling.delivery.ended = True
-        self._claiming.names.let_go(handling.slot)
+    def _forget(self, handlings: Sequence[Handling]) -> None:
+        """Nothing is left to be done about these."""
+        for each in handlings:
+            self._under_way.pop(each.hold, None)
+            each.delivery.ended = True
+            self._claiming.names.let_go(each.slot)
+        self._heartbeat.remove_all((each.beat, each.hold) for each in handlings)
 
     def _lost_soon(self, hold: Hold) -> None:
         """Called by the heartbeat's thread."""

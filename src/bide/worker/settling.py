@@ -1,7 +1,7 @@
 """Ends of deliveries on their way to the engine, which is told again and again until it has taken them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -23,7 +23,7 @@ _end = itemgetter(1)
 class Settling(Batches[Entry]):
     """The leases are renewed meanwhile."""
 
-    def __init__(self, engine: AsyncEngine, settled: Callable[[Handling, End, Ended], None]) -> None:
+    def __init__(self, engine: AsyncEngine, settled: Callable[[Sequence[Entry], Sequence[Ended]], None]) -> None:
         super().__init__()
         self._engine = engine
         self._settled = settled
@@ -68,5 +68,4 @@ class Settling(Batches[Entry]):
             raise
         if self._retrying.failing_since:
             self._retrying.regain()
-        for (handling, end), answer in zip(batch, answers, strict=True):
-            self._settled(handling, end, answer)
+        self._settled(batch, answers)

@@ -118,8 +118,9 @@ class Arguments:
             found = msgspec.structs.asdict(known)
             if self._defaults:
                 found = {name: value for name, value in found.items() if value is not msgspec.UNSET}
-            for name in self._models.keys() & found.keys():
-                found[name] = self._by_model(name, models.read, found[name])
+            if self._models:
+                for name in self._models.keys() & found.keys():
+                    found[name] = self._by_model(name, models.read, found[name])
             if self._rest is not None:
                 rest = {name: value for name, value in given.items() if name not in self.named}
                 if self._rest in self._models:
