@@ -63,6 +63,33 @@ def test_the_banner_tells_where_how_and_what_for(shop: Shop) -> None:
     assert "  pack  →  shop.pack (in a thread)\n" in first
 
 
+COLLECTS = """
+import gc
+@queue.task("mail")
+async def mail():
+    say("mail", gc.get_threshold()[0], gc.get_freeze_count())
+"""
+
+
+def test_garbage_is_collected_less_often_than_elsewhere(shop: Shop) -> None:
+    shop.write(COLLECTS)
+    shop.queue.send("mail")
+    worker = shop.start()
+    [line] = shop.said("mail")
+    assert line.words[1] == 10_000
+    assert line.words[2] > 10_000  # of what was imported
+    assert worker.stop()[0] == 0
+
+
+def test_a_program_that_collects_no_garbage_by_itself_is_left_alone(shop: Shop) -> None:
+    shop.write(COLLECTS + "gc.disable()\ngc.set_threshold(0)\n")
+    shop.queue.send("mail")
+    worker = shop.start()
+    [line] = shop.said("mail")
+    assert line.words[1] == 0
+    assert worker.stop()[0] == 0
+
+
 def test_a_relative_file_is_shown_with_its_whole_path(shop: Shop) -> None:
     shop.write("queue = AsyncQueue('sqlite:///here.db')\n" + HANDLERS)
     assert f"sqlite:///{shop.folder}/here.db" in said_at_first(shop)
