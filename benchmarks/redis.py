@@ -4,19 +4,16 @@ Beside it, interleaved, a bare loop of redis-py that does what home-made delay q
 """
 
 import asyncio
-import importlib
-import importlib.util
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from collections.abc import Callable
 
 import msgspec
 
+from benchmarks.lateness import Loop, in_loop, loops
 from benchmarks.measure import RUNS, Figure, figure
 from benchmarks.redis_costs import Cost, Meter, body, figures, load
-from bide import AsyncQueue, Outgoing, Queue, Worker, current
+from bide import AsyncQueue, Queue, Worker
 from tests.servers.redis import RedisServer
 
 BODY = body()
@@ -24,15 +21,12 @@ MANY = 100_000
 SENDERS, EACH = 1_000, 100
 ONE_BY_ONE = 5_000
 SEND, ZADD = "send one by one, sync", "bare ZADD one by one, redis-py"
-LATE_RUNS = 3  # each takes as long as its messages are apart
-
-Loop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
 
 def run() -> list[Figure]:
     with RedisServer() as server:
         meter = Meter(server)
-        return [*_rates(meter), *_lateness(meter), load()]
+        return [*_rates(meter), load()]
 
 
 def _rates(meter: Meter) -> list[Figure]:
@@ -43,7 +37,7 @@ def _rates(meter: Meter) -> list[Figure]:
         ZADD: lambda: _zadd(meter),
         "receive + ack in hundreds, async": lambda: asyncio.run(_drain(meter)),
         "receive + ack in hundreds, sync": lambda: _drain_sync(meter),
-        **{f"worker, async handlers{name}": _work(meter, loop) for name, loop in _loops().items()},
+        **{f"worker, async handlers{name}": _work(meter, loop) for name, loop in loops().items()},
     }
     bars = {
         "send_many": ">= 150,000",
@@ -58,18 +52,6 @@ def _rates(meter: Meter) -> list[Figure]:
     ratios = [ours.rate / bare.rate for ours, bare in zip(costs[SEND], costs[ZADD], strict=True)]
     lines = [line for name, each in costs.items() for line in figures(name, each, bars.get(name, ""))]
     return [*lines, figure("send one by one, to a bare ZADD", "%", [100 * ratio for ratio in ratios], ">= 60")]
-
-
-def _loops() -> Mapping[str, Loop]:
-    loops: dict[str, Loop] = {"": asyncio.new_event_loop}
-    if importlib.util.find_spec("uvloop") is not None:
-        loops[", uvloop"] = importlib.import_module("uvloop").new_event_loop
-    return loops
-
-
-def _in(loop: Loop, main: Coroutine[Any, Any, Any]) -> Any:
-    with asyncio.Runner(loop_factory=loop) as runner:
-        return runner.run(main)
 
 
 async def _send_many(meter: Meter) -> Cost:
@@ -129,7 +111,7 @@ def _drain_sync(meter: Meter) -> Cost:
 
 def _work(meter: Meter, loop: Loop) -> Callable[[], Cost]:
     def work() -> Cost:
-        cost: Cost = _in(loop, _worker(meter))
+        cost: Cost = in_loop(loop, _worker(meter))
         return cost
 
     return work
@@ -158,69 +140,3 @@ async def _worker(meter: Meter) -> Cost:
             assert not stats.leased
             assert not stats.pending
     return cost
-
-
-# lateness
-
-
-def _lateness(meter: Meter) -> list[Figure]:
-    slow: dict[str, list[list[float]]] = {"worker": [], "asyncio.sleep": []}
-    fast = []
-    for _ in range(LATE_RUNS):
-        for name, runs in slow.items():
-            meter.empty()
-            runs.append(sorted(asyncio.run(_sleeps(_instants(2_000, 100)) if "sleep" in name else _late(meter, 2_000, 100))))
-        meter.empty()
-        fast.append(sorted(asyncio.run(_late(meter, 25_000, 5_000))))
-    bars = {("worker", 0.5): "<= 1.5", ("worker", 0.99): "<= 3", ("worker", 0.0): ">= 0"}
-    lines = [
-        figure(f"late at 100 a second, {name}, {what}", "ms", [_part(each, part) for each in runs], bars.get((name, part), ""))
-        for name, runs in slow.items()
-        for what, part in (("p50", 0.5), ("p99", 0.99), ("earliest", 0.0))
-    ]
-    for what, part in (("p50", 0.5), ("p99", 0.99)):
-        pairs = zip(slow["worker"], slow["asyncio.sleep"], strict=True)
-        more = [_part(ours, part) - _part(bare, part) for ours, bare in pairs]
-        lines.append(figure(f"… the worker's {what} above that of sleep", "ms", more, "<= 1.5"))
-    lines += [
-        figure(f"late at 5,000 a second, worker, {what}", "ms", [_part(each, part) for each in fast], bar)
-        for what, part, bar in (("p50", 0.5, ""), ("p99", 0.99, "<= 20"), ("earliest", 0.0, ">= 0"))
-    ]
-    return lines
-
-
-def _part(lates: Sequence[float], part: float) -> float:
-    return lates[int(len(lates) * part)]
-
-
-def _instants(count: int, rate: int) -> Sequence[int]:
-    """Milliseconds, from a second on."""
-    first = time.time_ns() // 1_000_000 + 1_000
-    return [first + number * 1_000 // rate for number in range(count)]
-
-
-async def _late(meter: Meter, count: int, rate: int) -> list[float]:
-    """One worker with nothing else to do, and messages that were sent before."""
-    queue = AsyncQueue(meter.url)
-    lates: list[float] = []
-    all_done = asyncio.Event()
-
-    @queue.task("t")
-    async def handle() -> None:
-        lates.append(time.time() * 1000 - current().due)
-        if len(lates) == count:
-            all_done.set()
-
-    async with queue:
-        await queue.send_many("t", [Outgoing(at=datetime.fromtimestamp(each / 1000, UTC)) for each in _instants(count, rate)])
-        async with Worker(queue):
-            await all_done.wait()
-    return lates
-
-
-async def _sleeps(instants: Sequence[int]) -> list[float]:
-    lates = []
-    for due in instants:
-        await asyncio.sleep(max(0.0, due / 1000 - time.time()))
-        lates.append(time.time() * 1000 - due)
-    return lates

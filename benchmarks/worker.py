@@ -5,18 +5,16 @@ own when it is installed. SQLite is on the disk that holds the temporary folder.
 """
 
 import asyncio
-import importlib
-import importlib.util
 import itertools
 import resource
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 from benchmarks import worker_memory
+from benchmarks.lateness import Loop, in_loop, loops, of_sleep, of_worker, part
 from benchmarks.measure import RUNS, Figure, clock, figure, rates
 from bide import AsyncQueue, Outgoing, current
 from bide.worker import Worker
@@ -30,12 +28,11 @@ BARS = {
     f"{FILE}, sync handlers": ">= 5,000",
 }
 LATE = 300  # messages in one run
-EVERY = 0.01  # seconds
+RATE = 100  # a second
 LOUD, QUIET = 100_000, 99
 SLOW = 60.0  # seconds that a slow handler takes: more than anybody waits here
 IDLE = 6.0  # seconds: more than a sweep
 
-Loop: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 Fresh: TypeAlias = Callable[[str], str]
 """Gives the URL of an empty place on that engine."""
 
@@ -56,23 +53,11 @@ def run() -> list[Figure]:
         ]
 
 
-def _loops() -> Mapping[str, Loop]:
-    loops: dict[str, Loop] = {"": asyncio.new_event_loop}
-    if importlib.util.find_spec("uvloop") is not None:
-        loops[", uvloop"] = importlib.import_module("uvloop").new_event_loop
-    return loops
-
-
-def _in(loop: Loop, main: Coroutine[Any, Any, Any]) -> Any:
-    with asyncio.Runner(loop_factory=loop) as runner:
-        return runner.run(main)
-
-
 def _drains(fresh: Fresh) -> list[Figure]:
     def work(engine: str, sync: bool, loop: Loop) -> Callable[[], int]:
-        return lambda: int(_in(loop, _drain(fresh(engine), MANY[engine] // (2 if sync else 1), sync)))
+        return lambda: int(in_loop(loop, _drain(fresh(engine), MANY[engine] // (2 if sync else 1), sync)))
 
-    kinds = itertools.product((MEMORY, FILE), (False, True), _loops().items())
+    kinds = itertools.product((MEMORY, FILE), (False, True), loops().items())
     return rates(
         {
             f"{engine}, {'sync' if sync else 'async'} handlers{name}": work(engine, sync, loop)
@@ -118,54 +103,18 @@ async def _drain(url: str, many: int, sync: bool) -> int:
 
 def _lateness(fresh: Fresh) -> list[Figure]:
     lates: dict[str, list[list[float]]] = {}
-    kinds: list[tuple[str, Loop, str | None]] = []
-    for name, loop in _loops().items():
-        kinds += [(f"{engine}{name}", loop, engine) for engine in (MEMORY, FILE)]
-        kinds.append((f"asyncio.sleep{name}", loop, None))
     for _ in range(RUNS):
-        for name, loop, engine in kinds:
-            one = _sleeps() if engine is None else _late(fresh(engine))
-            lates.setdefault(name, []).append(sorted(_in(loop, one)))
-    figures = []
-    for name, runs in lates.items():
-        for what, part in (("p50", 0.5), ("p99", 0.99), ("earliest", 0.0)):
-            values = [each[int(len(each) * part)] for each in runs]
-            bar = ">= 0" if what == "earliest" and "sleep" not in name else ""
-            figures.append(figure(f"late at 100 a second, {name}, {what}", "ms", values, bar))
-    return figures
-
-
-def _instants() -> Sequence[int]:
-    """Milliseconds, from half a second on."""
-    first = time.time_ns() // 1_000_000 + 500
-    return [first + round(number * EVERY * 1000) for number in range(LATE)]
-
-
-async def _late(url: str) -> list[float]:
-    """One worker with nothing else to do, and messages that were sent before."""
-    queue = AsyncQueue(url)
-    lates: list[float] = []
-    all_done = asyncio.Event()
-
-    @queue.task("t")
-    async def handle() -> None:
-        lates.append(time.time() * 1000 - current().due)
-        if len(lates) == LATE:
-            all_done.set()
-
-    async with queue:
-        await queue.send_many("t", [Outgoing(at=datetime.fromtimestamp(each / 1000, UTC)) for each in _instants()])
-        async with Worker(queue):
-            await all_done.wait()
-    return lates
-
-
-async def _sleeps() -> list[float]:
-    lates = []
-    for due in _instants():
-        await asyncio.sleep(max(0.0, due / 1000 - time.time()))
-        lates.append(time.time() * 1000 - due)
-    return lates
+        lates.setdefault("time.sleep", []).append(of_sleep(LATE, RATE))
+        for name, loop in loops().items():
+            for engine in (MEMORY, FILE):
+                lates.setdefault(f"{engine}{name}", []).append(in_loop(loop, of_worker(fresh(engine), LATE, RATE)))
+    return [
+        figure(
+            f"late at {RATE} a second, {name}, {what}", "ms", [part(each, share) for each in runs], ">= 0" if not share else ""
+        )
+        for name, runs in lates.items()
+        for what, share in (("p50", 0.5), ("p99", 0.99), ("earliest", 0.0))
+    ]
 
 
 # topics beside each other
@@ -259,9 +208,9 @@ async def _beside_a_slow_one(url: str, *, sync: bool) -> float:
 def _idle(fresh: Fresh) -> list[Figure]:
     percent: dict[str, list[float]] = {}
     for _ in range(RUNS):
-        for name, loop in _loops().items():
+        for name, loop in loops().items():
             for engine in (MEMORY, FILE):
-                percent.setdefault(f"{engine}{name}", []).append(_in(loop, _idling(fresh(engine))))
+                percent.setdefault(f"{engine}{name}", []).append(in_loop(loop, _idling(fresh(engine))))
     return [figure(f"CPU of an idle worker, {name}", "percent", values) for name, values in percent.items()]
 
 
