@@ -139,12 +139,12 @@ def _acks_what_failed(queue: AsyncQueue) -> None:
 
 def _acks_unhandled(queue: AsyncQueue) -> None:
     """A worker that forgets to call one handler in so many."""
-    count, plain = itertools.count(1), Handlers.call
+    count, plain = itertools.count(1), Handlers.attempt
 
-    async def call(self: Handlers, handling: Handling) -> tuple[Outcome | None, BaseException | None]:
-        return await plain(self, handling) if next(count) % 50 else (DONE, None)
+    async def attempt(self: Handlers, handling: Handling) -> BaseException | None:
+        return await plain(self, handling) if next(count) % 50 else None
 
-    Handlers.call = call  # type: ignore[method-assign]
+    Handlers.attempt = attempt  # type: ignore[method-assign]
 
 
 def _counts_threads_too_soon(queue: AsyncQueue) -> None:

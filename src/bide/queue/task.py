@@ -1,6 +1,5 @@
 """A task as its users hold it: the function, with the queue's session and the options for the next send."""
 
-import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -76,8 +75,8 @@ class Bound(Generic[P, R]):
                 f"{min(unknown)} is no option of a send. There is: {', '.join(sorted(SendOptions.__optional_keys__))}. "
                 "The task's own arguments go into send(…)."
             )
-        made = copy.copy(self)
-        made._options = {**self._options, **options}
+        made = object.__new__(type(self))  # as copy.copy does, in a fraction of the time
+        vars(made).update(vars(self), _options={**self._options, **options})
         return made
 
     @overload
@@ -125,10 +124,11 @@ class Bound(Generic[P, R]):
                 f"send_many takes a list, and this is a {type(arguments).__name__}. Give the arguments of each by name: "
                 "[{'order': 42}]; for one message use send()."
             )
+        own: dict[str, Any] = {name: value for name, value in self._options.items() if name not in _SAME_FOR_MANY}
         items = []
         for place, each in enumerate(arguments):
             try:
-                items.append(self._outgoing(each))
+                items.append(Outgoing(self._one_of_many(each), **own))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
         if len(items) > 1 and self._options.get("key") is not None:
@@ -138,14 +138,13 @@ class Bound(Generic[P, R]):
             )
         return items
 
-    def _outgoing(self, arguments: Mapping[str, Any]) -> Outgoing:
-        """One of many: the arguments by name, with the options that each message has for itself."""
+    def _one_of_many(self, arguments: Mapping[str, Any]) -> Encoded:
+        """The arguments by name."""
         if not isinstance(arguments, Mapping):
             raise BadOption(
                 f"send_many takes the arguments of each by name, and this is a {type(arguments).__name__}: [{{'order': 42}}]."
             )
-        own: dict[str, Any] = {name: value for name, value in self._options.items() if name not in _SAME_FOR_MANY}
-        return Outgoing(self._body((), arguments), **own)
+        return self._body((), arguments)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} for {self.topic}>"

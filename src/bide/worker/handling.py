@@ -113,14 +113,12 @@ class Handlers:
         self._ending = ending
         self._owner = os.getpid()
 
-    async def call(self, handling: Handling) -> tuple[Outcome | None, BaseException | None]:
-        """What becomes of the message, and what there is to say of it. None: its lease was lost."""
-        if not handling.task.is_async and not self._threads.ready():
-            return RELEASED, None
-        return self.became(handling, await self._attempt(handling))
+    def ready(self, handling: Handling) -> bool:
+        """Whether its handler can be called now: the machine may have no thread to give."""
+        return handling.task.is_async or self._threads.ready()
 
-    async def _attempt(self, handling: Handling) -> BaseException | None:
-        """What was raised. SystemExit, CancelledError and groups too: they end an attempt, not the worker."""
+    async def attempt(self, handling: Handling) -> BaseException | None:
+        """Call its handler. What was raised: SystemExit, CancelledError and groups too end an attempt, not the worker."""
         task = handling.task
         alarm = None
         raised: BaseException | None = None
@@ -129,7 +127,12 @@ class Handlers:
             running.set(handling.present)
             if task.timeout is not None:
                 alarm = self._loop.call_later(task.timeout, self._time_out, handling)
-            await (self._inside if self._middleware else self._call)(handling, arguments)
+            if self._middleware:
+                await self._inside(handling, arguments)
+            elif task.is_async:
+                await task.function(**arguments)
+            else:
+                await self._in_thread(handling, arguments)
         except (KeyboardInterrupt, GeneratorExit):  # what this returns would not be heard: they are for the whole task
             raise
         except BaseException as error:

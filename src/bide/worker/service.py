@@ -132,8 +132,8 @@ class Service:
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
         try:
-            if not self._stopping.is_set():
-                became, error = await self._handlers.call(handling)
+            if not self._stopping.is_set() and self._handlers.ready(handling):
+                became, error = self._handlers.became(handling, await self._handlers.attempt(handling))
         except GeneratorExit as raised:  # one that the handler met in an await has closed all coroutines within this one
             if not runs(runner):
                 raise

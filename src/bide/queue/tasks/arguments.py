@@ -70,18 +70,24 @@ class Arguments:
                     f"{name}() takes {kind}, but a task's arguments travel by name. Give it parameters that can be named."
                 )
 
+        self._all = frozenset(self.named)
+
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What is sent: the arguments by name, without the defaults."""
-        try:
-            bound = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise Unfit(
-                f"{self._name}{self._signature} was sent other arguments than it takes: {error}.{self._meant(kwargs)}"
-            ) from None
+        if not args and self._rest is None and self._needed.issubset(kwargs) and self._all.issuperset(kwargs):
+            bound = {name: kwargs[name] for name in self.named if name in kwargs}  # as bind does, in a tenth of the time
+        else:
+            try:
+                bound = self._signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise Unfit(
+                    f"{self._name}{self._signature} was sent other arguments than it takes: {error}.{self._meant(kwargs)}"
+                ) from None
         if self._shape is None:
             self.prepare()
-        for name in self._models.keys() & bound.keys():
-            bound[name] = self._by_model(name, models.written, bound[name])
+        if self._models:
+            for name in self._models.keys() & bound.keys():
+                bound[name] = self._by_model(name, models.written, bound[name])
         if self._rest is not None:
             bound.update(bound.pop(self._rest, {}))
         return bound
@@ -105,7 +111,7 @@ class Arguments:
             raise Unread(str(error), elsewhere=elsewhere) from error
 
     def _knows(self, given: Mapping[str, Any]) -> bool:
-        return self._rest is not None or given.keys() <= set(self.named)
+        return self._rest is not None or self._all.issuperset(given)
 
     def read(self, body: Any) -> dict[str, Any]:
         """What the function is called with: the body, converted by the type hints."""
