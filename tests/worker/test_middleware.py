@@ -166,7 +166,7 @@ async def test_an_end_that_a_ctrl_c_in_a_hook_kept_back_is_told_in_the_last_word
     with pytest.raises(KeyboardInterrupt):
         await settling._work()
     assert await settling.drain(Ending(asyncio.get_running_loop().time())) == 0
-    assert settled == [(handling, end, "done")]
+    assert settled == [([(handling, end)], ["done"])]
 
 
 async def test_one_that_does_not_go_on_ends_the_message(memory: AsyncQueue, working: Any, until: Any) -> None:
