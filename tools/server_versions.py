@@ -126,8 +126,9 @@ def outcomes(command: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
             yield f"{name}: not tested: {missing}", None
             continue
         print(f"== {version}", flush=True)
-        path = f"{folder / 'path'}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(command, env=os.environ | {"PATH": path}, check=False).returncode
+        env = os.environ | {"PATH": f"{folder / 'path'}{os.pathsep}{os.environ['PATH']}"}
+        env.pop("CI", None)  # with it, tests would fail that ask for TLS, which some of these servers are built without
+        done = subprocess.run(command, env=env, check=False).returncode
         yield f"{name}: {version}: {f'failed, with exit code {done}' if done else 'passed'}", not done
 
 

@@ -53,7 +53,8 @@ def url(forgetful: RedisServer) -> Iterator[str]:
     with forgetful.client() as client:
         client.flushall()
         yield forgetful.url.replace("://", "://bide-worker:word@")
-        assert {each["object"] for each in client.acl_log()} <= {"client|setinfo"}  # which the driver asks from Redis 7.2 on
+        # What the driver asks first, as Redis 6.2 calls it and as later ones do
+        assert {each["object"] for each in client.acl_log()} <= {"client", "client|setinfo"}
 
 
 class TestForgetful(EngineContract):
