@@ -13,6 +13,13 @@ def sequence() -> Callable[[], str]:
     return lambda: f"{salt}{count():010x}"
 
 
+def requests() -> Callable[[], str]:
+    """A source of names for claims, that no other source gives."""
+    name = os.urandom(6).hex()
+    count = itertools.count(1).__next__
+    return lambda: f"{name}.{count():x}"
+
+
 def lane() -> str:
     """The name of a stream of operations that no other stream has."""
     return os.urandom(8).hex()

@@ -5,7 +5,6 @@ It has no name, so nobody can remove it, such as a cleaner of temporary folders:
 Each claim has a name, which is written before the claim is made; an engine gives the same deliveries to the same name.
 """
 
-import itertools
 import mmap
 import os
 import struct
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bide.engines.base import MAX_BATCH
+from bide.ids import requests
 
 _HEAD = struct.Struct("<16sddQQQQ")
 _BEAT = struct.Struct("<d")
@@ -38,11 +38,10 @@ class Names:
     """Names for claims, of a worker that nobody keeps a claim log of."""
 
     def __init__(self) -> None:
-        self._name = os.urandom(6).hex()
-        self._claims = itertools.count(1)
+        self._new_request = requests()
 
     def begin(self) -> tuple[int, str]:
-        return 0, f"{self._name}.{next(self._claims):x}"
+        return 0, self._new_request()
 
     def hold(self, slot: int, count: int) -> None:
         """Nobody asks."""

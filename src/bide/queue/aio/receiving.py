@@ -3,7 +3,6 @@
 
 import contextlib
 import functools
-import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -16,6 +15,7 @@ from bide.core.codec import decode
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.errors import BadMessage, BideError, EngineError
+from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
@@ -41,6 +41,7 @@ class AsyncReceiver:
         self._settles = settles
         self._heartbeat = heartbeat
         self._tended = 0.0
+        self._new_request = requests()
         self._unanswered: list[str] = []  # names of claims
         self._absence: Absence | None = None
         self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
@@ -70,7 +71,7 @@ class AsyncReceiver:
         event loop.
         """
         await self._give_back_unanswered()
-        request = secrets.token_hex(8)
+        request = self._new_request()
         try:
             if asked is None:
                 claim = await self.claim(topics, limit, lease_ms, request)
@@ -89,13 +90,14 @@ class AsyncReceiver:
         self, topics: Sequence[str], limit: int, lease_ms: int, request: str, *, asked: Asked | None = None
     ) -> Claim:
         """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
-        first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
-        rotated = [*topics[first:], *topics[:first]]
+        if len(topics) > 1:
+            first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
+            topics = [*topics[first:], *topics[:first]]
         if time.monotonic() - self._tended > TEND:
             await self._tend()
-        claim = await self._claim(rotated, limit, lease_ms, request, asked)
+        claim = await self._claim(topics, limit, lease_ms, request, asked)
         if not claim.messages and not claim.more and await self._tend():
-            claim = await self._claim(rotated, limit, lease_ms, request, asked)
+            claim = await self._claim(topics, limit, lease_ms, request, asked)
         return claim
 
     async def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None) -> Claim:

@@ -3,7 +3,6 @@
 
 import contextlib
 import functools
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -16,6 +15,7 @@ from bide.core.codec import decode
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, BideError, EngineError
+from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.batching import Batching
@@ -39,6 +39,7 @@ class Receiver:
         self._settles = settles
         self._heartbeat = heartbeat
         self._tended = 0.0
+        self._new_request = requests()
         self._unanswered: list[str] = []  # names of claims
         self._absence: Absence | None = None
         self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
@@ -68,7 +69,7 @@ class Receiver:
         event loop.
         """
         self._give_back_unanswered()
-        request = secrets.token_hex(8)
+        request = self._new_request()
         try:
             if asked is None:
                 claim = self.claim(topics, limit, lease_ms, request)
@@ -85,13 +86,14 @@ class Receiver:
 
     def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, *, asked: Asked | None = None) -> Claim:
         """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
-        first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
-        rotated = [*topics[first:], *topics[:first]]
+        if len(topics) > 1:
+            first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
+            topics = [*topics[first:], *topics[:first]]
         if time.monotonic() - self._tended > TEND:
             self._tend()
-        claim = self._claim(rotated, limit, lease_ms, request, asked)
+        claim = self._claim(topics, limit, lease_ms, request, asked)
         if not claim.messages and not claim.more and self._tend():
-            claim = self._claim(rotated, limit, lease_ms, request, asked)
+            claim = self._claim(topics, limit, lease_ms, request, asked)
         return claim
 
     def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None) -> Claim:

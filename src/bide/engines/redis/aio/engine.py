@@ -33,7 +33,7 @@ from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.errors import BideError, OutcomeUnknown, Unavailable
-from bide.ids import lane, sequence
+from bide.ids import lane, requests
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class AsyncRedis(AsyncEngine):
         self._wakeup: AsyncWakeup | None = None
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # the owner of an alarm
-        self._new_request = sequence()  # one an engine, as a forked child shares the source
+        self._new_request = requests()  # one an engine, as a forked child shares the source
         self._alarms: dict[frozenset[str], float] = {}  # by topics: when to claim again, monotonic
         self._around = AsyncAround(self._me, [])
 

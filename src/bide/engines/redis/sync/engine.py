@@ -33,7 +33,7 @@ from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown, Unavailable
-from bide.ids import lane, sequence
+from bide.ids import lane, requests
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Redis(Engine):
         self._wakeup: Wakeup | None = None
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # the owner of an alarm
-        self._new_request = sequence()  # one an engine, as a forked child shares the source
+        self._new_request = requests()  # one an engine, as a forked child shares the source
         self._alarms: dict[frozenset[str], float] = {}  # by topics: when to claim again, monotonic
         self._around = Around(self._me, [])
 
