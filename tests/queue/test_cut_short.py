@@ -72,10 +72,18 @@ async def test_a_close_that_is_cancelled_renews_nothing_more_and_goes_on_when_it
     faults = Faults(queue)
     _, first = await listening(queue, 5)
     heartbeat = (await queue.session.open()).heartbeat
-    faults.around[verb] = hang
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await queue.close()
+    hanging = asyncio.Event()
+
+    async def hang_now(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
+        hanging.set()
+        return await hang(call, asked)
+
+    faults.around[verb] = hang_now
+    closing = asyncio.create_task(queue.close())
+    await hanging.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
     assert len(await received_by_another(PLACE, 5)) == 5
     closed: list[int] = []
 
