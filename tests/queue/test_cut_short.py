@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -14,9 +15,14 @@ from bide.aside import AsyncApart
 from tests.worker.faults import Faults
 from tests.worker.test_leases import Thief
 
-PLACE = "memory://cut-short"
 LEASE = "250ms"
 PATIENCE = 10
+
+
+@pytest.fixture
+def memory() -> str:
+    """A place of the test's own: one that hangs leaves nothing to the next."""
+    return f"memory://{uuid.uuid4()}"
 
 
 async def hang(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
@@ -41,19 +47,19 @@ async def received_by_another(place: str, count: int) -> set[int]:
     return found
 
 
-async def test_a_listener_that_is_left_while_the_engine_fails_renews_nothing_more() -> None:
-    queue = AsyncQueue(PLACE)
+async def test_a_listener_that_is_left_while_the_engine_fails_renews_nothing_more(memory: str) -> None:
+    queue = AsyncQueue(memory)
     faults = Faults(queue)
     deliveries, first = await listening(queue, 5)
     await first.ack()
     faults.fail("settle")
     await deliveries.aclose()  # type: ignore[attr-defined]
-    assert await received_by_another(PLACE, 4) == {1, 2, 3, 4}
+    assert await received_by_another(memory, 4) == {1, 2, 3, 4}
     await queue.close()
 
 
-async def test_a_listener_whose_end_is_cancelled_renews_nothing_more() -> None:
-    queue = AsyncQueue(PLACE)
+async def test_a_listener_whose_end_is_cancelled_renews_nothing_more(memory: str) -> None:
+    queue = AsyncQueue(memory)
     faults = Faults(queue)
     deliveries, first = await listening(queue, 5)
     await first.ack()
@@ -61,14 +67,16 @@ async def test_a_listener_whose_end_is_cancelled_renews_nothing_more() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await deliveries.aclose()  # type: ignore[attr-defined]
-    assert await received_by_another(PLACE, 4) == {1, 2, 3, 4}
+    assert await received_by_another(memory, 4) == {1, 2, 3, 4}
     faults.around.clear()
     await queue.close()
 
 
 @pytest.mark.parametrize("verb", ["settle", "close"])
-async def test_a_close_that_is_cancelled_renews_nothing_more_and_goes_on_when_it_is_called_again(verb: str) -> None:
-    queue = AsyncQueue(PLACE)
+async def test_a_close_that_is_cancelled_renews_nothing_more_and_goes_on_when_it_is_called_again(
+    verb: str, memory: str
+) -> None:
+    queue = AsyncQueue(memory)
     faults = Faults(queue)
     _, first = await listening(queue, 5)
     heartbeat = (await queue.session.open()).heartbeat
@@ -84,7 +92,7 @@ async def test_a_close_that_is_cancelled_renews_nothing_more_and_goes_on_when_it
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    assert len(await received_by_another(PLACE, 5)) == 5
+    assert len(await received_by_another(memory, 5)) == 5
     closed: list[int] = []
 
     async def count(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
@@ -102,15 +110,15 @@ async def test_a_close_that_is_cancelled_renews_nothing_more_and_goes_on_when_it
     assert first.body == 0
 
 
-def test_a_sync_close_that_fails_renews_nothing_more() -> None:
-    queue = Queue(PLACE)
+def test_a_sync_close_that_fails_renews_nothing_more(memory: str) -> None:
+    queue = Queue(memory)
     faults = Faults(queue)
     faults.beat["settle"] = lambda call: fail()
     queue.send_many("t", range(5))
     deliveries = queue.listen("t", limit=5, lease=LEASE)
     first = next(deliveries)
     queue.close()
-    assert asyncio.run(received_by_another(PLACE, 5)) == {0, 1, 2, 3, 4}
+    assert asyncio.run(received_by_another(memory, 5)) == {0, 1, 2, 3, 4}
     assert first.body == 0
 
 
@@ -144,11 +152,7 @@ async def test_what_a_receive_that_is_cancelled_has_claimed_is_given_back(place:
             await again.ack()
 
 
-async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_the_next() -> None:
-    queue = AsyncQueue(PLACE)
-    faults = Faults(queue)
-    await queue.send("t", 1, max_attempts=1)
-
+async def lose_the_answer_of_a_claim(queue: AsyncQueue, faults: Faults) -> None:
     async def lose(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
         await call()
         faults.around.clear()
@@ -157,25 +161,24 @@ async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_the_nex
     faults.around["claim"] = lose
     with pytest.raises(Unavailable):
         await queue.receive("t", lease="1h")
+
+
+async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_the_next(memory: str) -> None:
+    queue = AsyncQueue(memory)
+    faults = Faults(queue)
+    await queue.send("t", 1, max_attempts=1)
+    await lose_the_answer_of_a_claim(queue, faults)
     [delivery] = await queue.receive("t")
     assert (delivery.body, delivery.attempt) == (1, 1)
     await delivery.ack()
     await queue.close()
 
 
-async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_a_close() -> None:
-    queue, other = AsyncQueue(PLACE), AsyncQueue(PLACE)
+async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_a_close(memory: str) -> None:
+    queue, other = AsyncQueue(memory), AsyncQueue(memory)
     faults = Faults(queue)
     await other.send("t", 1, max_attempts=1)
-
-    async def lose(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
-        await call()
-        faults.around.clear()
-        fail()
-
-    faults.around["claim"] = lose
-    with pytest.raises(Unavailable):
-        await queue.receive("t", lease="1h")
+    await lose_the_answer_of_a_claim(queue, faults)
     await queue.close()
     [delivery] = await other.receive("t")
     assert (delivery.body, delivery.attempt) == (1, 1)
@@ -183,8 +186,8 @@ async def test_what_a_claim_without_an_answer_has_taken_is_given_back_by_a_close
     await other.close()
 
 
-async def test_a_listener_whose_claim_is_answered_while_the_loop_is_blocked_keeps_its_leases() -> None:
-    queue = AsyncQueue(PLACE)
+async def test_a_listener_whose_claim_is_answered_while_the_loop_is_blocked_keeps_its_leases(memory: str) -> None:
+    queue = AsyncQueue(memory)
     faults = Faults(queue)
 
     async def unseen(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
@@ -205,7 +208,7 @@ async def test_a_listener_whose_claim_is_answered_while_the_loop_is_blocked_keep
     await queue.close()
 
 
-async def test_a_listener_keeps_the_leases_of_what_came_with_a_message_that_cannot_be_read() -> None:
+async def test_a_listener_keeps_the_leases_of_what_came_with_a_message_that_cannot_be_read(memory: str) -> None:
     """However long it takes to bury that one."""
     renewed = threading.Semaphore(0)
     waited: list[bool] = []
@@ -219,10 +222,10 @@ async def test_a_listener_keeps_the_leases_of_what_came_with_a_message_that_cann
             waited.extend(renewed.acquire(timeout=PATIENCE) for _ in range(3))
         return await call()
 
-    queue = AsyncQueue(PLACE, max_body=100)
+    queue = AsyncQueue(memory, max_body=100)
     faults = Faults(queue)
     faults.beat["claim"], faults.around["settle"] = count, late
-    async with AsyncQueue(PLACE) as sender, queue:
+    async with AsyncQueue(memory) as sender, queue:
         await sender.send_many("t", [Outgoing("x" * 200), Outgoing(1, max_attempts=1)])
         deliveries = queue.listen("t", limit=2, lease=LEASE)
         first = await anext(deliveries)
@@ -233,7 +236,7 @@ async def test_a_listener_keeps_the_leases_of_what_came_with_a_message_that_cann
         assert (await sender.stats("t")).dead == 1
 
 
-async def test_what_came_with_a_message_that_cannot_be_read_is_given_back_when_the_receive_is_cancelled() -> None:
+async def test_what_came_with_a_message_that_cannot_be_read_is_given_back_when_the_receive_is_cancelled(memory: str) -> None:
     burying, going_on = asyncio.Event(), asyncio.Event()
 
     async def late(call: Callable[[], Awaitable[Any]], asked: object) -> Any:
@@ -241,10 +244,10 @@ async def test_what_came_with_a_message_that_cannot_be_read_is_given_back_when_t
         await going_on.wait()
         return await call()
 
-    queue = AsyncQueue(PLACE, max_body=100)
+    queue = AsyncQueue(memory, max_body=100)
     faults = Faults(queue)
     faults.around["settle"] = late
-    async with AsyncQueue(PLACE) as sender, queue:
+    async with AsyncQueue(memory) as sender, queue:
         await sender.send_many("t", [Outgoing("x" * 200), Outgoing(1, max_attempts=1)])
         receiving = asyncio.create_task(queue.receive("t", limit=2, lease="1h"))
         await asyncio.wait_for(burying.wait(), PATIENCE)
