@@ -1,5 +1,6 @@
 """What becomes of a message when its handler has ended: the rules, without a queue."""
 
+import asyncio
 import logging
 import pickle
 from datetime import timedelta
@@ -63,6 +64,21 @@ def test_an_error_text_is_kept_short_and_can_be_stored() -> None:
         text = became(error).error
         assert text is not None
         assert len(text.encode()) <= 500
+
+
+class Untold:
+    """A text that is looked up when it is needed, and is not there."""
+
+    def __str__(self) -> str:
+        raise asyncio.CancelledError
+
+
+def test_a_text_that_fails_changes_no_decision() -> None:
+    assert became(Bury(Untold())) == Outcome("dead", 0, "Bury")  # type: ignore[arg-type]
+    assert became(ValueError(Untold())) == Outcome("retry", 1_000, "ValueError")
+    retry = Retry("10m")
+    retry.__cause__ = ValueError(Untold())
+    assert became(retry) == Outcome("retry", 600_000, "ValueError")
 
 
 def test_snooze_gives_the_message_back_and_says_nothing_of_an_error() -> None:

@@ -19,16 +19,23 @@ running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
 """Gives the delivery in the handler's colour."""
 
 
+def said(error: object) -> str:
+    """Its text, or its type where somebody else's __str__ fails."""
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return type(error).__name__
+
+
 def error_text(error: object) -> str | None:
     """What to keep of an error, for people to read."""
     if error is None:
         return None
-    try:
-        text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # what somebody else's __str__ does
-        text = type(error).__name__
+    text = said(error)
+    if isinstance(error, BaseException) and text != type(error).__name__:
+        text = f"{type(error).__name__}: {text}"
     return text.encode("utf-8", "replace").decode()[:ERROR_LENGTH]
 
 

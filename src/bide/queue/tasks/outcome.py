@@ -7,7 +7,7 @@ from bide.core.backoff import USUAL, wait_ms
 from bide.core.when import duration_ms
 from bide.engines.base import Verdict
 from bide.logs import Log
-from bide.queue.deliveries import error_text
+from bide.queue.deliveries import error_text, said
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration
@@ -69,10 +69,10 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, waited_
             return Outcome("dead", 0, f"put off for {waited_ms / 1000:.0f} s, and max_wait is {error.max_wait_ms / 1000:.0f} s")
         return Outcome("release", error.delay_ms)
     if isinstance(error, Bury):
-        return Outcome("dead", 0, error_text(str(error)))
+        return Outcome("dead", 0, error_text(said(error)))
     if isinstance(error, Retry):
         wait = _backoff(task, attempt, by_chance) if error.delay_ms is None else error.delay_ms
-        return Outcome("retry", wait, error_text(error.__cause__ or str(error)))
+        return Outcome("retry", wait, error_text(error.__cause__ or said(error)))
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
 
 
