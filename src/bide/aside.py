@@ -92,23 +92,25 @@ def _tellable(error: BaseException) -> BaseException:
     return told
 
 
-async def seen_through(doing: "asyncio.Future[T]", cancelled: Callable[[], object]) -> T:
+async def seen_through(doing: "asyncio.Future[T]", cancelled: Callable[["asyncio.Future[T]"], object]) -> T:
     """What comes of it. A caller that is cancelled, however often, waits for its end, and is cancelled then; `cancelled` is
-    called each time.
+    called with it each time.
     """
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
         if not doing.done():
-            cancelled()
+            cancelled(doing)
         while not doing.done():
             try:
                 await asyncio.wait({doing})
             except asyncio.CancelledError:
-                cancelled()
+                cancelled(doing)
         if not doing.cancelled():
             doing.exception()  # or Python complains that nobody has asked
         raise
+    finally:
+        del doing  # it holds the error, whose traceback holds this frame
 
 
 class Aside:

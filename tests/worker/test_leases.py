@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bide import AsyncDelivery, AsyncQueue, Queue, Unavailable, current
-from bide.engines.base import End
+from bide.engines.base import End, Hold
+from bide.queue.heartbeat import Beat, Heartbeat
 from tests.worker.conftest import once
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
@@ -167,6 +168,40 @@ async def test_the_handlers_of_a_claim_whose_leases_were_lost_before_its_answer_
 
     assert len(called) == 1
     assert called != [taken[0].id]
+
+
+async def test_a_lease_that_is_lost_while_its_claim_is_begun_costs_no_other_message_its_handler(
+    memory: AsyncQueue, working: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat's thread may find it at any moment."""
+    called: list[tuple[str, str]] = []
+    lost: list[Hold] = []
+    add = Heartbeat.add
+
+    def add_and_lose(heartbeat: Heartbeat, beat: Beat) -> None:
+        add(heartbeat, beat)
+        if not lost:
+            lost.append(next(iter(beat.holds)))
+            assert heartbeat.remove(beat, lost[0])
+            beat.lost(lost[0])
+
+    @memory.task("charge")
+    async def charge() -> None:
+        called.append(("charge", current().topic))
+
+    @memory.task("refund")
+    async def refund() -> None:
+        called.append(("refund", current().topic))
+
+    monkeypatch.setattr(Heartbeat, "add", add_and_lose)
+    for _ in range(3):
+        await refund.send()
+        await charge.send()
+    async with working(memory):
+        await until(lambda: len(called) >= 5)
+
+    assert {task for task, topic in called if task != topic} == set()
+    assert lost
 
 
 async def test_a_handler_may_take_three_leases(queue: AsyncQueue, working: Any, until: Any) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -79,3 +80,29 @@ def test_nothing_of_the_closed_loop_goes_on(url: str) -> None:
 async def wait_for_end(before: list[str]) -> bool:
     await once(lambda: len(ours()) <= len(before))
     return True
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has no eager tasks before Python 3.12")
+def test_a_loop_that_begins_tasks_before_it_gives_them_serves_a_worker(url: str) -> None:
+    queue, handled = AsyncQueue(url), list[int]()
+
+    @queue.task("a")
+    async def quick(number: int) -> None:
+        handled.append(number)
+
+    @queue.task("b")
+    async def slow(number: int) -> None:
+        await asyncio.sleep(0)
+        handled.append(number)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+        async with Worker(queue, concurrency=5):
+            for number in range(20):
+                await quick.send(number)
+            await slow.send_many({"number": number} for number in range(20, 40))
+            await once(lambda: len(handled) == 40)
+        await queue.close()
+
+    asyncio.run(main())
+    assert sorted(handled) == list(range(40))

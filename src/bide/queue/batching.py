@@ -41,7 +41,8 @@ class Batches(abc.ABC, Generic[E]):
             self.begin()
 
     def begin(self) -> "asyncio.Task[None]":
-        self.caller = self.caller or asyncio.get_running_loop().create_task(self._work())
+        if self.caller is None:  # a factory of the loop's may begin a task before it gives it
+            self.caller = asyncio.Task(self._work(), loop=asyncio.get_running_loop())
         return self.caller
 
     async def _work(self) -> None:

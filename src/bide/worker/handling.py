@@ -121,7 +121,6 @@ class Handlers:
         """Call its handler. What was raised: SystemExit, CancelledError and groups too end an attempt, not the worker."""
         task = handling.task
         alarm = None
-        raised: BaseException | None = None
         try:
             arguments = task.arguments.of_message(handling.delivery.body)
             running.set(handling.present)
@@ -135,14 +134,18 @@ class Handlers:
                 await self._in_thread(handling, arguments)
         except (KeyboardInterrupt, GeneratorExit):  # what this returns would not be heard: they are for the whole task
             raise
-        except BaseException as error:
-            raised = error
+        except BaseException as error:  # in no other variable: its traceback has this frame, and the two would hold each other
+            self._heed_fork(error)
+            return error
         finally:
             if alarm is not None:
                 alarm.cancel()
+        self._heed_fork(None)
+        return None
+
+    def _heed_fork(self, error: BaseException | None) -> None:
         if os.getpid() != self._owner:
-            end_fork(raised)
-        return raised
+            end_fork(error)
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
@@ -169,14 +172,13 @@ class Handlers:
 
     async def _in_thread(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Its place is taken until the thread is free again, also when somebody around it does not want to wait."""
-        answer = self._threads.run(partial(handling.task.call, arguments))
 
-        def cancelled() -> None:
+        def cancelled(answer: asyncio.Future[None]) -> None:
             handling.expire()
             if handling.why == "stop" or self._ending():
                 answer.cancel()
 
-        await seen_through(answer, cancelled)
+        await seen_through(self._threads.run(partial(handling.task.call, arguments)), cancelled)
 
     def _time_out(self, handling: Handling) -> None:
         handling.stop("timeout")
@@ -228,7 +230,9 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
             error = TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")
     try:
         return outcome(error, handling.task, delivery.attempt, delivery.waited_ms), error
-    except Exception:  # what somebody else's error does when it is asked for its text
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # by what is somebody else's: a backoff, or an attribute of the error
         return Outcome("retry", DEFAULT(delivery.attempt), error_text(type(error).__name__)), error
 
 

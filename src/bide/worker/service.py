@@ -120,11 +120,13 @@ class Service:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
         beat = Beat(map(_hold, claimed), self._plan.lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
-        for delivery, hold in zip(claimed, list(beat.holds), strict=True):
+        for delivery in claimed:  # the heartbeat's thread may take holds from the beat at any time
+            hold = delivery.hold
             handling = Handling(delivery, hold, self._served[hold.topic], beat, slot, self._in_sync)
             self._under_way[hold] = handling
             self._slots.take(hold.topic)
-            handling.runner = self._loop.create_task(self._handle(handling))
+            # a factory of the loop's may begin a task before it gives it
+            handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
 
     async def _handle(self, handling: Handling) -> None:
         """One message, from the call of its handler until its end is on its way to the engine."""

@@ -24,7 +24,8 @@ from bide.worker.supervisor import Supervisor
 
 _log = Log("bide.worker")
 EXIT_TIMEOUT = 0.5  # seconds in which the rest of the process may end after the worker
-YOUNG = 10_000  # new objects, after which garbage is collected
+YOUNG = 2_000  # new objects, after which garbage is collected
+USUAL = gc.get_threshold()  # before the program's own modules are imported
 LOG_TIMEOUT = 2.0  # seconds in which the logs may take in why the process dies
 
 
@@ -165,11 +166,14 @@ def _opened_runner(*, fast: bool) -> Iterator[asyncio.Runner]:
 
 
 def _spare_garbage_collection() -> None:
-    """What was imported stays, and is not looked through again. Messages come and go by the hundred without cycles."""
+    """What was imported stays, and is not looked through again. Messages come and go by the hundred without cycles.
+
+    A program that has settled for other thresholds keeps them.
+    """
     gc.collect()
     gc.freeze()
-    often, *seldom = gc.get_threshold()
-    if often:  # else the program does without
+    often, *seldom = USUAL
+    if gc.get_threshold() == USUAL:
         gc.set_threshold(max(often, YOUNG), *seldom)
 
 

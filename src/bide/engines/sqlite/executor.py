@@ -62,7 +62,7 @@ class AsyncExecutor:
             return joined(self.database.path, connection, work)
         # What is cancelled undoes what it has begun, in several steps: being cancelled again must not cut these short.
         own = asyncio.create_task(theirs.run_sync(lambda connection: joined(self.database.path, connection, work)))
-        answer: T = await seen_through(own, lambda: own.cancelling() or own.cancel())
+        answer: T = await seen_through(own, lambda _: own.cancelling() or own.cancel())
         return answer
 
     async def read(self, work: Callable[[Transaction], T]) -> T:

@@ -193,7 +193,7 @@ class Attempt:
             await self._task.function(**self._arguments)
             return
         called = asyncio.ensure_future(asyncio.to_thread(_called, self._task, self._arguments))
-        error = await seen_through(called, self._expire)
+        error = await seen_through(called, lambda _: self._expire())
         if error is not None:
             raise error
 
