@@ -33,7 +33,7 @@ from tests.redis.layout import (
 
 ENDED, SIMPLE, OTHER = b"012"
 OWN = {"meta", "topics", "held", "open", "lease", "until", "exp", "graves", "retired", "timers", "alarm"}
-META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry"}
+META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"upkeep"}
 OF_TOPIC = re.compile(r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|[bm][A-X][0-9a-f]+:[0-9a-f]+")
 OF_RETIRED = re.compile(r"slots|o[A-X]|b[A-X][0-9a-f]+:[0-9a-f]+")
 TOLD = 8  # faults, of many
@@ -58,6 +58,7 @@ def _of_shard(shard: Shard, size: Bounds) -> Iterator[str]:
     yield from _names(shard)
     yield from _claims(shard)
     yield from _expiries(shard)
+    yield from _upkeep(shard)
     leased = Counter(
         full for each in shard.claims.values() for full, state in zip(each.fulls, each.states, strict=False) if state != ENDED
     )
@@ -131,6 +132,19 @@ def _expiries(shard: Shard) -> Iterator[str]:
         message = topic.messages.get(id) if topic else None
         if message is None or message.expires != int(score):
             yield f"{full!r} expires at {int(score)}, and is {message}"
+
+
+def _upkeep(shard: Shard) -> Iterator[str]:
+    """No claim says that no upkeep is needed when some is."""
+    meta = shard.own.get("meta", {})
+    upkeep, needed = (
+        int(meta.get(b"upkeep", 0)),
+        [(name, score) for name in ("lease", "exp") for _, score in shard.own.get(name, [])],
+    )
+    at_once = [("retired", 0) for _ in shard.own.get("retired", [])]
+    at_once += [("graves", 0) for _, score in shard.own.get("graves", []) if not score]
+    needed += [(name, int(meta.get(b"mark", 0)) // 1_000) for name, _ in at_once]
+    yield from (f"upkeep is needed at {upkeep}, and {name} at {int(time)}" for name, time in needed if time < upkeep)
 
 
 def _of_topic(shard: Shard, topic: Topic, leased: Counter[bytes], size: Bounds) -> Iterator[str]:

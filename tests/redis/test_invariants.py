@@ -99,6 +99,7 @@ PLANTS: dict[str, Plant] = {
     "an expiry of nobody": lambda at: at.client.zadd(f"{P}exp", {"A" * 15: 5}),
     "no expiry": lambda at: at.client.delete(f"{P}exp"),
     "an expiry at another time": lambda at: at.client.zincrby(f"{P}exp", 1, at.client.zrange(f"{P}exp", -1, -1)[0]),
+    "upkeep too late": lambda at: at.client.hset(f"{P}meta", "upkeep", 8_000_000_000_000),
     "a lease that nobody ends": lambda at: at.client.zrem(f"{P}lease", at.request()),
     "a claim of nothing": lambda at: at.client.hdel(f"{P}open", at.request()),
     "a claim that has ended": lambda at: at.client.hset(f"{P}open", at.request(), "000"),

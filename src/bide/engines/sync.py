@@ -111,6 +111,7 @@ class Engine(ABC):
         - The same request gives the same deliveries.
         - A claim of no topics gives only what its request still holds.
         - A claim tells when to come back.
+        - A claim that tells when upkeep is needed tells it in time.
         - An expired message is not handed out.
         - Expiry counts from the due time.
         - A paused topic hands out nothing and tells no time.

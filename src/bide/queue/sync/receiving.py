@@ -29,7 +29,7 @@ _log = Log("bide.intake")
 SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
 PATIENCE = 12  # sweeps
 TICK = 0.001  # seconds
-TEND = 1.0  # seconds: while there is always something to claim, upkeep is done this often
+TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
 
 class Receiver:
@@ -39,6 +39,7 @@ class Receiver:
         self._settles = settles
         self._heartbeat = heartbeat
         self._tended = 0.0
+        self._to_tend = True
         self._new_request = requests()
         self._unanswered: list[str] = []  # names of claims
         self._absence: Absence | None = None
@@ -89,10 +90,10 @@ class Receiver:
         if len(topics) > 1:
             first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
             topics = [*topics[first:], *topics[:first]]
-        if time.monotonic() - self._tended > TEND:
+        if self._to_tend and time.monotonic() - self._tended > TEND:
             self._tend()
         claim = self._claim(topics, limit, lease_ms, request, asked)
-        if not claim.messages and not claim.more and self._tend():
+        if self._to_tend and not claim.messages and not claim.more and self._tend():
             claim = self._claim(topics, limit, lease_ms, request, asked)
         return claim
 
@@ -101,6 +102,7 @@ class Receiver:
             asked.until = self._heartbeat.seen + lease_ms
         claim = self._engine.claim(topics, limit, lease_ms, request=request)
         self._heartbeat.hear(claim.now)
+        self._to_tend = claim.upkeep is None or claim.upkeep <= claim.now
         if self._absence is not None:
             self._absence.hear(claim.now)
         if asked is not None and not claim.messages:

@@ -69,7 +69,7 @@ class Bench:
             claim = await self.engine.claim(topics, limit - len(messages), lease, now=self.now)
             messages += claim.messages
             if not claim.more or len(messages) >= limit:
-                return Claim(messages, claim.now, claim.next_due)
+                return replace(claim, messages=messages)
         raise AssertionError("claim asks for more without end")
 
     async def running(self, topic: str, body: bytes = b"x", *, lease: int = LEASE, **options: Any) -> Claimed:

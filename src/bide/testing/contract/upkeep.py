@@ -23,6 +23,34 @@ class Upkeep:
             assert again.attempt == 2
         assert (await bench.tend()).returned == 0
 
+    async def test_a_claim_that_tells_when_upkeep_is_needed_tells_it_in_time(self, bench: Bench) -> None:
+        async def needed() -> bool:
+            upkeep = (await bench.look("nothing")).upkeep
+            return upkeep is None or upkeep <= bench.now
+
+        await bench.tend()
+        long = await bench.running("mail", lease=10 * LEASE)
+        await bench.running("news", lease=LEASE)
+        bench.move(LEASE)
+        assert await needed()
+        assert (await bench.tend()).returned == 1
+        # When a long lease is made a short one
+        if bench.can.extend:
+            assert await bench.extend(long, LEASE)
+            bench.move(LEASE)
+            assert await needed()
+            assert (await bench.tend()).returned == 1
+        # When a message expires: sent, moved, and come back
+        await bench.put("late", expires_in=LEASE)
+        bench.move(2 * LEASE)
+        assert await needed()
+        assert (await bench.tend()).expired == 1
+        held = await bench.running("back", expires_in=3 * LEASE)
+        await bench.end(held, "retry", delay=1)
+        bench.move(4 * LEASE)
+        assert await needed()
+        assert (await bench.tend()).expired == 1
+
     @needs("attempts")
     async def test_a_lease_that_ended_after_the_named_instant_is_left_alone(self, bench: Bench) -> None:
         # Given leases that ended one after the other, on the last attempts of their messages, long ago

@@ -63,7 +63,8 @@ class AsyncAround:
         dues = [each.next_due for each in claims if each.next_due is not None]
         told = max(each.now for each in claims)
         more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
-        return Claim(found, told, min(dues, default=None), bool(failed) or more)
+        upkeep = min((each.upkeep for each in claims if each.upkeep is not None), default=None)
+        return Claim(found, told, min(dues, default=None), bool(failed) or more, upkeep)
 
     async def _held(self, limit: int, lease: int, request: str, now: int | None, failed: dict[int, BideError]) -> list[Claim]:
         """What the request holds already."""

@@ -33,6 +33,7 @@ class ClaimReply(NamedTuple):
     values: Sequence[bytes]
     beside: Sequence[Any]  # of each that has more than its value: position from 1, life, large body
     topics: Sequence[bytes]  # their numbers and names by turns
+    upkeep: bytes  # no upkeep is needed before
     positions: Sequence[int] | None = None  # of what an earlier claim of this request holds still
 
 
@@ -57,7 +58,7 @@ def claim_answer(shard: int, request: str, answer: Sequence[Any]) -> Claim:
         token = f"{head}{positions[i]:03x}{request}"
         found.append(claimed(id, full, names[full[:TOPIC]], token, value, beside.get(i, NOTHING)))
     found.sort(key=_due)
-    return Claim(found, int(reply.now), int(reply.due) if reply.due else None, bool(reply.more))
+    return Claim(found, int(reply.now), int(reply.due) if reply.due else None, bool(reply.more), int(reply.upkeep))
 
 
 Group: TypeAlias = tuple[str, str, str, bytes]

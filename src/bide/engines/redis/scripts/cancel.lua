@@ -40,7 +40,7 @@ local function move(ref, due)
   save_life(topic, id, life)
   schedule(topic, id, life)
   local expires = expiry_of(id, value, life)
-  if expires then call('ZADD', P .. 'exp', expires, full_of(topic, id)) end
+  if expires then note_expiry(topic, id, expires) end
   return 'm'
 end
 

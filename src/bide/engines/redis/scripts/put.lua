@@ -137,6 +137,7 @@ local expiring, noted, operations = {}, {}, {}
 
 local function write_expiring()
   for i = 1, #expiring, 1000 do call('ZADD', P .. 'exp', unpack(expiring, i, math.min(i + 999, #expiring))) end
+  for i = 1, #expiring, 2 do need_upkeep(expiring[i]) end
   expiring = {}
 end
 

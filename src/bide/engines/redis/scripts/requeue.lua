@@ -27,7 +27,7 @@ local function revive(topic, id, value, due)
   life.due, life.since, life.attempt, life.error = due, due, 0, ''
   save_life(topic, id, life)
   schedule(topic, id, life)
-  if known.expires then call('ZADD', P .. 'exp', due + known.expires, full_of(topic, id)) end
+  if known.expires then note_expiry(topic, id, due + known.expires) end
 end
 
 local function named_dead(topic, named)

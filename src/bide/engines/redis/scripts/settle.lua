@@ -152,6 +152,7 @@ local function extend_claim(claim, positions, until_)
     call('HSET', P .. 'until', claim.request, table.concat(parts))
   end
   call('ZADD', P .. 'lease', 'XX', format('%d', soonest), claim.request)
+  need_upkeep(soonest)
 end
 
 local again = before()

@@ -6,10 +6,15 @@
 -- include: begin layout topics wake keys finish pending leases
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
+local LOOK = 60000 -- ms until the next look, if nothing is known to come sooner
 local EXPIRING = 100 -- that one script ends: each may have a topic of its own
 local most, dead_for, budget, until_
 local returned, buried, expired, dropped = 0, 0, 0, 0
 local function spare() return budget - returned - expired - dropped end
+
+local function first_time(name)
+  return tonumber(call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')[2] or math.huge)
+end
 
 local function take_back(full)
   local digits, id = parts_of(full)
@@ -101,12 +106,20 @@ if refused then return refused end
 budget, most, dead_for = take_number(), take_number(), take_number()
 until_ = math.min(now, tonumber(take_text()) or now)
 if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
-local function waiting()
-  local cutoff = format('%d', now - dead_for)
-  return call('ZCOUNT', P .. 'lease', '-inf', until_) + call('ZCOUNT', P .. 'exp', '-inf', now)
-    + call('ZCOUNT', P .. 'graves', '-inf', cutoff) + call('ZCARD', P .. 'retired') > 0
+-- Whether there is something to do, and when there may be next.
+local function outlook()
+  local lease, expiry = first_time('lease'), first_time('exp')
+  local old = first_time('graves') + dead_for
+  if call('ZCARD', P .. 'retired') > 0 then return true, now end
+  return lease <= until_ or expiry <= now or old <= now, math.min(lease, expiry, old, now + LOOK)
 end
-if not waiting() then return tell({format('%d', now), 0, 0, 0, 0, 0}) end
+
+local waiting, soonest = outlook()
+if not waiting then
+  call('HDEL', META, '-')
+  call('HSET', META, 'upkeep', format('%d', soonest))
+  return tell({format('%d', now), 0, 0, 0, 0, 0})
+end
 begin_shrinking()
 end_leases()
 close_claims()
@@ -114,4 +127,6 @@ expire()
 drop_old()
 close_topics()
 free_retired()
-return {format('%d', now), returned, buried, expired, dropped, waiting() and 1 or 0}
+waiting, soonest = outlook()
+call('HSET', META, 'upkeep', format('%d', soonest))
+return {format('%d', now), returned, buried, expired, dropped, waiting and 1 or 0}

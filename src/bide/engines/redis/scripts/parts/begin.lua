@@ -43,7 +43,7 @@ local function take_number() return number(take_text()) end
 -- half speed until the two agree. `unknown`: the clock was moved back, and `raw` and `mark` must be stored to count from.
 local time = call('TIME')
 local raw = time[1] * 1000000 + time[2]
-local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry', 'shards')
+local stored = call('HMGET', META, 'raw', 'mark', 'layout', 'expiry', 'shards', 'upkeep')
 local us, known, unknown = raw, number(ARGV[2]), false
 do
   local mark = tonumber(stored[2] or 0)
@@ -123,6 +123,14 @@ local function before()
   if last > NUMBER then return redis.error_reply('OVERTAKEN') end
   if last == NUMBER then return #record > 6 and cmsgpack.unpack(sub(record, 7)) or nil, true end
   if now > UNTIL then return redis.error_reply(format('TOOOLD %d %d', now, now - known)) end
+end
+
+-- No lease ends and nothing else needs upkeep before this time. It may be too early, but never too late.
+local upkeep = number(stored[6] or 0)
+local function need_upkeep(at)
+  if at >= upkeep then return end
+  upkeep = at
+  call('HSET', META, 'upkeep', format('%d', at))
 end
 
 -- The first write. A full server refuses a script whose first write allocates memory, and allows all others.

@@ -87,6 +87,11 @@ local function schedule(topic, id, life)
   if life.due <= now or not first or life.due < tonumber(first) then wake(topic, life.due) end
 end
 
+local function note_expiry(topic, id, expires)
+  call('ZADD', P .. 'exp', expires, full_of(topic, id))
+  need_upkeep(expires)
+end
+
 -- After a failed delivery the message is pending again, dead, or expired.
 
 local function give_attempt(id, value, life)
@@ -103,7 +108,7 @@ local function come_back(topic, id, value, life, due)
       finish(topic, id, value, life)
       return false
     end
-    call('ZADD', P .. 'exp', expires, full_of(topic, id))
+    note_expiry(topic, id, expires)
   end
   if life then
     life.due = due
@@ -139,9 +144,12 @@ local function bury(topic, id, value, life, reason, most)
   life.error = reason
   save_life(topic, id, life)
   call('ZADD', topic.prefix .. 'dead', now, id)
-  call('ZADD', P .. 'graves', 'NX', now, topic.digits)
+  if call('ZADD', P .. 'graves', 'NX', now, topic.digits) == 1 then need_upkeep(now) end -- tend knows how long they are kept
   local over = call('ZCARD', topic.prefix .. 'dead') - most
-  if over > 0 and drop_oldest_dead(topic, over) < over then call('ZADD', P .. 'graves', TO_DROP, topic.digits) end
+  if over > 0 and drop_oldest_dead(topic, over) < over then
+    call('ZADD', P .. 'graves', TO_DROP, topic.digits)
+    need_upkeep(now)
+  end
 end
 
 -- An empty topic is removed with all its keys. Of a slot only the last bucket can be left. If there are very many slots, they
@@ -170,6 +178,7 @@ drop = function(topic)
   end
   if call('HLEN', slots) > FREED then
     call('ZADD', P .. 'retired', format('%d', now), topic.digits)
+    need_upkeep(now)
   else
     local flat, names, births = call('HGETALL', slots), {}, {}
     for i = 1, #flat, 2 do

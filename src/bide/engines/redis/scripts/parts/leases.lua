@@ -10,7 +10,8 @@ local claims = {}
 
 local function claim_of(request)
   if claims[request] ~= nil then return claims[request] end
-  local held, open = call('HGET', P .. 'held', request), call('HGET', P .. 'open', request)
+  local held = call('HGET', P .. 'held', request)
+  local open = held and call('HGET', P .. 'open', request)
   local claim = false
   if held and open then
     claim = {request = request, number = sub(held, 1, HEAD), held = held, states = {byte(open, 1, -1)}}
