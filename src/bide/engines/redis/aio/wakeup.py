@@ -31,22 +31,23 @@ class AsyncWakeup(ABC):
         self._shards = shards
         self._closed = False
 
-    async def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> None:
-        """`sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
+    async def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> bool:
+        """Whether a token may have ended it. `sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
         if timeout < SHORT:
             await AsyncSignal().wait(max(0.0, timeout))
-            return
+            return False
         end = time.monotonic() + timeout
         try:
-            await self._sleep(topics, end, sharp)
+            return await self._sleep(topics, end, sharp)
         except theirs.NoPermissionError as error:
             raise translated(error, self._address.shown, self._address.secrets) from None
         except (*LOST, theirs.ResponseError, EngineError):
             await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+            return True
 
     @abstractmethod
-    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
-        """Sleep until `end`, monotonic, or until there may be a message. Closing ends it soon."""
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
+        """Sleep until `end`, monotonic, or until there may be a message, and give whether there may. Closing ends it soon."""
 
     async def close(self) -> None:
         """Wake all sleepers."""
@@ -61,13 +62,13 @@ class AsyncBlocking(AsyncWakeup):
         self._free: list[list[AsyncListener]] = []  # one for each shard
         self._blocked: set[tuple[AsyncShard, int]] = set()
 
-    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         try:
             listeners = self._free.pop()
         except IndexError:
             listeners = [AsyncListener(shard.connections.server) for shard in self._shards]
         try:
-            await self._block(listeners, topics, end, sharp)
+            woken = await self._block(listeners, topics, end, sharp)
         except BaseException:
             await self._drop(listeners)
             raise
@@ -75,6 +76,7 @@ class AsyncBlocking(AsyncWakeup):
             await self._drop(listeners)
         else:
             self._free.append(listeners)
+        return woken
 
     async def close(self) -> None:
         await super().close()
@@ -88,7 +90,7 @@ class AsyncBlocking(AsyncWakeup):
         while self._free:
             await self._drop(self._free.pop())
 
-    async def _block(self, listeners: Sequence[AsyncListener], topics: Sequence[str], end: float, sharp: bool) -> None:
+    async def _block(self, listeners: Sequence[AsyncListener], topics: Sequence[str], end: float, sharp: bool) -> bool:
         blocked: list[tuple[AsyncShard, int]] = []
         try:
             for shard, listener in zip(self._shards, listeners, strict=True):
@@ -105,9 +107,10 @@ class AsyncBlocking(AsyncWakeup):
                     heard += await AsyncListener.hear([listener], SHORT)
                 while listener not in heard and not await shard.unblock(number):
                     heard += await AsyncListener.hear([listener], SHORT)  # UNBLOCK overtook the BLPOP
-                await listener.answer()
+            told = [await listener.answer() for listener in listeners]
         finally:
             self._blocked.difference_update(blocked)
+        return any(each is not None for each in told)
 
     @staticmethod
     async def _drop(listeners: Sequence[AsyncListener]) -> None:
@@ -118,21 +121,22 @@ class AsyncBlocking(AsyncWakeup):
 class AsyncPolling(AsyncWakeup):
     """wake=poll, for servers without blocking commands: checks the lists four times a second."""
 
-    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         while not self._closed:
             for shard in self._shards:
                 if await shard.hear(topics):
-                    return
+                    return True
             left = end - time.monotonic()
             if left <= 0:
-                return
+                break
             await AsyncSignal().wait(min(left, POLL))
+        return False
 
 
 class AsyncExpiring(AsyncWakeup):
     """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
-    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+    async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
         listeners = [AsyncListener(server) for server in dict.fromkeys(shard.connections.server for shard in self._shards)]
         try:
@@ -142,10 +146,11 @@ class AsyncExpiring(AsyncWakeup):
                 for listener in await AsyncListener.hear(listeners, min(left, SLICE)):
                     told = await listener.answer()
                     if isinstance(told, list) and told[-1] in alarms:
-                        return
+                        return True
         finally:
             for listener in listeners:  # an idle subscription would pile up messages
                 await listener.close()
+        return True  # nobody takes the tokens
 
 
 WAKEUPS: Mapping[Wake, type[AsyncWakeup]] = {"list": AsyncBlocking, "poll": AsyncPolling, "expiry": AsyncExpiring}

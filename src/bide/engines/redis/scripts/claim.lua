@@ -1,6 +1,6 @@
 -- script: claim
 -- Hand out due messages under one lease. After what every script is told: who asks (8 letters), request, lease in ms,
--- limit, of how many topics room is kept, then topics, beginning with these.
+-- limit, of how many topics room is kept, whether a token may have woken it, then topics, beginning with these.
 -- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
 -- full ids in one string, the values, of what has more beside its value: position, life, large body; of each topic: its
 -- number, name; up to when no upkeep is needed; and, when this request has claimed before, the positions of what it still holds.
@@ -178,7 +178,7 @@ local function take_from_all(begun, limit, keep)
 end
 
 -- After it: the topic that is due next, and whether some are due now. Others are woken for these.
-local function leave_behind(agenda)
+local function leave_behind(agenda, woken)
   local following, left, idle = {due = FAR}, 0, {}
   for _, entry in ipairs(agenda) do
     if entry.due <= now then
@@ -191,8 +191,8 @@ local function leave_behind(agenda)
     end
     if entry.due < following.due then following = entry end
   end
-  -- a caller that got nothing knows by now what a token would have told it
-  if T.count == 0 and #idle > 0 then call('UNLINK', unpack(idle)) end
+  -- a caller that got nothing knows by now what a token would have told it; one that was not woken by a token left none
+  if woken and T.count == 0 and #idle > 0 then call('UNLINK', unpack(idle)) end
   return following, left > 0
 end
 
@@ -213,7 +213,7 @@ local function claim(asked, agenda, begun)
   if unknown then store_time() end
   note_run()
   take_from_all(begun, asked.limit, asked.keep)
-  local following, left = leave_behind(agenda)
+  local following, left = leave_behind(agenda, asked.woken)
   local due = following.due
   if T.count > 0 then
     hand_on(asked.me, asked.names)
@@ -231,9 +231,19 @@ local function claim(asked, agenda, begun)
   return reply_with(number, fulls, due, left and exhausted() and T.count < asked.limit)
 end
 
+-- Nothing is due: what an idle receiver asks for again and again, so it makes as few calls as it can.
+local function find_nothing(asked, agenda)
+  note_look()
+  local following = leave_behind(agenda, asked.woken)
+  local due = following.due
+  if due < FAR then due = alarm(asked.me, following, due) end
+  return tell(reply_with('', '', due, false))
+end
+
 local refused, ran = before()
 if refused then return refused end
 local asked = {me = take_text(), request = take_text(), lease = take_number(), limit = take_number(), keep = take_number()}
+asked.woken = take_number() == 1
 if #asked.me ~= 8 or asked.request == '' or asked.limit > 1000 or asked.keep > asked.limit then
   error('BADARG request or limit', 0)
 end
@@ -241,4 +251,5 @@ asked.names = {unpack(ARGV, NEXT + 1, #ARGV)}
 local agenda, begun = read_agenda(asked.names, asked.keep)
 local held = claim_of(asked.request)
 if held or ran then return claim_again(held, agenda) end
+if #begun == 0 then return find_nothing(asked, agenda) end
 return claim(asked, agenda, begun)

@@ -17,7 +17,16 @@ class Around:
         self._untold: list[set[str]] = [set() for _ in shards]
 
     def claim(
-        self, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, first: int, *, again: bool
+        self,
+        topics: Sequence[str],
+        limit: int,
+        lease: int,
+        request: str,
+        now: int | None,
+        first: int,
+        *,
+        again: bool,
+        woken: bool,
     ) -> Claim:
         """Claim on one shard after the other. A repeated request gets what it holds already, on any shard, and nothing else.
 
@@ -46,7 +55,7 @@ class Around:
                     if not held:
                         untold.add(place)
                     # without room, a shard only tells when to come back
-                    claim = shard.claim(self._me, named, room, lease, request, now, keep)
+                    claim = shard.claim(self._me, named, room, lease, request, now, keep=keep, woken=woken)
                     if not held:  # an earlier try of the same claim may have reached the shard only now
                         _release(shard, claim.messages[room:], now)
                         found += claim.messages[:room]

@@ -52,6 +52,7 @@ class Redis(Engine):
         self._turn = randrange(2**16)
         self._me = lane()[:8]  # the owner of an alarm
         self._new_request = requests()  # one an engine, as a forked child shares the source
+        self._woken = True  # there may be wake tokens of what is claimed already
         self._alarms: dict[frozenset[str], float] = {}  # by topics: when to claim again, monotonic
         self._around = Around(self._me, [])
 
@@ -126,11 +127,13 @@ class Redis(Engine):
     ) -> Claim:
         shards = self._shards or self._opened()
         named = request if request is not None else self._new_request()
+        woken = self._woken
         if len(shards) == 1:
             in_turn = topics if len(topics) <= 1 else delivering.turned(topics, self._next())
-            claim = shards[0].claim(self._me, in_turn, limit, lease, named, now)
+            claim = shards[0].claim(self._me, in_turn, limit, lease, named, now, woken=woken)
         else:
-            claim = self._around.claim(topics, limit, lease, named, now, self._next(), again=request is not None)
+            claim = self._around.claim(topics, limit, lease, named, now, self._next(), again=request is not None, woken=woken)
+        self._woken = bool(claim.messages)  # then others were sent with them, or left behind
         if len(self._alarms) >= MOST:
             self._alarms.clear()
         wait = math.inf if claim.next_due is None else (claim.next_due - claim.now) / 1000
@@ -180,7 +183,8 @@ class Redis(Engine):
         if self._wakeup is None:
             raise Unavailable(UNOPENED)
         alarm = self._alarms.get(frozenset(topics), 0.0)
-        self._wakeup.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR)
+        if self._wakeup.wait(topics, timeout, sharp=alarm < time.monotonic() + timeout + NEAR):
+            self._woken = True
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
         return self._spread(refs, self._namespace.shard_of_ref, lambda shard, some: shard.get(some, now))

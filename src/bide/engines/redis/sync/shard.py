@@ -76,10 +76,23 @@ class Shard:
         return sending.put_answer(asked, messages, self.number, salt, reply)
 
     def claim(
-        self, me: str, topics: Sequence[str], limit: int, lease: int, request: str, now: int | None, keep: int = 0
+        self,
+        me: str,
+        topics: Sequence[str],
+        limit: int,
+        lease: int,
+        request: str,
+        now: int | None,
+        *,
+        keep: int = 0,
+        woken: bool = True,
     ) -> Claim:
-        """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one."""
-        reply = self.calls.do("claim", (me, request, str(lease), str(limit), str(keep), *topics), now)
+        """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one.
+
+        `woken`: wake tokens of the topics may be left. When nothing is due they are removed, or each would wake once more.
+        """
+        asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
+        reply = self.calls.do("claim", (*asked, *topics), now)
         return delivering.claim_answer(self.number, request, reply)
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:

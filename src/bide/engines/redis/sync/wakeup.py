@@ -31,22 +31,23 @@ class Wakeup(ABC):
         self._shards = shards
         self._closed = False
 
-    def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> None:
-        """`sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
+    def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> bool:
+        """Whether a token may have ended it. `sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
         if timeout < SHORT:
             Signal().wait(max(0.0, timeout))
-            return
+            return False
         end = time.monotonic() + timeout
         try:
-            self._sleep(topics, end, sharp)
+            return self._sleep(topics, end, sharp)
         except theirs.NoPermissionError as error:
             raise translated(error, self._address.shown, self._address.secrets) from None
         except (*LOST, theirs.ResponseError, EngineError):
             Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
+            return True
 
     @abstractmethod
-    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
-        """Sleep until `end`, monotonic, or until there may be a message. Closing ends it soon."""
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
+        """Sleep until `end`, monotonic, or until there may be a message, and give whether there may. Closing ends it soon."""
 
     def close(self) -> None:
         """Wake all sleepers."""
@@ -61,13 +62,13 @@ class Blocking(Wakeup):
         self._free: list[list[Listener]] = []  # one for each shard
         self._blocked: set[tuple[Shard, int]] = set()
 
-    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         try:
             listeners = self._free.pop()
         except IndexError:
             listeners = [Listener(shard.connections.server) for shard in self._shards]
         try:
-            self._block(listeners, topics, end, sharp)
+            woken = self._block(listeners, topics, end, sharp)
         except BaseException:
             self._drop(listeners)
             raise
@@ -75,6 +76,7 @@ class Blocking(Wakeup):
             self._drop(listeners)
         else:
             self._free.append(listeners)
+        return woken
 
     def close(self) -> None:
         super().close()
@@ -88,7 +90,7 @@ class Blocking(Wakeup):
         while self._free:
             self._drop(self._free.pop())
 
-    def _block(self, listeners: Sequence[Listener], topics: Sequence[str], end: float, sharp: bool) -> None:
+    def _block(self, listeners: Sequence[Listener], topics: Sequence[str], end: float, sharp: bool) -> bool:
         blocked: list[tuple[Shard, int]] = []
         try:
             for shard, listener in zip(self._shards, listeners, strict=True):
@@ -105,9 +107,10 @@ class Blocking(Wakeup):
                     heard += Listener.hear([listener], SHORT)
                 while listener not in heard and not shard.unblock(number):
                     heard += Listener.hear([listener], SHORT)  # UNBLOCK overtook the BLPOP
-                listener.answer()
+            told = [listener.answer() for listener in listeners]
         finally:
             self._blocked.difference_update(blocked)
+        return any(each is not None for each in told)
 
     @staticmethod
     def _drop(listeners: Sequence[Listener]) -> None:
@@ -118,21 +121,22 @@ class Blocking(Wakeup):
 class Polling(Wakeup):
     """wake=poll, for servers without blocking commands: checks the lists four times a second."""
 
-    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         while not self._closed:
             for shard in self._shards:
                 if shard.hear(topics):
-                    return
+                    return True
             left = end - time.monotonic()
             if left <= 0:
-                return
+                break
             Signal().wait(min(left, POLL))
+        return False
 
 
 class Expiring(Wakeup):
     """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
-    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> None:
+    def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
         listeners = [Listener(server) for server in dict.fromkeys(shard.connections.server for shard in self._shards)]
         try:
@@ -142,10 +146,11 @@ class Expiring(Wakeup):
                 for listener in Listener.hear(listeners, min(left, SLICE)):
                     told = listener.answer()
                     if isinstance(told, list) and told[-1] in alarms:
-                        return
+                        return True
         finally:
             for listener in listeners:  # an idle subscription would pile up messages
                 listener.close()
+        return True  # nobody takes the tokens
 
 
 WAKEUPS: Mapping[Wake, type[Wakeup]] = {"list": Blocking, "poll": Polling, "expiry": Expiring}

@@ -152,6 +152,17 @@ local function note_run(reply)
   if LANE ~= '' then remember('lanes', LANE, pack('>I6', NUMBER) .. (reply and cmsgpack.pack(reply) or '')) end
 end
 
+-- The same for one that writes little else, if anything.
+local function note_look()
+  local key = P .. 'lanes:' .. format('%d', epoch)
+  local did = LANE ~= '' and redis.pcall('HSET', key, LANE, pack('>I6', NUMBER))
+  if did == 1 then call('PEXPIRE', key, LIFE) end
+  if type(did) == 'table' then -- a full server refuses that as the first write
+    call('HDEL', META, '-')
+    note_run()
+  end
+end
+
 local function answer(reply)
   note_run(reply)
   return reply

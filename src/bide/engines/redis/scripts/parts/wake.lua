@@ -17,39 +17,29 @@ local function wake(topic, due)
 end
 
 -- Alarms: if every idle receiver knew the next due time, all would wake for one message. So one sets an alarm for it, and a
--- second one an alarm that is a moment later. `timers` has by topic: due, when this was written, and these two. The others get
--- no time, and look again with their next sweep.
+-- second one an alarm that is a moment later. `timers` has by topic: due, and these two. The others get no time. That is needed
+-- only when it is due soon: before what is due later, all look again with their next sweep.
 
 local BEHIND = 50 -- ms between the two alarms
-local FRESH, STALE = 4000, 12000 -- ms: an owner confirms its alarm after the first, and loses it after the second
+local SOON = 6000 -- ms: more than the time between two sweeps
 local NOBODY = '--------'
 
-local function owners_of(record) return sub(record, 13, 20), sub(record, 21, 28) end
-
-local function set_alarm(topic, due, one, two)
-  call('HSET', P .. 'timers', topic.name, pack('>I6I6', due, now) .. one .. two)
-end
+local function owners_of(record) return sub(record, 7, 14), sub(record, 15, 22) end
 
 -- When this receiver should claim again for a message that is due then; math.huge when others will.
 local function alarm(me, topic, due)
+  if due - now > SOON then return due end
   local record = call('HGET', P .. 'timers', topic.name)
-  if record then
-    local first, stamp = unpack_('>I6I6', record)
-    local one, two = owners_of(record)
-    if first == due and now - stamp < STALE then
-      if one == me then
-        if now - stamp > FRESH then set_alarm(topic, due, one, two) end
-        return due
-      end
-      if two == NOBODY then
-        set_alarm(topic, due, one, me)
-        two = me
-      end
-      return two == me and due + BEHIND or math.huge
-    end
+  local one, two = me, NOBODY
+  if record and unpack_('>I6', record) == due then
+    one, two = owners_of(record)
+    if one == me then return due end
+    if two == me then return due + BEHIND end
+    if two ~= NOBODY then return math.huge end
+    two = me
   end
-  set_alarm(topic, due, me, NOBODY)
-  return due
+  redis.pcall('HSET', P .. 'timers', topic.name, pack('>I6', due) .. one .. two) -- a full server may refuse it: all wake then
+  return one == me and due or due + BEHIND
 end
 
 -- A receiver that got messages may be busy when its alarm goes off, so it gives the alarm to the other one, if there is one.
