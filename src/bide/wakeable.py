@@ -1,4 +1,4 @@
-"""Signals that a thread or an event loop waits for, and that any thread may set; and no thread that waits for itself."""
+"""Signals that a thread or an event loop waits for, and that any thread may set; no wait that is too long, or for itself."""
 
 import asyncio
 import contextlib
@@ -52,6 +52,21 @@ class AsyncSignal:
             await self._event.wait()
         finally:
             alarm.cancel()
+
+
+AsyncBriefly = asyncio.timeout
+"""Around what may take so many seconds, and ends in a TimeoutError then."""
+
+
+class Briefly:
+    """For threads, in which nothing can be ended from outside: it takes as long as it does."""
+
+    def __init__(self, seconds: float) -> None:
+        """Takes what AsyncBriefly does."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 def refuse_reentry(lock: threading.RLock) -> None:

@@ -23,12 +23,13 @@ from bide.queue.batching import AsyncBatching
 from bide.queue.deliveries import Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Asked, Beat, Heartbeat
-from bide.wakeable import AsyncSignal
+from bide.wakeable import AsyncBriefly, AsyncSignal
 
 _log = Log("bide.intake")
 SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
 PATIENCE = 12  # sweeps
 TICK = 0.001  # seconds
+SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
 
@@ -43,7 +44,7 @@ class AsyncReceiver:
         self._tended = 0.0
         self._to_tend = True
         self._new_request = requests()
-        self._unanswered: list[str] = []  # names of claims
+        self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
         self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
 
@@ -81,10 +82,10 @@ class AsyncReceiver:
                 claim = await self.claim(topics, limit, lease_ms, request, asked=asked)
                 return claim, await self.open(claim, named)
         except BaseException as error:  # also what a signal handler raises, whatever that is
-            self._unanswered.append(request)
+            self._unanswered.add(request)
             if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
-                with contextlib.suppress(BideError):
-                    await self._give_back_unanswered()
+                with contextlib.suppress(BideError, TimeoutError):
+                    await self._try_to_give_back()
             raise
 
     async def claim(
@@ -123,15 +124,17 @@ class AsyncReceiver:
 
     async def _give_back_unanswered(self) -> None:
         """Ask for those claims again, which gives what they hold and nothing new, and release it."""
-        while self._unanswered:
-            request = self._unanswered.pop()
-            try:
-                claim = await self._engine.claim([], 1, 1, request=request)
-                if claim.messages:
-                    await self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
-            except BaseException:
-                self._unanswered.append(request)
-                raise
+        for request in list(self._unanswered):
+            claim = await self._engine.claim([], 1, 1, request=request)
+            if claim.messages:
+                await self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
+            if not claim.more:  # else a part of the engine did not answer, and may hold some
+                self._unanswered.discard(request)
+
+    async def _try_to_give_back(self) -> None:
+        """What does not succeed now is done with the next claim, or at the end."""
+        async with AsyncBriefly(SOON):
+            await self._give_back_unanswered()
 
     async def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""

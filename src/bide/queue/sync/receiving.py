@@ -23,12 +23,13 @@ from bide.queue.deliveries import Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Asked, Beat, Heartbeat
 from bide.queue.sync.delivery import Delivery
-from bide.wakeable import Signal
+from bide.wakeable import Briefly, Signal
 
 _log = Log("bide.intake")
 SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
 PATIENCE = 12  # sweeps
 TICK = 0.001  # seconds
+SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
 
@@ -41,7 +42,7 @@ class Receiver:
         self._tended = 0.0
         self._to_tend = True
         self._new_request = requests()
-        self._unanswered: list[str] = []  # names of claims
+        self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
         self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
 
@@ -79,10 +80,10 @@ class Receiver:
                 claim = self.claim(topics, limit, lease_ms, request, asked=asked)
                 return claim, self.open(claim, named)
         except BaseException as error:  # also what a signal handler raises, whatever that is
-            self._unanswered.append(request)
+            self._unanswered.add(request)
             if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
-                with contextlib.suppress(BideError):
-                    self._give_back_unanswered()
+                with contextlib.suppress(BideError, TimeoutError):
+                    self._try_to_give_back()
             raise
 
     def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, *, asked: Asked | None = None) -> Claim:
@@ -119,15 +120,17 @@ class Receiver:
 
     def _give_back_unanswered(self) -> None:
         """Ask for those claims again, which gives what they hold and nothing new, and release it."""
-        while self._unanswered:
-            request = self._unanswered.pop()
-            try:
-                claim = self._engine.claim([], 1, 1, request=request)
-                if claim.messages:
-                    self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
-            except BaseException:
-                self._unanswered.append(request)
-                raise
+        for request in list(self._unanswered):
+            claim = self._engine.claim([], 1, 1, request=request)
+            if claim.messages:
+                self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
+            if not claim.more:  # else a part of the engine did not answer, and may hold some
+                self._unanswered.discard(request)
+
+    def _try_to_give_back(self) -> None:
+        """What does not succeed now is done with the next claim, or at the end."""
+        with Briefly(SOON):
+            self._give_back_unanswered()
 
     def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
