@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from bide.errors import Unavailable
@@ -54,7 +55,7 @@ class AsyncSignal:
             alarm.cancel()
 
 
-AsyncBriefly = asyncio.timeout
+AsyncBriefly: Callable[[float], asyncio.Timeout] = asyncio.timeout
 """Around what may take so many seconds, and ends in a TimeoutError then."""
 
 

@@ -96,8 +96,8 @@ async def test_what_a_shard_has_leased_when_its_answer_is_lost_is_given_back(red
         shard = (await engine_of(queue))._shards[2]
         claim, lost = shard.claim, Counter[str]()
 
-        async def lose(*asked: Any) -> Any:
-            got = await claim(*asked)
+        async def lose(*asked: Any, **options: Any) -> Any:
+            got = await claim(*asked, **options)
             if got.messages and not lost:
                 lost["messages"] = len(got.messages)
                 raise EngineError("the answer is lost")
@@ -113,6 +113,30 @@ async def test_what_a_shard_has_leased_when_its_answer_is_lost_is_given_back(red
                 await queue.ack_many(found)
         assert lost["messages"] > 0
         assert sorted(seen) == list(range(MANY))
+
+
+async def test_what_a_shard_has_leased_when_its_answer_is_lost_is_given_back_by_a_close(redis_url: str) -> None:
+    queue = AsyncQueue(f"{redis_url}?shards={SHARDS}")
+    await queue.send_many("t", bodies(MANY, max_attempts=1))
+    shard = (await engine_of(queue))._shards[2]
+    claim, lost = shard.claim, list[int]()
+
+    async def lose(*asked: Any, **options: Any) -> Any:
+        got = await claim(*asked, **options)
+        if got.messages:
+            lost.append(len(got.messages))
+            raise EngineError("the answer is lost")
+        return got
+
+    shard.claim = lose
+    found = await queue.receive("t", limit=MANY, lease="1h")
+    await queue.ack_many(found)
+    shard.claim = claim
+    await queue.close()
+    assert sum(lost) > 0
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as other:
+        stats = await other.stats("t")
+        assert (stats.leased, stats.dead, stats.ready) == (0, 0, MANY - len(found))
 
 
 async def test_a_shard_whose_server_is_away_keeps_nobody_from_the_others_also_when_they_had_nothing(redis_url: str) -> None:
@@ -160,8 +184,8 @@ async def test_a_give_back_that_ends_early_is_done_by_the_next_claim(how: str, r
         shard = (await engine_of(queue))._shards[2]
         claim, settle, steps = shard.claim, shard.settle, list[str]()
 
-        async def lose(*asked: Any) -> Any:
-            got = await claim(*asked)
+        async def lose(*asked: Any, **options: Any) -> Any:
+            got = await claim(*asked, **options)
             if got.messages and not steps:
                 steps.append("claimed")
                 raise OutcomeUnknown("the answer is lost")
@@ -201,8 +225,8 @@ async def test_two_claims_at_once_give_back_two_unanswered_ones_and_each_message
             engine._turn = first - 1
             return asyncio.create_task(engine.claim(["t"], 3, HOUR, request=request))
 
-        async def lose(*asked: Any) -> Any:
-            got = await claim(*asked)
+        async def lose(*asked: Any, **options: Any) -> Any:
+            got = await claim(*asked, **options)
             if not got.messages:
                 return got
             leased.set()
@@ -217,8 +241,8 @@ async def test_two_claims_at_once_give_back_two_unanswered_ones_and_each_message
         seen = [each for task in early for each in (await task).messages]
         assert len(seen) == 4
 
-        async def be_slow(me: str, topics: Any, limit: int, lease: int, request: str, *rest: Any) -> Any:
-            got = await claim(me, topics, limit, lease, request, *rest)
+        async def be_slow(me: str, topics: Any, limit: int, lease: int, request: str, *rest: Any, **options: Any) -> Any:
+            got = await claim(me, topics, limit, lease, request, *rest, **options)
             if request in ("a", "b") and not asking.is_set():
                 asking.set()
                 await answered.wait()

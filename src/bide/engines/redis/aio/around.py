@@ -1,12 +1,17 @@
 # unasync: ../sync/around.py
 """Claims that go around several shards. One that fails keeps nobody from what the others have."""
 
+import contextlib
 from collections.abc import Sequence
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.protocol import delivering, sending
 from bide.errors import BideError
+from bide.wakeable import AsyncBriefly
+
+SOON = 0.5  # seconds
+LEASE = 1_000  # ms, of what is released at once
 
 
 class AsyncAround:
@@ -74,6 +79,17 @@ class AsyncAround:
         more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
         upkeep = min((each.upkeep for each in claims if each.upkeep is not None), default=None)
         return Claim(found, told, min(dues, default=None), bool(failed) or more, upkeep)
+
+    async def close(self) -> None:
+        """Release what nobody was told of, where a server answers soon."""
+        for place, requests in enumerate(self._untold):
+            if requests:
+                with contextlib.suppress(BideError, TimeoutError):
+                    await self._try_to_give_back(place)
+
+    async def _try_to_give_back(self, place: int) -> None:
+        async with AsyncBriefly(SOON):
+            await self._give_back(place, LEASE, None)
 
     async def _held(self, limit: int, lease: int, request: str, now: int | None, failed: dict[int, BideError]) -> list[Claim]:
         """What the request holds already."""

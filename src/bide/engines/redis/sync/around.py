@@ -1,12 +1,17 @@
 # Generated from ../aio/around.py by tools/unasync.py; change that file instead.
 """Claims that go around several shards. One that fails keeps nobody from what the others have."""
 
+import contextlib
 from collections.abc import Sequence
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.shard import Shard
 from bide.errors import BideError
+from bide.wakeable import Briefly
+
+SOON = 0.5  # seconds
+LEASE = 1_000  # ms, of what is released at once
 
 
 class Around:
@@ -74,6 +79,17 @@ class Around:
         more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
         upkeep = min((each.upkeep for each in claims if each.upkeep is not None), default=None)
         return Claim(found, told, min(dues, default=None), bool(failed) or more, upkeep)
+
+    def close(self) -> None:
+        """Release what nobody was told of, where a server answers soon."""
+        for place, requests in enumerate(self._untold):
+            if requests:
+                with contextlib.suppress(BideError, TimeoutError):
+                    self._try_to_give_back(place)
+
+    def _try_to_give_back(self, place: int) -> None:
+        with Briefly(SOON):
+            self._give_back(place, LEASE, None)
 
     def _held(self, limit: int, lease: int, request: str, now: int | None, failed: dict[int, BideError]) -> list[Claim]:
         """What the request holds already."""

@@ -78,6 +78,7 @@ class Redis(Engine):
         try:
             if wakeup is not None:
                 wakeup.close()
+            self._around.close()
             for shard in shards if topics else ():  # a server that is away is not waited for
                 if shard.connections not in away and not shard.leave(self._me, topics):
                     away.add(shard.connections)
