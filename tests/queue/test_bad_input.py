@@ -28,7 +28,8 @@ TOPICS = [
     "\u202eabc", "\ud800", "é", b"bytes", None, 7, ["t"],
 ]  # fmt: skip
 DELAYS = [
-    -1, -1e-9, float("nan"), float("inf"), float("-inf"), 2**53 - 1, 2**53 + 1, 1e308, timedelta.max, timedelta.min,
+    -1, -1e-9, float("nan"), float("inf"), float("-inf"), 2**53 - 1, 2**53 + 1, 10**400, -(10**400),
+    1e308, timedelta.max, timedelta.min,
     "", "15", "-15m", "1y", "1h1", "m", "1" * 40 + "s", "٣m", "1e3s", "x" * 1_000_000, True, b"1s", [1],
 ]  # fmt: skip
 INSTANTS = [datetime(2027, 1, 1), datetime(9999, 12, 31, tzinfo=UTC), "2027-01-01", 1_800_000_000, datetime.max]

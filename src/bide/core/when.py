@@ -31,10 +31,12 @@ def duration_ms(value: Duration, name: str = "delay") -> int:
         ms = whole + bool(rest) if whole >= 0 else whole
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise BadTime(f"{name} is a {type(value).__name__}. {_FORMS}")
-    elif not math.isfinite(value):
-        raise BadTime(f"{name} is {value}. {_FORMS}")
+    elif isinstance(value, int):
+        ms = value * 1000
+    elif math.isfinite(value):
+        ms = _exact_ms(value)
     else:
-        ms = value * 1000 if isinstance(value, int) else _exact_ms(value)
+        raise BadTime(f"{name} is {value}. {_FORMS}")
     if ms < 0:
         raise BadTime(f"{name} is negative. A message can't be due before now: give 0 or more.")
     if ms > MAX_DELAY_MS:
