@@ -100,6 +100,14 @@ async def test_the_same_operation_acts_once(queue: Any, clock: ManualClock) -> N
     assert (await queue.stats("t")).ready == 4
 
 
+@pytest.mark.parametrize("length", [1, 126, 127, 128])
+async def test_the_operation_of_a_batch_may_be_as_long_as_that_of_one_message(queue: Any, length: int) -> None:
+    operation = "o" * length
+    first = await queue.send_many("t", [Outgoing(1), 2, Outgoing(3, key="k")], operation=operation)
+    assert await queue.send_many("t", [1, Outgoing(2), Outgoing(3, key="k")], operation=operation) == first
+    assert (await queue.stats("t")).ready == 3
+
+
 async def test_bodies_of_many_kinds_go_in(queue: Any) -> None:
     @dataclass
     class Order:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from bide.core import options
 from bide.core.codec import Codec, Encoded, decode, encode
 from bide.core.when import bounded_instant_ms, duration_ms
@@ -70,7 +72,6 @@ class Envelope(NamedTuple):
         made: list[NewMessage] = []
         codec, largest, most = self.codec, self.max_body, self.attempts.get(topic, options.MAX_ATTEMPTS)
         for place, item in enumerate(items):
-            own = None if operation is None else f"{operation}#{place}"
             try:
                 if isinstance(item, Outgoing):
                     one = self.message(
@@ -84,14 +85,15 @@ class Envelope(NamedTuple):
                         expires_in=item.expires_in,
                         max_attempts=item.max_attempts,
                         headers=item.headers,
-                        operation=own,
                     )
                     made.append(one)
                 else:
-                    made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most, operation=own))
+                    made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
-        return made
+        if operation is None:
+            return made
+        return [replace(new, operation=f"{operation}#{place}") for place, new in enumerate(made)]
 
 
 def _life(expires_in: Duration) -> int:
