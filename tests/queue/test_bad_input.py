@@ -153,6 +153,25 @@ async def test_a_bad_instant_is_refused(held: Any, at: Any) -> None:
     await refuses(held, BadTime, lambda: held.reschedule(topic="held", key="k", at=at))
 
 
+EARLIEST, LATEST = (each.replace(tzinfo=UTC) for each in (datetime.min, datetime.max))
+START, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(START, LATEST), (LATEST, LATEST), (EARLIEST, LATEST), (EARLIEST, EARLIEST), (EARLIEST, datetime(1969, 1, 1, tzinfo=UTC))],
+    ids=str,
+)
+async def test_a_timeline_where_no_message_can_be_due_is_refused(held: Any, start: datetime, end: datetime) -> None:
+    await refuses(held, BadTime, lambda: held.timeline("held", start=start, end=end, buckets=3))
+
+
+@pytest.mark.parametrize("start", [EARLIEST, datetime(1969, 1, 1, tzinfo=UTC)], ids=str)
+async def test_a_timeline_from_before_1970_begins_there(held: Any, start: datetime) -> None:
+    spans = await held.timeline("held", start=start, end=END, buckets=3)
+    assert (spans[0].start.year, sum(each.messages for each in spans)) == (1970, 1)
+
+
 async def test_a_naive_instant_is_refused_with_the_fix(held: Any) -> None:
     with pytest.raises(BadTime, match="timezone"):
         await held.send("held", 1, at=datetime(2027, 1, 1))

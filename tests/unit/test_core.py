@@ -3,12 +3,12 @@
 import contextlib
 import math
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import ROUND_UP, Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bide import BadOption, BadTime, Duration, exponential, steps
@@ -59,6 +59,18 @@ def test_instants_are_the_same_in_every_zone() -> None:
     assert instant_ms(when) == instant_ms(when.astimezone(ZoneInfo("Australia/Lord_Howe"))) == 1_782_907_200_000
     assert moment(1_782_907_200_000) == when
     assert epoch_ms(when + timedelta(microseconds=1)) == 1_782_907_200_001
+
+
+EVERY_ZONE = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
+
+
+@given(st.datetimes(timezones=EVERY_ZONE))
+@example(datetime.min.replace(tzinfo=timezone(timedelta(hours=23))))
+@example(datetime.max.replace(tzinfo=timezone(timedelta(hours=-23))))
+def test_any_instant_is_read_to_the_millisecond_and_one_before_1970_counts_as_1970(when: datetime) -> None:
+    ms = instant_ms(when)
+    assert ms >= 0
+    assert ms == 0 if when < moment(0) else ms - 1 < (when - moment(0)) / timedelta(milliseconds=1) <= ms
 
 
 def test_exponential_doubles_up_to_its_cap() -> None:

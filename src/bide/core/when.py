@@ -53,7 +53,7 @@ def lease_ms(value: Duration, name: str = "lease") -> int:
 
 
 def instant_ms(when: datetime, name: str = "at") -> int:
-    """An aware datetime in milliseconds since the epoch."""
+    """An aware datetime in milliseconds since the epoch. An instant before 1970 counts as 1970: both are past."""
     if not isinstance(when, datetime):
         raise BadTime(f"{name} is a {type(when).__name__}. Give an aware datetime, or use delay= for a duration.")
     if when.utcoffset() is None:
@@ -61,7 +61,7 @@ def instant_ms(when: datetime, name: str = "at") -> int:
             f"{name} is {when.isoformat(' ')}, without a timezone, and could mean any of 38 instants. Say which: "
             f'{name}=when.replace(tzinfo=ZoneInfo("Europe/Berlin")), or datetime.now(timezone.utc) + timedelta(…).'
         )
-    return epoch_ms(when)
+    return max(0, epoch_ms(when))
 
 
 def bounded_instant_ms(when: datetime, now_ms: int, name: str = "at") -> int:

@@ -10,7 +10,7 @@ from bide.clock import Clock, moment
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
 from bide.core.codec import JSON, MAX_BODY, Codec
-from bide.core.when import duration_ms, instant_ms, lease_ms
+from bide.core.when import bounded_instant_ms, duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH, Capabilities, Finding, Window
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption, BadTime, ConfigError
@@ -273,13 +273,19 @@ class AsyncVerbs:
         end: datetime | None = None,
         buckets: int = 60,
     ) -> list[Span]:
-        """Count the messages that fall due in each of `buckets` equal spans, by default of the next hour."""
-        name = None if topic is None else options.topic(topic)
-        begin = self.session.setup.now_ms() if start is None else instant_ms(start, "start")
-        until = begin + 3_600_000 if end is None else instant_ms(end, "end")
+        """Count the messages that fall due in each of `buckets` equal spans, by default of the next hour.
+
+        An instant before 1970 counts as 1970. Raises BadTime for one that is more than a hundred years away.
+        """
+        name, now = None if topic is None else options.topic(topic), self.session.setup.now_ms()
+        begin = now if start is None else bounded_instant_ms(start, now, "start")
+        until = begin + 3_600_000 if end is None else bounded_instant_ms(end, now, "end")
         parts = options.count(buckets, "buckets", 10_000)
         if until - begin < parts:
-            raise BadTime("end is not after start, or so close that a bucket would be under a millisecond.")
+            raise BadTime(
+                "end is not after start, or so close that a bucket would be under a millisecond. "
+                "An instant before 1970 counts as 1970."
+            )
         stats = await (await self.session.engine()).stats(name, window=Window(begin, until, parts))
         step = timedelta(milliseconds=until - begin) / parts
         first = moment(begin)
