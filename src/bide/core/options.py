@@ -1,16 +1,20 @@
-"""Checks of what users hand in; each refusal says what to do instead."""
+"""Checks of what users hand in; each refusal says what to do instead.
+
+Each check returns plain text or a plain number: the str() of a member of a (str, Enum) is not its text.
+"""
 
 import re
 from collections.abc import Mapping
-from typing import get_args
+from typing import TypeVar, get_args
 
 from bide.errors import BadOption, BadTopic
 from bide.types import IfExists, Priority, State
 
+T = TypeVar("T")
+
 MAX_ATTEMPTS = 3
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
-_LEVELS: dict[object, int] = {name: level for level, name in enumerate(PRIORITIES)}
-NORMAL = _LEVELS["normal"]
+NORMAL = PRIORITIES.index("normal")
 _IF_EXISTS: tuple[IfExists, ...] = get_args(IfExists)
 _STATES: tuple[State, ...] = get_args(State)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
@@ -18,15 +22,16 @@ known_topics: set[str] = set()  # a topic is used again and again: a look-up is 
 
 
 def topic(value: object) -> str:
-    if isinstance(value, str) and value in known_topics:
+    if type(value) is str and value in known_topics:
         return value
     if not isinstance(value, str) or not _TOPIC.fullmatch(value):
         raise BadTopic(
             f"The topic is {_shown(value)}. A topic is 1 to 128 characters of A-Z a-z 0-9 . _ - as in 'order.cancel'."
         )
+    name = str.__str__(value)
     if len(known_topics) < 10_000:
-        known_topics.add(value)
-    return value
+        known_topics.add(name)
+    return name
 
 
 def topics(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -39,7 +44,7 @@ def text(value: object, name: str, longest: int) -> str:
     """A key, id or operation: text that every engine can hold and every terminal can show."""
     if not isinstance(value, str) or not 1 <= len(value) <= longest or not value.isprintable():
         raise BadOption(f"{name} is {_shown(value)}. Give 1 to {longest} printable characters, without line breaks.")
-    return value
+    return str.__str__(value)
 
 
 def key(value: str | None) -> str | None:
@@ -51,29 +56,29 @@ def operation(value: str | None) -> str | None:
 
 
 def if_exists(value: IfExists) -> IfExists:
-    if value not in _IF_EXISTS:
-        raise BadOption(f"if_exists is {_shown(value)}. Give one of: keep, replace, later, error.")
-    return value
+    return _one_of(value, "if_exists", _IF_EXISTS)
 
 
 def level(priority: object) -> int:
     """high 0, normal 1, low 2."""
-    found = _LEVELS.get(priority) if isinstance(priority, str) else None
-    if found is None:
-        raise BadOption(f"priority is {_shown(priority)}. Give one of: high, normal, low.")
-    return found
+    return PRIORITIES.index(_one_of(priority, "priority", PRIORITIES))
 
 
 def state(value: State) -> State:
-    if value not in _STATES:
-        raise BadOption(f"state is {_shown(value)}. Give one of: scheduled, ready, leased, dead.")
-    return value
+    return _one_of(value, "state", _STATES)
+
+
+def _one_of(value: object, name: str, given: tuple[T, ...]) -> T:
+    for each in given:
+        if each == value:
+            return each
+    raise BadOption(f"{name} is {_shown(value)}. Give one of: {', '.join(map(str, given))}.")
 
 
 def count(value: object, name: str, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise BadOption(f"{name} is {_shown(value)}. Give a whole number from 1 to {most:,}.")
-    return value
+    return int(value)
 
 
 def headers(value: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -82,19 +87,20 @@ def headers(value: Mapping[str, str] | None) -> Mapping[str, str]:
     given: object = value
     if not isinstance(given, Mapping):
         raise BadOption(f"headers is a {type(value).__name__}. Give a mapping of text to text.")
-    size = 0
+    size, plain = 0, {}
     for name, content in given.items():
         if not isinstance(name, str) or not isinstance(content, str) or not name:
             raise BadOption(f"The header {_shown(name)} is not text with a name: both sides of headers= must be str.")
         try:
             size += len(name.encode()) + len(content.encode())
+            plain[str.__str__(name)] = str.__str__(content)
         except UnicodeEncodeError:
             raise BadOption(
                 f"The header {_shown(name)} holds half a character (a lone surrogate), which can't be stored."
             ) from None
     if size > 8_192:
         raise BadOption(f"The headers are {size:,} bytes and the limit is 8,192. Put large things into the body.")
-    return dict(given)
+    return plain
 
 
 def _shown(value: object) -> str:

@@ -44,13 +44,16 @@ class Envelope(NamedTuple):
     ) -> NewMessage:
         """One message, checked. What most sends leave out costs no call."""
         wait, instant = (0 if delay is None else duration_ms(delay), None) if at is None else when(delay, at, self.now_ms)
+        if type(topic) is not str or topic not in options.known_topics:
+            topic = options.topic(topic)
+        key = None if key is None else options.key(key)
         return NewMessage(
-            topic if type(topic) is str and topic in options.known_topics else options.topic(topic),
+            topic,
             body if type(body) is Encoded else encode(self.codec, body, self.max_body),
             wait,
             instant,
-            None if key is None else options.key(key),
-            if_exists if if_exists == "keep" else options.if_exists(if_exists),
+            key,
+            "keep" if if_exists == "keep" else options.if_exists(if_exists),
             options.NORMAL if priority == "normal" else options.level(priority),
             None if expires_in is None else _life(expires_in),
             self.attempts.get(topic, options.MAX_ATTEMPTS)
@@ -63,8 +66,7 @@ class Envelope(NamedTuple):
 
     def messages(self, topic: str, items: Iterable[Outgoing | object], operation: str | None) -> list[NewMessage]:
         """All items, checked. With an operation each message gets one of its own, by its place."""
-        options.topic(topic)
-        options.operation(operation)
+        topic, operation = options.topic(topic), options.operation(operation)
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise BadOption(
                 f"items is a {type(items).__name__}. Give a list of bodies or Outgoing(…); for one message use send()."
