@@ -155,6 +155,7 @@ class AsyncEngine(ABC):
         - Cancelling a running message leaves it running.
         - Cancelling a dead letter says dead and leaves it.
         - Cancelling what has ended says gone.
+        - An id that is spelled otherwise names no message.
         """
 
     @abstractmethod

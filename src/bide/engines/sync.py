@@ -151,6 +151,7 @@ class Engine(ABC):
         - Cancelling a running message leaves it running.
         - Cancelling a dead letter says dead and leaves it.
         - Cancelling what has ended says gone.
+        - An id that is spelled otherwise names no message.
         """
 
     @abstractmethod

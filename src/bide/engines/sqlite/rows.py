@@ -1,5 +1,6 @@
 """From the rows of the tables to messages, and back: ids, tokens, headers, and the order by priority."""
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ LEVELS = (0, 1, 2)
 LARGE = 1_024  # bytes: longer bodies are kept apart, so that a claim does not write them again
 OLDEST_EVERY = 8  # every eighth message handed out is the oldest, whatever its priority
 
+_ID = re.compile(r"[0-9a-f]{16}")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _encode_headers = msgspec.json.Encoder().encode
 
@@ -50,12 +52,9 @@ def public_id(number: int, salt: int) -> str:
 
 def private_id(text: str) -> tuple[int, int]:
     """The row and salt of an id; zeros, which no message has, when the text is not an id of bide."""
-    if len(text) != 16:
+    if not _ID.fullmatch(text):
         return 0, 0
-    try:
-        return int(text[:12], 16), int(text[12:], 16)
-    except ValueError:
-        return 0, 0
+    return int(text[:12], 16), int(text[12:], 16)
 
 
 def token_text(token: int) -> str:

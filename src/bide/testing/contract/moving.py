@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bide.engines.base import Move, NewMessage, Ref
+from bide.engines.base import Move, NewMessage, Ref, Swept
 from bide.errors import BadTime
 from bide.testing.contract.bench import LEASE, Bench, bodies, needs
 from bide.types import CancelResult, RescheduleResult
@@ -19,6 +19,25 @@ async def ended(bench: Bench) -> list[str]:
     expired = await bench.put("mail", expires_in=1_000)
     bench.move(1_000)
     return [done.id, cancelled.id, expired.id, "no such id"]
+
+
+def spelled_otherwise(id: str) -> set[str]:
+    """Texts that are almost this id."""
+    whole = {
+        id.swapcase(),
+        id.upper(),
+        id.lower(),
+        f" {id}",
+        f"{id} ",
+        f"{id}\n",
+        f"{id}=",
+        f"0{id}",
+        f"{id}0",
+        id[1:],
+        id[:-1],
+    }
+    near = {id[:place] + char + id[place + 1 :] for place in range(len(id)) for char in "09afAFzZ+-_ =.\u0663"}
+    return whole | near
 
 
 class Moving:
@@ -68,6 +87,20 @@ class Moving:
     async def test_cancelling_what_has_ended_says_gone(self, bench: Bench) -> None:
         for id in await ended(bench):
             assert await bench.cancel(id=id) is CancelResult.GONE
+
+    @needs("cancel")
+    async def test_an_id_that_is_spelled_otherwise_names_no_message(self, bench: Bench) -> None:
+        pending, dead = await bench.put("mail", delay=5_000), await bench.bury("news")
+        for id in (pending.id, dead.id):
+            refs = [Ref(id=text) for text in sorted(spelled_otherwise(id) - {pending.id, dead.id})]
+            assert set(await bench.engine.cancel(refs, now=bench.now)) == {CancelResult.GONE}
+            assert set(await bench.engine.reschedule([Move(each) for each in refs], now=bench.now)) == {RescheduleResult.GONE}
+            if bench.can.lookup:
+                assert set(await bench.engine.get(refs, now=bench.now)) == {None}
+            if bench.can.inspect:
+                assert await bench.engine.requeue("news", [each.id or "" for each in refs], now=bench.now) == Swept(0, False)
+        bench.move(5_000)
+        assert [each.id for each in await bench.claim("mail", "news", limit=5)] == [pending.id]
 
     @needs("cancel")
     async def test_cancelling_a_dead_letter_says_dead_and_leaves_it(self, bench: Bench) -> None:

@@ -115,10 +115,10 @@ class AsyncShard:
         return delivering.extend_answer(groups, len(holds), await self.calls.do("extend", args, now))
 
     async def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        return sending.cancel_answer(await self.calls.do("cancel", [len(refs), *sending.refs(refs)], now))
+        return sending.cancel_answer(await self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
 
     async def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
-        return sending.reschedule_answer(await self.calls.do("reschedule", sending.reschedule(moves), now))
+        return sending.reschedule_answer(await self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
         _, returned, buried, expired, dropped, more = await self.calls.ask(
@@ -127,7 +127,7 @@ class AsyncShard:
         return Tended(returned, buried, expired, dropped, bool(more))
 
     async def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
-        named = [sending.ref(each) for each in refs]
+        named = [sending.ref(each, self.number) for each in refs]
         reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = await self._read(named, now)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from bide.core.when import MAX_DELAY_MS, due_time
 from bide.engines.base import Move, NewMessage, Ref
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import LOCAL, SALT, TOPIC, Name, content, full_id, id_text, id_texts, name_of
+from bide.engines.redis.protocol.encoding import LOCAL, NOWHERE, SALT, TOPIC, Name, content, full_id, id_text, id_texts, name_of
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -118,25 +118,28 @@ def _told(shard: int, named: Sequence[bytes]) -> Iterator[tuple[bytes, bytes, by
             yield head, letter, rest, due
 
 
-def ref(named: Ref) -> tuple[Arg, ...]:
+def ref(named: Ref, shard: int) -> tuple[Arg, ...]:
+    """As the scripts of this shard are told it. An id that names another shard names no message here."""
     if named.id is None:
         return "key", named.topic or "", named.key or "", ""
     name = name_of(named.id)
+    if name.shard != shard:
+        name = NOWHERE
     return "id", name.topic, name.local or _NO_ID, name.salt
 
 
-def refs(named: Iterable[Ref]) -> list[Arg]:
-    return [part for each in named for part in ref(each)]
+def refs(named: Iterable[Ref], shard: int) -> list[Arg]:
+    return [part for each in named for part in ref(each, shard)]
 
 
 def cancel_answer(reply: Sequence[Any]) -> list[CancelResult]:
     return [_CANCELLED[letter] for letter in reply[1].decode()]
 
 
-def reschedule(moves: Sequence[Move]) -> list[Arg]:
+def reschedule(moves: Sequence[Move], shard: int) -> list[Arg]:
     args: list[Arg] = [MAX_DELAY_MS, len(moves)]
     for move in moves:
-        args += (when(move.delay, move.at), *ref(move.ref))
+        args += (when(move.delay, move.at), *ref(move.ref, shard))
     return args
 
 

@@ -113,10 +113,10 @@ class Shard:
         return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
-        return sending.cancel_answer(self.calls.do("cancel", [len(refs), *sending.refs(refs)], now))
+        return sending.cancel_answer(self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
 
     def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
-        return sending.reschedule_answer(self.calls.do("reschedule", sending.reschedule(moves), now))
+        return sending.reschedule_answer(self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
 
     def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
         _, returned, buried, expired, dropped, more = self.calls.ask(
@@ -125,7 +125,7 @@ class Shard:
         return Tended(returned, buried, expired, dropped, bool(more))
 
     def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
-        named = [sending.ref(each) for each in refs]
+        named = [sending.ref(each, self.number) for each in refs]
         reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = self._read(named, now)
