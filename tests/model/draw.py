@@ -23,9 +23,8 @@ class Draw(Random):
 
     def message(self) -> NewMessage:
         operation = f"o{self.randrange(200)}" if self._runner.can.idempotent and self.random() < 0.15 else None
-        topic = self.choice(TOPICS)
         return NewMessage(
-            topic,
+            self.choice(TOPICS),
             self.choice([b"", b"1", b"\x00\xff", b"{}" * 50, b"L" * 2_000]),
             delay=min(self.choice(SPANS), self._runner.can.max_delay),
             at=self.instant() if self.random() < 0.4 else None,
@@ -35,7 +34,7 @@ class Draw(Random):
             expires_in=self.choice([0, 1, 20, 2_000, 100_000, 9 * DAY]) if self.random() < 0.15 else None,
             max_attempts=self.choice([1, 2, 3, 3, 3, 9]),
             headers=self.choice([{}, {}, {"x": "y"}, {"ü": ""}]),
-            operation=f"{topic} {operation}" if operation else None,
+            operation=operation,
         )
 
     def level(self) -> int:

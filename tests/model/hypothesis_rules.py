@@ -24,7 +24,7 @@ from bide.errors import BadOption, BadTime, BideError, ConfigError
 from bide.types import State
 from tests.model import strategies
 from tests.model.expected import Expected
-from tests.model.model import Model
+from tests.model.model import Model, operation_of
 from tests.model.runner import MakeSource, Runner
 from tests.model.strategies import KEYS, TOPICS, Act, Ending, Pointer, way
 
@@ -99,7 +99,7 @@ class EngineMachine(RuleBasedStateMachine):
         if self.operated:
             new = _from_end(self.operated, pick)
             if wait is not None:
-                self.runner.clock = self.model.operations[new.operation or ""][0] + OPERATION_MS + wait
+                self.runner.clock = self.model.operations[operation_of(new)][0] + OPERATION_MS + wait
             self.runner.put([new])
 
     @way(2, pointers=strategies.pointers)
@@ -232,7 +232,7 @@ class EngineMachine(RuleBasedStateMachine):
             delay=min(new.delay, self.can.max_delay),
             key=new.key if self.can.keys else None,
             level=new.level if self.can.priority else 1,
-            operation=f"{new.topic} {new.operation}" if new.operation and self.can.idempotent else None,
+            operation=new.operation if self.can.idempotent else None,
         )
 
     def ref(self, pointer: Pointer) -> Ref:

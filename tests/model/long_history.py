@@ -22,7 +22,7 @@ from bide.types import State
 from tests.model.draw import DAY, KEYS, SPANS, TOPICS, Draw
 from tests.model.expected import Expected
 from tests.model.hypothesis_rules import from_url
-from tests.model.model import Model
+from tests.model.model import Model, operation_of
 from tests.model.runner import MakeSource, Runner
 
 JUMPS = (1, 1, 1, 5, 64, 1_000, 2_048, 30_000, 65_536, 700_000, 3_600_000, DAY, 8 * DAY, 30 * DAY, -1, -1_000, -300_000)
@@ -147,7 +147,7 @@ class LongHistory:
             new = draw.choice(self.operated)
             wait = draw.choice([None, None, -1, 0])
             if wait is not None:
-                born = self.model.operations[new.operation or ""][0]
+                born = self.model.operations[operation_of(new)][0]
                 self.runner.clock = max(self.runner.clock, born + OPERATION_MS + wait)
             self._do("put", [new])
 

@@ -33,13 +33,17 @@ from tests.model.leaving import Leaving
 __all__ = ["Divergence", "Model"]
 
 
+def operation_of(new: NewMessage) -> tuple[str, str | None, str | None]:
+    return new.topic, new.key, new.operation
+
+
 class Model:
     """Is told every call and its answer. Raises Divergence when an answer breaks a promise."""
 
     def __init__(self, can: Capabilities, *, dead_for: int, dead_max: int) -> None:
         self.can = can
         self.expected: Expected = Expected()
-        self.operations: dict[str, tuple[int, Sent]] = {}
+        self.operations: dict[tuple[str, str | None, str | None], tuple[int, Sent]] = {}
         self.requests: dict[str, list[Claimed]] = {}
         self.leaving: Leaving = Leaving(self.expected, dead_for=dead_for, dead_max=dead_max)
 
@@ -51,13 +55,13 @@ class Model:
         self._at(now)
         agree("put's number of answers", len(messages), len(answer))
         for new, sent in zip(messages, answer, strict=True):
-            first, same = self.operations.get(new.operation or "", (self.now - OPERATION_MS, None))
+            first, same = self.operations.get(operation_of(new), (self.now - OPERATION_MS, None))
             if self.now - first < OPERATION_MS:
                 agree(f"put again {new}", same, sent)
                 continue
             self._put(new, sent)
             if new.operation:
-                self.operations[new.operation] = self.now, sent
+                self.operations[operation_of(new)] = self.now, sent
 
     def _put(self, new: NewMessage, sent: Sent) -> None:
         self.leaving.meet(new.topic)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from bide.engines.base import Claimed, NewMessage
 from bide.engines.redis import CAPABILITIES
@@ -53,20 +52,16 @@ def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, col
 
 @pytest.fixture
 def alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what several shards can't do: know an operation that comes with another key, or what is oldest of all.
+    """Without what several shards can't do: know which dead letter is the oldest of all.
 
     Where a message goes is by chance, which is taken out, or a history could not be played again.
     """
-    fitted, requeue = EngineMachine.fitted, EngineMachine.requeue
+    requeue = EngineMachine.requeue
     count = itertools.count()
-
-    def without_key(self: EngineMachine, new: NewMessage) -> NewMessage:
-        return fitted(self, replace(new, key=None) if new.operation else new)
 
     def all_at_once(self: EngineMachine, topic: str, picks: Any, delay: int, limit: int) -> None:
         requeue(self, topic, picks, delay, 1_000)
 
-    monkeypatch.setattr(EngineMachine, "fitted", without_key)
     monkeypatch.setattr(EngineMachine, "requeue", all_at_once)
     monkeypatch.setattr(hypothesis_rules, "DEAD_MAX", 1_000)
     for colour in (engine_aio, engine_sync):

@@ -242,7 +242,7 @@ async def test_the_callers_row_and_text_factories_do_not_matter(
     own.row_factory, own.text_factory = row_factory, text_factory
     first = await queue.send("t", 0, key="übel", operation="o", connection=own)
     assert (await queue.send("t", 1, key="übel", if_exists="replace", connection=own)).id == first.id
-    assert await queue.send("t", 7, operation="o", connection=own) == first
+    assert await queue.send("t", 7, key="übel", operation="o", connection=own) == first
     assert (own.row_factory, own.text_factory) == (row_factory, text_factory)
     own.commit()
     assert await bodies(queue) == [1]

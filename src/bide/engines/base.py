@@ -59,6 +59,11 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     within: str | None = None  # the id of the running message whose handler sends this, under that message's own key
 
 
+def operation_of(new: NewMessage) -> str:
+    """What an engine remembers an operation by: it belongs to its topic and key. No line break is in any of them."""
+    return f"{new.topic}\n{new.key or ''}\n{new.operation}"
+
+
 class Claimed(msgspec.Struct, frozen=True, gc=False):
     """A message that was handed out."""
 

@@ -71,6 +71,7 @@ class Engine(ABC):
         - A message due later than the longest delay refuses its batch.
         - Answers come in the order of the batch.
         - The same operation acts once and gets the same answer.
+        - An operation belongs to its topic and key.
         - An operation is forgotten after ten minutes.
         - Keep answers with the message that holds the key.
         - Error answers with the message that holds the key.

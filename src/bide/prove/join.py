@@ -12,10 +12,10 @@ FORGOTTEN = OPERATION_MS * 1_000_000  # ns after which an operation may act agai
 
 def join_operations(facts: Facts) -> None:
     """Of several sends with one operation the first acts; it is known which when it was over before the others began."""
-    named: dict[str, list[Send]] = {}
+    named: dict[tuple[str, str | None, str], list[Send]] = {}
     for send in facts.sends.values():
         if send.operation is not None and send.result != "fail":
-            named.setdefault(send.operation, []).append(send)
+            named.setdefault((send.topic, send.key, send.operation), []).append(send)
     for group in named.values():
         group.sort(key=lambda send: send.began)
         first = group[0]

@@ -272,6 +272,13 @@ def test_one_operation_has_one_answer_whatever_its_body(book: Book) -> None:
     assert "idempotent" in book.broken()
 
 
+@pytest.mark.parametrize("other", [{"topic": "u"}, {"key": "k"}], ids=str)
+def test_an_operation_belongs_to_its_topic_and_key(book: Book, other: dict[str, Any]) -> None:
+    book.send("m", tag="x", operation="o")
+    book.send("n", tag="y", operation="o", **other)
+    assert not book.broken()
+
+
 def test_an_operation_may_act_again_after_ten_minutes(book: Book) -> None:
     book.send("m", tag="x", operation="o")
     book.now += 600_000

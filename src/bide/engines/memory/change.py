@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bide.clock import MS
 from bide.core.when import check_delay, due_time
-from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept
+from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
 from bide.types import CancelResult, RescheduleResult, Sent, State
@@ -39,9 +39,10 @@ def _once(store: Store, new: NewMessage, due: int, now: int) -> Sent:
     if new.operation is None:
         return _keyed(store, new, due, now)
     forget_operations(store, now)
-    if new.operation not in store.operations:
-        store.operations[new.operation] = (now, _keyed(store, new, due, now))
-    return store.operations[new.operation][1]
+    name = operation_of(new)
+    if name not in store.operations:
+        store.operations[name] = (now, _keyed(store, new, due, now))
+    return store.operations[name][1]
 
 
 def forget_operations(store: Store, now: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bide.clock import MS
 from bide.core.when import check_delay, due_time
-from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept
+from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
 from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_text, private_id, public_id
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
@@ -64,7 +64,8 @@ def _once(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, du
     if new.operation is None:
         return _keyed(tx, namespace, topic, new, due, now)
     forget_operations(tx, now)
-    known = tx.sql.one("operation", {"space": namespace.name, "name": new.operation})
+    name = operation_of(new)
+    known = tx.sql.one("operation", {"space": namespace.name, "name": name})
     if known is not None:
         return Sent(*known)
     sent = _keyed(tx, namespace, topic, new, due, now)
@@ -72,7 +73,7 @@ def _once(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, du
         "keep_operation",
         {
             "space": namespace.name,
-            "name": new.operation,
+            "name": name,
             "born": now,
             "message": sent.id,
             "topic": sent.topic,

@@ -132,8 +132,8 @@ class Verbs:
         - key: your name for the message until it ends. `if_exists` says what to do if another message holds it.
         - expires_in: drop the message if nobody received it this long after its due time.
         - max_attempts: 3 by default.
-        - operation: within 10 minutes, sends with the same operation act once and get the first answer. OutcomeUnknown has the
-          one to use.
+        - operation: within 10 minutes, sends with the same operation, topic and key act once and get the first answer.
+          OutcomeUnknown has the one to use.
         - connection: join the caller's transaction, if the engine can.
 
         Raises BadMessage for an argument that can't be used, Exists with if_exists="error", EngineError if the engine fails.

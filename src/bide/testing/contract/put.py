@@ -84,6 +84,21 @@ class Putting:
         assert await bench.claim("mail", limit=5) == []
 
     @needs("idempotent")
+    async def test_an_operation_belongs_to_its_topic_and_key(self, bench: Bench) -> None:
+        keys = [None, "k", "l"] if bench.can.keys else [None]
+        for operation, size in (("one by one", 1), ("together", 6)):
+            batch = [NewMessage(topic, b"x", key=key, operation=operation) for topic in ("mail", "news") for key in keys]
+            first = [sent for i in range(0, len(batch), size) for sent in await bench.put_all(*batch[i : i + size])]
+            assert [(each.topic, each.outcome) for each in first] == [(each.topic, "created") for each in batch]
+            # Then each is a message of its own, and gets its own answer again
+            assert await bench.put_all(*batch) == first
+            claimed = await bench.claim("mail", "news", limit=10)
+            assert sorted(each.id for each in claimed) == sorted(each.id for each in first)
+            # And also when the messages have ended
+            await bench.engine.settle([ending(each, "done") for each in claimed], now=bench.now)
+            assert await bench.put_all(*reversed(batch)) == first[::-1]
+
+    @needs("idempotent")
     async def test_an_operation_is_forgotten_after_ten_minutes(self, bench: Bench) -> None:
         early = await bench.put("mail", b"early", operation="early")
         late = await bench.put("mail", b"late", operation="late")

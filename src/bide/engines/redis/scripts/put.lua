@@ -123,6 +123,8 @@ local function take_others(longest)
     new.large, new.within = take_text(), take_text()
     if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
     new.asked = given_up_of(new.operation)
+    -- It belongs to its topic and key, and is remembered with them. No line break is in any of them.
+    if new.operation ~= '' then new.operation = new.topic .. '\n' .. new.key .. '\n' .. new.operation end
     new.known = content(kind_of(0, READY), '........' .. new.blob) -- read as it would be in a row
     local flags = new.known.flags
     if flags > 31 or has(flags, KEYED) ~= (new.key ~= '') or has(flags, LARGE) ~= (new.large ~= '') then error('BADARG content', 0) end
