@@ -105,9 +105,9 @@ def test_topics_that_lie_on_some_shards_only_have_their_place(redis_url: str, co
 def giving_away(claim: Any) -> Any:
     """A shard's claim that takes less, but of any topic."""
 
-    def changed(*args: Any) -> Any:
-        *same, limit, lease, request, now, keep = args
-        return claim(*same, limit - max(0, keep - 1), lease, request, now, 0)
+    def changed(*args: Any, keep: int = 0, **options: Any) -> Any:
+        *same, limit, lease, request, now = args
+        return claim(*same, limit - max(0, keep - 1), lease, request, now, **options)
 
     return changed
 

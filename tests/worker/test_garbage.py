@@ -68,6 +68,10 @@ def fails_in_a_thread() -> None:
     raise ValueError("no tape")
 
 
+def handlings() -> list[Handling]:
+    return [each for each in gc.get_objects() if isinstance(each, Handling)]
+
+
 async def middleware(delivery: Any, handle: Any) -> None:
     await handle()
 
@@ -84,6 +88,7 @@ HANDLERS = [
 async def test_a_message_that_has_ended_is_gone_at_once(
     memory: AsyncQueue, working: Any, until: Any, handler: Any, around: Any
 ) -> None:
+    before = set(map(id, handlings()))
     memory.task("t", timeout="10ms" if handler is takes_too_long else None, backoff=steps("1h"), max_attempts=2)(handler)
     await memory.send_many("t", [{}] * MANY)
     async with working(memory, middleware=around) as worker:
@@ -93,4 +98,4 @@ async def test_a_message_that_has_ended_is_gone_at_once(
             return stats.ready == stats.leased == 0 and worker.health().running == 0
 
         await until(ended)
-        await until(lambda: not any(isinstance(each, Handling) for each in gc.get_objects()))
+        await until(lambda: before.issuperset(map(id, handlings())))
