@@ -85,6 +85,7 @@ class Claim(msgspec.Struct, frozen=True):
     next_due: int | None  # when this caller should claim again if nothing wakes it: past, when it left something behind
     more: bool = False  # the claim stopped at its own bounds, or a part of the engine fails: claim again at once
     upkeep: int | None = None  # no upkeep is needed before; None: not known
+    wake: float | None = None  # next_due by time.monotonic(), where the engine can tell it to the microsecond
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import math
 import selectors
+import time
 import weakref
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -20,6 +21,7 @@ from hiredis import pack_command
 from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.redaction import redacted
+from bide.punctual import alarm_at
 
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
@@ -198,8 +200,12 @@ class AsyncListener:
                 each._answer = asyncio.ensure_future(each._connection.read_response(timeout=math.inf))
                 each._answer.add_done_callback(_seen)
             answers[each._answer] = each
-        done, _ = await asyncio.wait(answers, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        return list(map(answers.__getitem__, done))
+        over = alarm_at(time.monotonic() + timeout)
+        try:
+            await asyncio.wait({*answers, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+        return [listener for answer, listener in answers.items() if answer.done()]
 
     async def answer(self) -> Any:
         answer, self._answer = self._answer, None

@@ -30,6 +30,7 @@ SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended l
 PATIENCE = 12  # sweeps
 TICK = 0.001  # seconds
 SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
+CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
 
@@ -95,7 +96,7 @@ class AsyncReceiver:
         if len(topics) > 1:
             first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
             topics = [*topics[first:], *topics[:first]]
-        if self._to_tend and time.monotonic() - self._tended > TEND:
+        if time.monotonic() - self._tended > (TEND if self._to_tend else CAUTION):
             await self._tend()
         claim = await self._claim(topics, limit, lease_ms, request, asked)
         if self._to_tend and not claim.messages and not claim.more and await self._tend():
@@ -270,4 +271,6 @@ async def listen(
 
 def until_due(claim: Claim) -> float:
     """Seconds to sleep: a tick less than it seems, since the claim's now is rounded down and an alarm's time up."""
+    if claim.wake is not None:
+        return max(0.0, claim.wake - time.monotonic())
     return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000 - TICK)

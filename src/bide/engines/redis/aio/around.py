@@ -78,7 +78,8 @@ class AsyncAround:
         told = max(each.now for each in claims)
         more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
         upkeep = min((each.upkeep for each in claims if each.upkeep is not None), default=None)
-        return Claim(found, told, min(dues, default=None), bool(failed) or more, upkeep)
+        wake = min((each.wake for each in claims if each.wake is not None), default=None)
+        return Claim(found, told, min(dues, default=None), bool(failed) or more, upkeep, wake)
 
     async def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""

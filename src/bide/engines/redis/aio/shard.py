@@ -2,13 +2,14 @@
 """One shard: each method runs a script, or several until all is told."""
 
 import os
+import time
 from collections.abc import Sequence
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.aio.connections import AsyncCalls, AsyncConnections
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.namespace import Namespace, ServerClock, check_events, check_eviction
+from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import AsyncServer
@@ -31,6 +32,7 @@ class AsyncShard:
         self.clock: ServerClock = connections.server.clock
         self.calls: AsyncCalls = AsyncCalls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
+        self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
     @classmethod
@@ -94,8 +96,10 @@ class AsyncShard:
         `woken`: wake tokens of the topics may be left. When nothing is due they are removed, or each would wake once more.
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
+        began = time.monotonic()
         reply = await self.calls.do("claim", (*asked, *topics), now)
-        return delivering.claim_answer(self.number, request, reply)
+        ended = time.monotonic()
+        return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
     async def leave(self, me: str, topics: Sequence[str]) -> bool:
         """Give back the alarms of an engine that closes. False when the server is away: it is asked once."""

@@ -1,6 +1,6 @@
 """Deliveries: what the scripts are told of them, and what they answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,10 +34,15 @@ class ClaimReply(NamedTuple):
     beside: Sequence[Any]  # of each that has more than its value: position from 1, life, large body
     topics: Sequence[bytes]  # their numbers and names by turns
     upkeep: bytes  # no upkeep is needed before
+    us: bytes  # now
     positions: Sequence[int] | None = None  # of what an earlier claim of this request holds still
 
 
-def claim_answer(shard: int, request: str, answer: Sequence[Any]) -> Claim:
+Plan: TypeAlias = Callable[[int, int | None], float | None]
+"""When to claim again, by when a claim ran in µs and the due time in ms."""
+
+
+def claim_answer(shard: int, request: str, answer: Sequence[Any], plan: Plan) -> Claim:
     reply = ClaimReply(*answer)
     names: dict[bytes, str] = {}
     for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
@@ -58,7 +63,8 @@ def claim_answer(shard: int, request: str, answer: Sequence[Any]) -> Claim:
         token = f"{head}{positions[i]:03x}{request}"
         found.append(claimed(id, full, names[full[:TOPIC]], token, value, beside.get(i, NOTHING)))
     found.sort(key=_due)
-    return Claim(found, int(reply.now), int(reply.due) if reply.due else None, bool(reply.more), int(reply.upkeep))
+    due = int(reply.due) if reply.due else None
+    return Claim(found, int(reply.now), due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), due))
 
 
 Group: TypeAlias = tuple[str, str, str, bytes]

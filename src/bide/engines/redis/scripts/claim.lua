@@ -3,7 +3,7 @@
 -- limit, of how many topics room is kept, whether a token may have woken it, then topics, beginning with these.
 -- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
 -- full ids in one string, the values, of what has more beside its value: position, life, large body; of each topic: its
--- number, name; up to when no upkeep is needed; and, when this request has claimed before, the positions of what it still holds.
+-- number, name; up to when no upkeep is needed; now in µs; and, when this request has claimed before, the positions of what it still holds.
 
 -- include: begin layout topics wake keys finish leases open take
 
@@ -99,7 +99,7 @@ local function reply_with(number, fulls, due, more)
     end
   end
   local when = due == FAR and '' or format('%d', due)
-  return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, beside, named, format('%d', upkeep)}
+  return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, beside, named, format('%d', upkeep), format('%d', us)}
 end
 
 local function hand_out_again(held)
@@ -117,7 +117,7 @@ local function hand_out_again(held)
     end
   end
   local reply = reply_with(held.number, table.concat(fulls), FAR, false)
-  reply[10] = positions
+  reply[11] = positions
   return reply
 end
 

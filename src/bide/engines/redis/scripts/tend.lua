@@ -6,7 +6,7 @@
 -- include: begin layout topics wake keys finish pending leases
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
-local LOOK = 60000 -- ms until the next look, if nothing is known to come sooner
+local LOOK = 3600000 -- ms until the next look, if nothing is known to come sooner
 local EXPIRING = 100 -- that one script ends: each may have a topic of its own
 local most, dead_for, budget, until_
 local returned, buried, expired, dropped = 0, 0, 0, 0

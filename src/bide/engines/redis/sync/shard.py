@@ -2,12 +2,13 @@
 """One shard: each method runs a script, or several until all is told."""
 
 import os
+import time
 from collections.abc import Sequence
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.failures import Unanswered
-from bide.engines.redis.namespace import Namespace, ServerClock, check_events, check_eviction
+from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.server import Server
@@ -29,6 +30,7 @@ class Shard:
         self.clock: ServerClock = connections.server.clock
         self.calls: Calls = Calls(number, namespace, connections, first.calls if first else None)
         self._namespace = namespace
+        self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
     @classmethod
@@ -92,8 +94,10 @@ class Shard:
         `woken`: wake tokens of the topics may be left. When nothing is due they are removed, or each would wake once more.
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
+        began = time.monotonic()
         reply = self.calls.do("claim", (*asked, *topics), now)
-        return delivering.claim_answer(self.number, request, reply)
+        ended = time.monotonic()
+        return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
         """Give back the alarms of an engine that closes. False when the server is away: it is asked once."""

@@ -34,7 +34,7 @@ class Wakeup(ABC):
     def wait(self, topics: Sequence[str], timeout: float, *, sharp: bool) -> bool:
         """Whether a token may have ended it. `sharp`: the timeout is exact to the millisecond; otherwise the server ends it."""
         if timeout < SHORT:
-            Signal().wait(max(0.0, timeout))
+            Listener.hear([], max(0.0, timeout))
             return False
         end = time.monotonic() + timeout
         try:
