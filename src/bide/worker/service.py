@@ -146,6 +146,7 @@ class Service:
                 self._ended(handling, became, by_itself=handling.ended)
         if error is not None:
             tell(handling.delivery, became, error)
+            error = None  # from Python 3.12 on its traceback leads back to this frame
 
     def _ended(self, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
         """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
