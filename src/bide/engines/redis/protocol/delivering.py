@@ -1,18 +1,33 @@
 """Deliveries: what the scripts are told of them, and what they answer."""
 
 from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from itertools import repeat
 from operator import attrgetter
+from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
-from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
+from bide.engines.base import MAX_BATCH, NO_HEADERS, Claim, Claimed, End, Ended, Hold
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import FULL, SALT, TOPIC, claimed, error_text, id_texts, ids_bytes
+from bide.engines.redis.protocol.encoding import (
+    FULL,
+    SALT,
+    SLOT,
+    TOPIC,
+    USUAL_ATTEMPTS,
+    claimed,
+    error_text,
+    flags_and_start,
+    id_texts,
+    ids_bytes,
+)
 
 GOLDEN = 2654435769  # of 2**32
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
 NOTHING = (b"", b"")
-_due = attrgetter("due")
-_id, _token = attrgetter("id"), attrgetter("token")
+_FULLS = Struct(f"{FULL}s")
+_due, _number = attrgetter("due"), int.from_bytes
+_token = attrgetter("token")
 
 
 def turned(topics: Sequence[str], count: int) -> Sequence[str]:
@@ -52,50 +67,50 @@ def claim_answer(shard: int, request: str, answer: Sequence[Any], plan: Plan) ->
         beside[position - 1] = life, large
     positions = range(len(reply.values)) if reply.positions is None else reply.positions
     head, first = reply.number.decode(), shard.to_bytes(1, "big")
-    fulls: list[bytes] = []
-    raw: list[bytes] = []
-    for i, value in enumerate(reply.values):
-        full = reply.fulls[FULL * i : FULL * i + FULL]
-        fulls.append(full)
-        raw.append(first + full + value[:SALT])
+    fulls = [full for (full,) in _FULLS.iter_unpack(reply.fulls)]
+    ids = id_texts([first + full + value[:SALT] for full, value in zip(fulls, reply.values, strict=True)])
     found: list[Claimed] = []
-    for i, (id, full, value) in enumerate(zip(id_texts(raw), fulls, reply.values, strict=True)):
-        token = f"{head}{positions[i]:03x}{request}"
-        found.append(claimed(id, full, names[full[:TOPIC]], token, value, beside.get(i, NOTHING)))
+    slot, topic, at, start = b"", "", 0, 0  # of the message before: most share it
+    for i, (id, full, value) in enumerate(zip(ids, fulls, reply.values, strict=True)):
+        token = head + _TEXTS[positions[i]] + request
+        if full[:SLOT] != slot:
+            slot, topic, (at, start) = full[:SLOT], names[full[:TOPIC]], flags_and_start(full)
+        if value[at] or i in beside:
+            found.append(claimed(id, full, topic, token, value, beside.get(i, NOTHING)))
+        else:  # as most are: nothing but a body
+            due = start + _number(value[SALT:at], "big")
+            found.append(Claimed(id, topic, value[at + 1 :], NO_HEADERS, None, due, due, 1, USUAL_ATTEMPTS, token))
     found.sort(key=_due)
-    due = int(reply.due) if reply.due else None
-    return Claim(found, int(reply.now), due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), due))
+    next_due = int(reply.due) if reply.due else None
+    return Claim(found, int(reply.now), next_due, bool(reply.more), int(reply.upkeep), plan(int(reply.us), next_due))
 
 
 Group: TypeAlias = tuple[str, str, str, bytes]
 """What the deliveries of one claim in one topic have in common: the request, the claim's number, the topic and its number."""
 
-_POSITIONS = {f"{position:03x}": position.to_bytes(2, "big") for position in range(MAX_BATCH)}
+_TEXTS = [f"{position:03x}" for position in range(MAX_BATCH)]
+_POSITIONS = {text: position.to_bytes(2, "big") for position, text in enumerate(_TEXTS)}
 CLAIM, HEAD = 16, 19  # where in a token the number of its claim ends, and the position of the delivery; a request follows
 
 
-def held(deliveries: Sequence[End | Hold]) -> Iterator[tuple[int, Group, bytes, bytes]]:
-    """Of each its index, its group, and its position and full id; of those that are none of ours, and so are lost, nothing."""
-    for i, (delivery, raw) in enumerate(zip(deliveries, ids_bytes(list(map(_id, deliveries))), strict=True)):
-        token = delivery.token
-        position = _POSITIONS.get(token[CLAIM:HEAD])
-        if position is not None and raw is not None and len(token) > HEAD:
-            yield i, (token[HEAD:], token[:CLAIM], delivery.topic, raw[1 : 1 + TOPIC]), position, raw[1 : 1 + FULL]
-
-
 class Groups:
-    """Deliveries by what the scripts are told once of all of them."""
+    """Deliveries by what the scripts are told once of all of them. One that is none of ours is lost, and not here."""
 
-    def __init__(self) -> None:
+    def __init__(self, deliveries: Sequence[End | Hold], indexes: Sequence[int]) -> None:
+        """`indexes`: of those that are meant."""
         self._found: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = {}
-
-    def add(self, i: int, group: Group, position: bytes, full: bytes) -> None:
-        found = self._found.get(group)
-        if found is None:
-            found = self._found[group] = ([], [], [])
-        found[0].append(i)
-        found[1].append(position)
-        found[2].append(full)
+        for i, raw in zip(indexes, ids_bytes([deliveries[i].id for i in indexes]), strict=True):
+            token = deliveries[i].token
+            position = _POSITIONS.get(token[CLAIM:HEAD])
+            if position is None or raw is None or len(token) <= HEAD:
+                continue
+            group = token[HEAD:], token[:CLAIM], deliveries[i].topic, raw[1 : 1 + TOPIC]
+            found = self._found.get(group)
+            if found is None:
+                found = self._found[group] = ([], [], [])
+            found[0].append(i)
+            found[1].append(position)
+            found[2].append(raw[1 : 1 + FULL])
 
     def args(self) -> list[Arg]:
         args: list[Arg] = [str(len(self._found))]
@@ -103,6 +118,10 @@ class Groups:
             digits = f"{int.from_bytes(number, 'big'):x}"
             args += (request, claim, topic, digits, b"".join(positions), b"".join(fulls))
         return args
+
+    def each(self) -> Iterator[tuple[int, Group, bytes, bytes]]:
+        """In the order of the deliveries: the index of each, its group, its position and its full id."""
+        return merge(*(zip(found[0], repeat(group), found[1], found[2]) for group, found in self._found.items()))
 
     def confirmed(self, reply: Sequence[bytes]) -> Iterator[int]:
         """The index of each that was held, by the answers for the groups."""
@@ -121,19 +140,19 @@ class Settle(NamedTuple):
 def settle(ends: Sequence[End], dead_max: int) -> Settle:
     tokens = list(map(_token, ends))
     again = set() if len(set(tokens)) == len(tokens) else {each for each in tokens if tokens.count(each) > 1}
-    groups = Groups()
+    alike: list[int] = []
+    apart: list[int] = []
+    for i, end in enumerate(ends):
+        (alike if end.verdict == "done" and end.token not in again else apart).append(i)
+    groups = Groups(ends, alike)
     others: list[int] = []
     other_args: list[Arg] = []
-    for i, group, position, full in held(ends):
+    for i, (request, claim, topic, _), position, full in Groups(ends, apart).each():
         end = ends[i]
-        if end.verdict == "done" and end.token not in again:
-            groups.add(i, group, position, full)
-        else:
-            request, claim, topic, _ = group
-            others.append(i)
-            other_args += (
-                request, claim, topic, full, int.from_bytes(position, "big"), end.verdict, end.delay, error_text(end.error),
-            )  # fmt: skip
+        others.append(i)
+        other_args += (
+            request, claim, topic, full, int.from_bytes(position, "big"), end.verdict, end.delay, error_text(end.error),
+        )  # fmt: skip
     return Settle(groups, others, [str(dead_max), *groups.args(), str(len(others)), *other_args])
 
 
@@ -148,9 +167,7 @@ def settle_answer(asked: Settle, count: int, reply: Sequence[Any]) -> list[Ended
 
 
 def extend(holds: Sequence[Hold], lease: int) -> tuple[Groups, list[Arg]]:
-    groups = Groups()
-    for each in held(holds):
-        groups.add(*each)
+    groups = Groups(holds, range(len(holds)))
     return groups, [str(lease), *groups.args()]
 
 

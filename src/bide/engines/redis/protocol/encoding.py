@@ -1,6 +1,6 @@
 """How a message is written, and how it and its names are read again. The scripts' parts/layout.lua is the other side."""
 
-import re
+import contextlib
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
 from struct import Struct
@@ -19,6 +19,7 @@ LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads
 
 TOPIC, LOCAL = 5, 10  # bytes of an id: the topic's number; the kind of location (1), slot (6) and number (3)
 FULL = TOPIC + LOCAL
+SLOT = TOPIC + 7  # up to here messages of one slot share it
 SALT = 2
 RAW = 1 + FULL + SALT  # bytes of an id, with the shard before
 
@@ -27,8 +28,8 @@ _SORTS = ((6, 27), (5, 22), (4, 16), (4, 11), (3, 6), (2, 0), (8, None), (8, Non
 _FIELDS: Mapping[int, tuple[int, int | None]] = {kind: _SORTS[i % 8] for i, kind in enumerate(_KINDS)}
 _SAFE = bytes.maketrans(b"+/", b"-_")  # for URLs and shells
 SHOWN = RAW * 4 // 3  # characters of an id; ids that stand together are written and read as each by itself
-_TEXT = re.compile(rf"[A-Za-z0-9_-]{{{SHOWN}}}")
-_TEXTS = re.compile(r"[A-Za-z0-9_-]*")
+_UNSAFE = bytes.maketrans(b"-_+/=", b"+/\xff\xff\xff")  # and back; what is in no id of ours becomes what base64 refuses
+_RAWS = Struct(f"{RAW}s")
 _SHORT = Struct(">H")
 _LENGTH = Struct(">I")
 _LIFE = Struct(">6s6sHBB")
@@ -86,20 +87,27 @@ def id_texts(raw: Sequence[bytes]) -> list[str]:
 
 def id_bytes(text: str) -> bytes | None:
     """What an id is made of: shard, number of the topic, location, salt. None when it is none of ours."""
-    if not _TEXT.fullmatch(text):
+    if len(text) != SHOWN:
         return None
-    raw = a2b_base64(text.replace("-", "+").replace("_", "/"))
+    try:
+        raw = _raw(text)
+    except ValueError:
+        return None
     return raw if raw[1 + TOPIC] in _FIELDS else None
 
 
 def ids_bytes(texts: Sequence[str]) -> list[bytes | None]:
     """As id_bytes, of many at once."""
-    together = "".join(texts)
-    if len(texts) == 1 or set(map(len, texts)) != {SHOWN} or not _TEXTS.fullmatch(together):
-        return list(map(id_bytes, texts))
-    raw = a2b_base64(together.replace("-", "+").replace("_", "/"))
-    each = [raw[at : at + RAW] for at in range(0, len(raw), RAW)]
-    return [one if one[1 + TOPIC] in _FIELDS else None for one in each]
+    if set(map(len, texts)) == {SHOWN}:
+        with contextlib.suppress(ValueError):
+            raw = _raw("".join(texts))
+            if _FIELDS.keys() >= set(raw[1 + TOPIC :: RAW]):
+                return [each for (each,) in _RAWS.iter_unpack(raw)]
+    return list(map(id_bytes, texts))
+
+
+def _raw(text: str) -> bytes:
+    return a2b_base64(text.encode().translate(_UNSAFE), strict_mode=True)
 
 
 def public_id(shard: int, full: bytes, salt: bytes) -> str:
@@ -185,20 +193,21 @@ def read_life(text: bytes) -> Life | None:
     return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
 
 
+def flags_and_start(full: bytes) -> tuple[int, int]:
+    """Where in its value a message's flags are, after its offset; and from when that counts to its first due time."""
+    at, bits = _FIELDS[full[TOPIC]]
+    return at, 0 if bits is None else int.from_bytes(full[TOPIC + 1 : SLOT], "big") << bits
+
+
 def born_due(full: bytes, value: bytes) -> int:
     """When a message was due that has no life."""
-    at, bits = _FIELDS[full[TOPIC]]
-    offset = int.from_bytes(value[SALT:at], "big")
-    return offset if bits is None else (int.from_bytes(full[TOPIC + 1 : TOPIC + 7], "big") << bits) + offset
+    at, start = flags_and_start(full)
+    return start + int.from_bytes(value[SALT:at], "big")
 
 
 def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
     """`beside`: what is there more than its value: its life, and its long body."""
-    at = _FIELDS[full[TOPIC]][0]
-    if not value[at] and not beside[0]:  # as most are: nothing but a body
-        due = born_due(full, value)
-        return Claimed(id, topic, value[at + 1 :], NO_HEADERS, None, due, due, 1, USUAL_ATTEMPTS, token)
-    what = read_content(at, value, beside[1])
+    what = read_content(_FIELDS[full[TOPIC]][0], value, beside[1])
     life = read_life(beside[0])
     if life is None:
         due = born_due(full, value)
