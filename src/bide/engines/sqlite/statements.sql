@@ -2,8 +2,12 @@
 
 -- Accepting messages.
 -- name: put
-insert into message (salt, topic, stage, level, due, most, body, headers, key, life, expires)
-values (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)
+-- A number is never given twice: it is higher than those of the table, and than the highest of those that have left it.
+insert into message (id, salt, topic, stage, level, due, most, body, headers, key, life, expires)
+values (
+    1 + max(coalesce((select max(id) from message), 0), (select highest from given)),
+    ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?
+)
 
 -- name: put_large
 insert or replace into large (id, body) values (?, ?)
@@ -99,6 +103,10 @@ select min(due) from message where topic = :topic and stage = 0 and level = :lev
 select id, topic, due, attempt, most, expires, error
 from message
 where id = ? and salt = ? and stage = 1 and token = ? and topic = ?
+
+-- name: keep_highest
+-- Before messages end, the highest of which has the given number.
+update given set highest = (select max(id) from message) where (select max(id) from message) between highest + 1 and ?
 
 -- name: end
 delete from message where id = ?

@@ -191,8 +191,11 @@ class Messages:
         return known
 
     def end(self, numbers: Sequence[int]) -> None:
-        """Delete messages."""
+        """Delete messages. Their numbers are never given again."""
+        if not numbers:
+            return
         rows = [(number,) for number in numbers]
+        self._sql.run("keep_highest", (max(numbers),))
         self._sql.run_many("end", rows)
         if self._any_large is None:
             self._any_large = bool(self._sql.one("any_large")[0])
