@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncQueue, Call, Hook, Queue
-from bide.engines.sqlite.transaction import Job
+from bide.engines.sqlite.job import Job
 
 LONG_BEFORE_A_SWEEP = 2.5  # seconds; without a wake-up, it takes 5
 

@@ -15,7 +15,8 @@ from bide import AsyncQueue, BadTime, OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
 from bide.engines.sqlite import change, database, deliver, file
-from bide.engines.sqlite.transaction import Job, Namespace, Times, Transaction
+from bide.engines.sqlite.job import Job
+from bide.engines.sqlite.transaction import Namespace, Times, Transaction
 from bide.engines.sqlite.writer import MOST_JOBS, Writer
 from bide.types import Sent
 
@@ -188,7 +189,7 @@ def test_an_answer_comes_after_the_commit(writer_: Writer, path: Path) -> None:
 
 
 def test_nobody_is_answered_when_the_commit_fails(writer_: Writer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never_keeps(times: Times) -> None:
+    def never_keeps(times: Times, within: int = 0) -> bool:
         raise sqlite3.OperationalError("the disk is on fire")
 
     with monkeypatch.context() as broken:

@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from bide.aside import AsyncApart, seen_through
 from bide.engines.sqlite import database
+from bide.engines.sqlite.job import Job
 from bide.engines.sqlite.join import joined, lent
-from bide.engines.sqlite.transaction import Job, Transaction
+from bide.engines.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 

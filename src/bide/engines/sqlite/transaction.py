@@ -1,13 +1,11 @@
 """One transaction as the verbs see it: statements by name, engine time, topics and messages.
 
-A writer does many jobs in one transaction. What each part here remembers is forgotten when the transaction ends.
+A writer does many jobs in one transaction, and remembers some of what it has read for the next one: see `seen`.
 """
 
-import contextlib
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
 from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +13,7 @@ from bide.clock import MS, Clock
 from bide.engines.base import Ref
 from bide.engines.sqlite.clock import EngineTime
 from bide.engines.sqlite.rows import LEVELS, PENDING, Known, private_id
+from bide.engines.sqlite.seen import Kept, Seen
 
 _NAME = re.compile(r"^(?:-- [^\n]*\n)*-- name: (\w+)\n", re.MULTILINE)  # with the title of a group before it
 
@@ -78,11 +77,12 @@ class Statements:
 class Times:
     """Engine time and tokens of the namespaces, stored with the transaction."""
 
-    __slots__ = ("_known", "_read", "_sql")
+    __slots__ = ("_known", "_read", "_seen", "_sql")
 
-    def __init__(self, sql: Statements, known: dict[str, EngineTime]) -> None:
+    def __init__(self, sql: Statements, known: dict[str, EngineTime], seen: Seen) -> None:
         self._sql = sql
         self._known = known  # by this process, from earlier transactions
+        self._seen = seen
         self._read: dict[str, EngineTime] = {}  # in this transaction
 
     def now_ns(self, namespace: Namespace, now: int | None) -> int:
@@ -101,46 +101,61 @@ class Times:
         time.last_token = max(time.last_token + 1, now)
         return time.last_token
 
-    def keep(self) -> None:
-        """Store times and tokens for the next transaction, which may be another process's."""
-        self._keep(self._read)
+    def keep(self, within: int = 0) -> bool:
+        """Store times and tokens for the next transaction, which may be another process's.
+
+        A time that is stored already, or one that is no more than `within` nanoseconds earlier, is left at that: False.
+        """
+        rows = {name: time.row() for name, time in self._read.items()}
+        news = {name: row for name, row in rows.items() if not self._seen.kept[name].covers(*row, within)}
+        if news:
+            self._keep(news)
+        return len(news) == len(rows)
 
     def keep_all(self) -> None:
         """Store those of all namespaces that this process knows, unless another process is further on."""
         for name, time in self._known.items():
             self._meet(name, time)
-        self._keep(self._known)
+        self._keep({name: time.row() for name, time in self._known.items()})
 
-    def _keep(self, times: dict[str, EngineTime]) -> None:
-        self._sql.run_many("keep_engine", [(name, *time.row()) for name, time in times.items()])
+    def _keep(self, rows: dict[str, tuple[int, int, int]]) -> None:
+        self._sql.run_many("keep_engine", [(name, *row) for name, row in rows.items()])
+        self._seen.kept.update({name: Kept(*row) for name, row in rows.items()})
 
     def _time(self, namespace: Namespace) -> EngineTime:
         """The namespace's time in the file, or a later one that this process has shown since."""
         name = namespace.name
-        if name not in self._read:
-            self._read[name] = self._known.setdefault(name, EngineTime())
-            self._meet(name, self._read[name])
-        return self._read[name]
+        time = self._read.get(name)
+        if time is None:
+            time = self._known.get(name) or self._known.setdefault(name, EngineTime())
+            if name not in self._seen.kept:
+                self._meet(name, time)
+            self._read[name] = time
+        return time
 
     def _meet(self, name: str, time: EngineTime) -> None:
-        time.meet(*(self._sql.one("engine", (name,)) or (0, 0, 0)))
+        kept = self._seen.kept[name] = Kept(*(self._sql.one("engine", (name,)) or (0, 0, 0)))
+        time.meet(*kept)
 
 
 class Topics:
     """The numbers that stand for topics in the tables."""
 
-    __slots__ = ("_numbers", "_sql")
+    __slots__ = ("_seen", "_sql")
 
-    def __init__(self, sql: Statements) -> None:
+    def __init__(self, sql: Statements, seen: Seen) -> None:
         self._sql = sql
-        self._numbers: dict[tuple[str, str], int] = {}
+        self._seen = seen
 
     def known(self, namespace: Namespace, name: str) -> int:
         """A topic's number; 0 when there is no such topic."""
-        number = self._numbers.get((namespace.name, name))
+        number = self._seen.topic(namespace.name, name)
         if number is None:
             row = self._sql.one("find_topic", {"space": namespace.name, "name": name})
-            number = self._numbers[namespace.name, name] = 0 if row is None else int(row[0])
+            if row is None:
+                return 0
+            number = int(row[0])
+            self._seen.remember_topic(namespace.name, name, number)
         return number
 
     def made(self, namespace: Namespace, name: str) -> int:
@@ -148,13 +163,13 @@ class Topics:
         number = self.known(namespace, name)
         if not number:
             number = self._sql.run("make_topic", {"space": namespace.name, "name": name}).lastrowid or 0
-            self._numbers[namespace.name, name] = number
+            self._seen.remember_topic(namespace.name, name, number)
         return number
 
     def drop(self, number: int) -> None:
         """Remove a topic that holds nothing; a later job of this transaction may make it again."""
         self._sql.run("drop_topic", {"topic": number})
-        self._numbers = {name: known for name, known in self._numbers.items() if known != number}
+        self._seen.forget_topic(number)
 
     def name(self, number: int) -> str:
         name: str = self._sql.one("topic_name", {"topic": number})[0]
@@ -210,33 +225,14 @@ class Messages:
 class Transaction:
     __slots__ = ("messages", "sql", "times", "topics", "wakes")
 
-    def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None) -> None:
+    def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None, seen: Seen | None = None) -> None:
+        seen = Seen() if seen is None else seen
         self.sql: Statements = Statements(connection)
-        self.times: Times = Times(self.sql, {} if times is None else times)
-        self.topics: Topics = Topics(self.sql)
+        self.times: Times = Times(self.sql, {} if times is None else times, seen)
+        self.topics: Topics = Topics(self.sql, seen)
         self.messages: Messages = Messages(self.sql)
         self.wakes: set[tuple[str, str]] = set()  # namespace and topic in which something is due now, or due sooner
 
     def wake(self, namespace: Namespace, topic: str) -> None:
         """Wake a sleeper of the topic when the transaction is committed."""
         self.wakes.add((namespace.name, topic))
-
-
-class Job:
-    """A verb's work that waits for a transaction."""
-
-    def __init__(self, work: Callable[[Transaction], Any], *, durable: bool) -> None:
-        self.work = work
-        self.durable = durable  # whether it must be on the disk before it is answered
-        self.answer: Future[Any] = Future()
-        self._begun = False
-
-    def begin(self) -> bool:
-        """From now on nobody can cancel the job. False: it was cancelled before, so it must not be done."""
-        if not self._begun and not self.answer.cancelled():
-            self._begun = self.answer.set_running_or_notify_cancel()
-        return self._begun
-
-    def fail(self, error: BaseException) -> None:
-        with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
-            self.answer.set_exception(error)

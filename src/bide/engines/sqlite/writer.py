@@ -12,15 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
+from bide.clock import MS
 from bide.engines.sqlite import file
 from bide.engines.sqlite.clock import EngineTime
 from bide.engines.sqlite.failures import translated
-from bide.engines.sqlite.transaction import SQL, Job, Transaction
+from bide.engines.sqlite.job import Job
+from bide.engines.sqlite.seen import Seen
+from bide.engines.sqlite.transaction import SQL, Transaction
 from bide.engines.sqlite.watch import FileGone, FileIdentity
 from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.wakeable import refuse_reentry
 
 MOST_JOBS = 64  # in one transaction
+LAGGING = 100 * MS  # how far the time in the file may be behind that of a transaction which gave no token
 
 
 class _NotBegun(Exception):
@@ -40,12 +44,6 @@ def _is_committed(connection: sqlite3.Connection, error: BaseException) -> bool:
     return not connection.in_transaction and not any(isinstance(each, sqlite3.Error) for each in failures)
 
 
-def _roll_back(connection: sqlite3.Connection) -> None:
-    """Roll back a transaction that was left open."""
-    if connection.in_transaction:
-        connection.execute("rollback")
-
-
 class Writer:
     def __init__(self, path: str, wake: Callable[[set[tuple[str, str]]], None]) -> None:
         self.path = path
@@ -62,7 +60,8 @@ class Writer:
         self._closed = False
         self._counter = 0
         self._others_wrote = False
-        self._unkept = False  # a transaction that stored nothing has read a later time
+        self._unkept = False  # a transaction has read a later time than is stored
+        self._seen = Seen()
 
     def do(self, job: Job) -> Any:
         """Do a job, here or in another thread that holds the lock."""
@@ -119,6 +118,7 @@ class Writer:
         if counter != self._counter:
             self._counter = counter
             self._others_wrote = True
+            self._seen = Seen()
 
     def close(self) -> None:
         """Do the jobs that wait, and close the file."""
@@ -166,6 +166,7 @@ class Writer:
         self.identity.check()
         if self._connection is None:
             self._connection, self._durable, self._counter = file.opened(self.path), True, 0
+            self._seen = Seen()
             self.identity.opened()
         return self._connection
 
@@ -222,11 +223,9 @@ class Writer:
         try:
             self._notice(connection)  # here, because a process that writes all the time has no time for it in between
             before = connection.total_changes
-            tx = Transaction(connection, self.times)
+            tx = Transaction(connection, self.times, self._seen)
             done = [(job, *self._result(job, tx, connection)) for job in jobs]
-            if connection.total_changes != before:
-                tx.times.keep()
-            else:
+            if connection.total_changes == before or not tx.times.keep(LAGGING):
                 self._unkept = True
             connection.execute("commit")
             self._tell(done, tx)
@@ -235,7 +234,7 @@ class Writer:
                 self._tell(done, tx)
                 return error
             with contextlib.suppress(sqlite3.Error):
-                connection.execute("rollback")
+                self._roll_back(connection)
             raise
         return None
 
@@ -265,16 +264,23 @@ class Writer:
         """Begin a transaction. A failure is for all jobs: trying one by one would wait for the lock as often."""
         try:
             connection = self._opened()
-            _roll_back(connection)  # a signal handler raised right behind a begin
+            if connection.in_transaction:  # a signal handler raised right behind a begin
+                self._roll_back(connection)
             self._set_durable(connection, durable)
             file.begin(connection, self.path)
         except (sqlite3.Error, EngineError) as error:
             raise _NotBegun(translated(error, self.path) if isinstance(error, sqlite3.Error) else error) from error
         except BaseException:  # of a signal handler: while this transaction is open, no other process can write
             if self._connection is not None:
-                _roll_back(self._connection)
+                self._roll_back(self._connection)
             raise
         return connection
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        """Roll back a transaction that was left open, and forget what it has done."""
+        self._seen = Seen()
+        if connection.in_transaction:
+            connection.execute("rollback")
 
     def _result(self, job: Job, tx: Transaction, connection: sqlite3.Connection) -> tuple[Any, BideError | None]:
         """A job's answer or refusal. After a refusal the transaction goes on, as long as the job has written nothing."""
