@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ async def _coalesced(url: str, many: int) -> None:
         _done()
 
 
-async def _work(url: str, many: int) -> None:
+async def _work(url: str, many: int, *, send_too: bool) -> None:
     queue = AsyncQueue(url)
     left, begun, all_done = many + 100, asyncio.Event(), asyncio.Event()
 
@@ -149,8 +150,14 @@ async def _work(url: str, many: int) -> None:
             await begun.wait()
             for _ in iter(lambda: worker.health().running, 0):
                 await asyncio.sleep(0.1)
-            _ready()
-            await queue.send_many("t", [BODY] * many)
+            if send_too:
+                _ready()
+                await queue.send_many("t", [BODY] * many)
+            else:
+                await queue.pause("t")
+                await queue.send_many("t", [BODY] * many)
+                _ready()
+                await queue.resume("t")
             await all_done.wait()
             for _ in iter(lambda: worker.health().running, 0):
                 await asyncio.sleep(0.1)
@@ -169,7 +176,8 @@ PATHS: Mapping[str, tuple[int, Callable[[str, int], None]]] = {
     "send_many": (5_000, lambda url, many: _send_many(url, many, timed=False)),
     "send_many with times of their own": (5_000, lambda url, many: _send_many(url, many, timed=True)),
     "send from many coroutines": (2_000, _in_loop(_coalesced)),
-    "send_many + worker": (5_000, _in_loop(_work)),
+    "send_many + worker": (5_000, _in_loop(partial(_work, send_too=True))),
+    "worker": (5_000, _in_loop(partial(_work, send_too=False))),
 }
 
 

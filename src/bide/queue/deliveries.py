@@ -12,6 +12,9 @@ from bide.errors import ConfigError
 STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 """Not failures of the work: somebody stopped it from outside."""
 
+UNREAD = object()
+"""In place of a body that nobody has asked for yet."""
+
 ERROR_LENGTH = 500
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
 

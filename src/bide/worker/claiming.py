@@ -1,14 +1,14 @@
 """Takes messages in: as many as there are places for, and then it sleeps until more may be due."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bide.engines.base import MAX_BATCH, Claim
 from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
-from bide.queue.aio.receiving import SWEEP, until_due
+from bide.queue.aio.receiving import SWEEP, Reader, until_due
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.heartbeat import Asked
 from bide.worker.claim_log import ClaimLog, Names
@@ -29,6 +29,7 @@ class Claiming:
         plan: Plan,
         stopping: asyncio.Event,
         begin: Callable[[Sequence[AsyncDelivery], int, int], None],
+        readers: Mapping[str, Reader],
     ) -> None:
         self._engine = opened.engine
         self._receiver = opened.receiver
@@ -40,6 +41,7 @@ class Claiming:
         self._unsure: list[tuple[int, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
         self._begin = begin
+        self._readers = readers
         self._stopping = stopping
         self.retrying: Retrying = Retrying("take messages", stopping)
         self._short = False  # some topics were not asked for, since there is no room for them
@@ -115,7 +117,7 @@ class Claiming:
                 await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        found = await self._receiver.open(claim, asked)
+        found = await self._receiver.open(claim, asked, self._readers)
         self._unsure.pop()
         self.names.hold(slot, len(found))
         if found:

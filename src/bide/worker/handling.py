@@ -122,7 +122,9 @@ class Handlers:
         task = handling.task
         alarm = None
         try:
-            arguments = task.arguments.of_message(handling.delivery.body)
+            arguments = handling.delivery.arguments
+            if arguments is None:
+                arguments = task.arguments.of_message(handling.delivery.body)
             running.set(handling.present)
             if task.timeout is not None:
                 alarm = self._loop.call_later(task.timeout, self._time_out, handling)

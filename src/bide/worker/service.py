@@ -87,7 +87,8 @@ class Service:
         self._heartbeat = opened.heartbeat
         if plan.claim_log is not None:
             self._heartbeat.on_beat = plan.claim_log.beat
-        self._claiming = Claiming(opened, self._slots, self._settling, plan, self._stopping, self._begin)
+        readers = {topic: task.arguments.of_json for topic, task in self._served.items()}
+        self._claiming = Claiming(opened, self._slots, self._settling, plan, self._stopping, self._begin, readers)
         beside = [self._loop.create_task(self._pulse()), self._loop.create_task(self._stand_in(opened.receiver))]
         if engine.capabilities.inspect:
             beside.append(self._loop.create_task(self._unhandled.run()))

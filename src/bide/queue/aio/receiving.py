@@ -5,13 +5,14 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from random import randrange
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from bide.core.codec import decode
+from bide.core.codec import JSON, decode
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, Claimed, End, Ended, Hold
 from bide.errors import BadMessage, BideError, EngineError
@@ -20,7 +21,7 @@ from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.batching import AsyncBatching
-from bide.queue.deliveries import Cycles
+from bide.queue.deliveries import UNREAD, Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Asked, Beat, Heartbeat
 from bide.wakeable import AsyncBriefly, AsyncSignal
@@ -32,6 +33,10 @@ TICK = 0.001  # seconds
 SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
+
+Reader: TypeAlias = Callable[[bytes], dict[str, Any] | None]
+"""Reads the arguments of a handler from JSON, or gives None where it can't."""
+NO_READERS: Mapping[str, Reader] = {}
 
 
 class AsyncReceiver:
@@ -157,17 +162,27 @@ class AsyncReceiver:
             self._heartbeat.renewed(part, await self._engine.extend(part.holds, part.lease_ms), seen)
         return sum(len(part.leases) for part in doubtful)
 
-    async def open(self, claim: Claim, asked: Asked | None = None) -> list[AsyncDelivery]:
+    async def open(
+        self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS
+    ) -> list[AsyncDelivery]:
         """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it.
 
         asked: the claim is looked after under its name. If its answer was late, what others have taken back is left out.
+        readers: by topic. Where one can read the arguments of a handler, the body is not read until somebody asks for it.
         """
         if asked is not None and asked.late and claim.messages:
             claim = await self._still_held(claim, asked.lease_ms)
+        codec, limit = self._envelope.codec, self._envelope.max_body
+        usable = readers if codec is JSON else NO_READERS
         found = []
         for claimed in claim.messages:
+            reader = usable.get(claimed.topic)
+            arguments = reader(claimed.body) if reader is not None and len(claimed.body) <= limit else None
+            if arguments is not None:
+                found.append(AsyncDelivery(claimed, UNREAD, claim.now, self._engine, self._settles, arguments))
+                continue
             try:
-                body = decode(self._envelope.codec, claimed.body, self._envelope.max_body)
+                body = decode(codec, claimed.body, limit)
             except BadMessage as error:
                 _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
                 await self._bury(claimed, str(error))

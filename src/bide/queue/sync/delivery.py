@@ -8,13 +8,14 @@ from typing import Any
 
 from bide.clock import moment
 from bide.core.backoff import DEFAULT
+from bide.core.codec import JSON
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.engines.sync import Engine
 from bide.errors import LeaseLost
 from bide.logs import Log
 from bide.queue.batching import Batching
-from bide.queue.deliveries import STOPS, error_text
+from bide.queue.deliveries import STOPS, UNREAD, error_text
 from bide.types import Duration
 
 _log = Log("bide.delivery")
@@ -28,11 +29,12 @@ class Delivery:
 
     __slots__ = (
         "__weakref__",
+        "_body",
         "_engine",
         "_on_drop",
         "_on_end",
         "_settles",
-        "body",
+        "arguments",
         "claimed",
         "ended",
         "ending",
@@ -41,8 +43,18 @@ class Delivery:
         "now",
     )
 
-    def __init__(self, claimed: Claimed, body: Any, now: int, engine: Engine, settles: Batching[End, Ended]) -> None:
-        self.body: Any = body
+    def __init__(
+        self,
+        claimed: Claimed,
+        body: Any,
+        now: int,
+        engine: Engine,
+        settles: Batching[End, Ended],
+        arguments: dict[str, Any] | None = None,
+    ) -> None:
+        """`arguments`: of its handler, where these were read from JSON and its body was not."""
+        self._body: Any = body
+        self.arguments: dict[str, Any] | None = arguments
         self.ended: bool = False  # by one of the verbs, or because its lease was seen to be lost
         self.ending: bool = False  # one of the verbs is on its way, and its answer will tell if the lease was lost
         self.expired: bool = False  # in a handler: its timeout has passed, or its lease was lost, and it should stop
@@ -53,6 +65,12 @@ class Delivery:
         self._settles = settles
         self._on_end: Callable[[], None] | None = None
         self._on_drop: Callable[[], None] | None = None
+
+    @property
+    def body(self) -> Any:
+        if self._body is UNREAD:
+            self._body = JSON.decode(self.claimed.body)
+        return self._body
 
     @property
     def id(self) -> str:
