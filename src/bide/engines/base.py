@@ -115,8 +115,8 @@ class End(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None  # for retry and dead
 
 
-class Hold(msgspec.Struct, frozen=True, gc=False):
-    """A delivery whose lease is to be extended."""
+class Hold(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A delivery whose lease is to be extended. Each is a key of its own, whatever it holds: that takes no time."""
 
     topic: str
     id: str

@@ -188,20 +188,19 @@ class Heartbeat:
     def remove(self, beat: Beat, hold: Hold) -> bool:
         """Renew this lease no longer. False: it was known to be lost, or removed."""
         with self._lock:
-            return self._remove(beat, hold)
+            known = hold in beat.holds
+            if known:
+                del beat.holds[hold]
+                if not beat.holds:
+                    self._beats.pop(beat, None)
+            return known
 
     def remove_all(self, kept: Iterable[tuple[Beat, Hold]]) -> None:
         with self._lock:
             for beat, hold in kept:
-                self._remove(beat, hold)
-
-    def _remove(self, beat: Beat, hold: Hold) -> bool:
-        known = hold in beat.holds
-        if known:
-            del beat.holds[hold]
-            if not beat.holds:
-                self._beats.pop(beat, None)
-        return known
+                beat.holds.pop(hold, None)
+                if not beat.holds:
+                    self._beats.pop(beat, None)
 
     def drop(self, beat: Beat, hold: Hold) -> None:
         """A delivery was dropped without being ended: renew its lease no longer, and say so.

@@ -46,7 +46,7 @@ class Names:
     def hold(self, slot: int, count: int) -> None:
         """Nobody asks."""
 
-    def let_go(self, slot: int) -> None:
+    def let_go(self, slot: int, count: int = 1) -> None:
         """Nobody asks."""
 
 
@@ -92,9 +92,9 @@ class ClaimLog:
         else:
             self._clear(slot)
 
-    def let_go(self, slot: int) -> None:
-        """One of a claim's deliveries has ended."""
-        self._holding[slot] -= 1
+    def let_go(self, slot: int, count: int = 1) -> None:
+        """So many of a claim's deliveries have ended."""
+        self._holding[slot] -= count
         if not self._holding[slot]:
             del self._holding[slot]
             self._clear(slot)

@@ -30,9 +30,9 @@ class Handling:
     __slots__ = (
         "_sync",
         "_sync_delivery",
+        "alarm",
         "beat",
         "delivery",
-        "hold",
         "runner",
         "slot",
         "stuck",
@@ -44,14 +44,12 @@ class Handling:
     def __init__(
         self,
         delivery: AsyncDelivery,
-        hold: Hold,
         task: Definition,
         beat: Beat,
         slot: int,
         sync: Callable[[AsyncDelivery], Delivery],
     ) -> None:
         self.delivery: AsyncDelivery = delivery
-        self.hold: Hold = hold
         self.task: Definition = task
         self.beat: Beat = beat  # that keeps its lease
         self.slot: int = slot  # where the claim log has its claim
@@ -59,6 +57,7 @@ class Handling:
         self.told: bool = False  # its end has been decided
         self.stuck: bool = False  # it goes on long after its timeout
         self.runner: asyncio.Task[None] | None = None
+        self.alarm: asyncio.TimerHandle | None = None  # for its timeout
         self._sync = sync
         self._sync_delivery: Delivery | None = None
 
@@ -117,40 +116,23 @@ class Handlers:
         """Whether its handler can be called now: the machine may have no thread to give."""
         return handling.task.is_async or self._threads.ready()
 
-    async def attempt(self, handling: Handling) -> BaseException | None:
-        """Call its handler. What was raised: SystemExit, CancelledError and groups too end an attempt, not the worker."""
+    def call(self, handling: Handling) -> Awaitable[None]:
+        """Begin to call its handler: the rest is to be awaited."""
         task = handling.task
-        alarm = None
-        try:
-            arguments = handling.delivery.arguments
-            if arguments is None:
-                arguments = task.arguments.of_message(handling.delivery.body)
-            running.set(handling.present)
-            if task.timeout is not None:
-                alarm = self._loop.call_later(task.timeout, self._time_out, handling)
-            if self._middleware:
-                await self._inside(handling, arguments)
-            elif task.is_async:
-                await task.function(**arguments)
-            else:
-                await self._in_thread(handling, arguments)
-        except (KeyboardInterrupt, GeneratorExit):  # what this returns would not be heard: they are for the whole task
-            raise
-        except BaseException as error:  # in no other variable: its traceback has this frame, and the two would hold each other
-            self._heed_fork(error)
-            return error
-        finally:
-            if alarm is not None:
-                alarm.cancel()
-        self._heed_fork(None)
-        return None
-
-    def _heed_fork(self, error: BaseException | None) -> None:
-        if os.getpid() != self._owner:
-            end_fork(error)
+        arguments = handling.delivery.arguments
+        if arguments is None:
+            arguments = task.arguments.of_message(handling.delivery.body)
+        running.set(handling.present)
+        if task.timeout is not None:
+            handling.alarm = self._loop.call_later(task.timeout, self._time_out, handling)
+        if self._middleware:
+            return self._inside(handling, arguments)
+        return self._call(handling, arguments)
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""
+        if os.getpid() != self._owner:
+            end_fork(error)
         if error is None:
             return (DONE, None) if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())
         if isinstance(error, Unread):
@@ -166,11 +148,11 @@ class Handlers:
             inner = partial(each, handling.delivery, inner)
         await inner()
 
-    async def _call(self, handling: Handling, arguments: dict[str, Any]) -> None:
+    def _call(self, handling: Handling, arguments: dict[str, Any]) -> Awaitable[None]:
         if handling.task.is_async:
-            await handling.task.function(**arguments)
-        else:
-            await self._in_thread(handling, arguments)
+            awaitable: Awaitable[None] = handling.task.function(**arguments)
+            return awaitable
+        return self._in_thread(handling, arguments)
 
     async def _in_thread(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Its place is taken until the thread is free again, also when somebody around it does not want to wait."""
@@ -236,11 +218,3 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
         raise
     except BaseException:  # by what is somebody else's: a backoff, or an attribute of the error
         return Outcome("retry", DEFAULT(delivery.attempt), error_text(type(error).__name__)), error
-
-
-def runs(task: "asyncio.Task[Any] | None") -> bool:
-    """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
-    try:
-        return asyncio.current_task() is task
-    except RuntimeError:
-        return False

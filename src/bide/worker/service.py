@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -21,7 +22,7 @@ from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claim_log import Health
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
-from bide.worker.handling import Handlers, Handling, given_up, left_over, runs
+from bide.worker.handling import Handlers, Handling, given_up, left_over
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, served
 from bide.worker.retry import reached
@@ -31,7 +32,7 @@ from bide.worker.telling import tell, tell_lost, tell_unheeded
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
-_hold = attrgetter("hold")
+_hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("slot")
 
 
 class Service:
@@ -121,11 +122,11 @@ class Service:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
         beat = Beat(map(_hold, claimed), self._plan.lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
-        for delivery in claimed:  # the heartbeat's thread may take holds from the beat at any time
-            hold = delivery.hold
-            handling = Handling(delivery, hold, self._served[hold.topic], beat, slot, self._in_sync)
-            self._under_way[hold] = handling
-            self._slots.take(hold.topic)
+        handlings = [Handling(each, self._served[each.claimed.topic], beat, slot, self._in_sync) for each in claimed]
+        self._under_way.update(zip(map(_hold, claimed), handlings, strict=True))
+        for topic, count in Counter(map(_topic, claimed)).items():
+            self._slots.take(topic, count)
+        for handling in handlings:
             # a factory of the loop's may begin a task before it gives it
             handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
 
@@ -136,25 +137,37 @@ class Service:
         error: BaseException | None = None
         try:
             if not self._stopping.is_set() and self._handlers.ready(handling):
-                became, error = self._handlers.became(handling, await self._handlers.attempt(handling))
-        except GeneratorExit as raised:  # one that the handler met in an await has closed all coroutines within this one
-            if not runs(runner):
-                raise
-            became, error = self._handlers.became(handling, raised)
+                try:
+                    await self._handlers.call(handling)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as raised:
+                    # a GeneratorExit that the handler met in an await has closed all coroutines within this one
+                    if isinstance(raised, GeneratorExit) and not self._runs(runner):
+                        raise
+                    error = raised
+                became, error = self._handlers.became(handling, error)
         finally:
-            if runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
+            if handling.alarm is not None:
+                handling.alarm.cancel()
+                handling.alarm = None  # it names the handling
+            if self._runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
                 self._ended(handling, became, by_itself=handling.ended)
         if error is not None:
             tell(handling.delivery, became, error)
             error = None  # from Python 3.12 on its traceback leads back to this frame
 
+    def _runs(self, runner: "asyncio.Task[Any] | None") -> bool:
+        """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
+        return asyncio.current_task(self._loop) is runner
+
     def _ended(self, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
         """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
         if handling.told:  # it went on after its message was given back
             return
         handling.told = True
-        self._slots.give_back(handling.hold.topic)
+        self._slots.give_back(handling.delivery.claimed.topic)
         self._claiming.freed()
         if became is None or by_itself:
             self._done += by_itself
@@ -189,10 +202,11 @@ class Service:
     def _forget(self, handlings: Sequence[Handling]) -> None:
         """Nothing is left to be done about these."""
         for each in handlings:
-            self._under_way.pop(each.hold, None)
+            self._under_way.pop(each.delivery.hold, None)
             each.delivery.ended = True
-            self._claiming.names.let_go(each.slot)
-        self._heartbeat.remove_all((each.beat, each.hold) for each in handlings)
+        for slot, count in Counter(map(_slot, handlings)).items():
+            self._claiming.names.let_go(slot, count)
+        self._heartbeat.remove_all((each.beat, each.delivery.hold) for each in handlings)
 
     def _lost_soon(self, hold: Hold) -> None:
         """Called by the heartbeat's thread."""

@@ -63,12 +63,14 @@ class Slots:
                 limit = min(limit, room)
         return Ask(tuple(asked), max(0, limit) if asked else 0)
 
-    def take(self, topic: str) -> None:
+    def take(self, topic: str, count: int = 1) -> None:
         """A topic takes its own slots first, and then of those that are shared."""
-        self._held[topic] += 1
-        if self._held[topic] > self._kept.get(topic, 0):
-            self._free -= 1
-            self._free_threads -= topic in self._in_threads
+        held, kept = self._held[topic], self._kept.get(topic, 0)
+        self._held[topic] = held + count
+        shared = max(0, held + count - kept) - max(0, held - kept)
+        self._free -= shared
+        if topic in self._in_threads:
+            self._free_threads -= shared
 
     def give_back(self, topic: str) -> None:
         if self._held[topic] > self._kept.get(topic, 0):
