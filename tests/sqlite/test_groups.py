@@ -1,8 +1,10 @@
 """Many to a transaction: what gathers while one is under way shares the next, and each has its own fate."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadTime, OutcomeUnknown, Queue, Unavailable
+from bide import AsyncQueue, BadTime, BideError, OutcomeUnknown, Queue, Unavailable
 from bide.clock import SystemClock
 from bide.engines.base import NewMessage
 from bide.engines.sqlite import change, database, deliver, file
@@ -48,11 +50,10 @@ class Held:
 
     def __init__(self, writer: Writer, *, plain: bool = False) -> None:
         self._begun, self._go = threading.Event(), threading.Event()
-        job = Job(self._work, durable=False)
         if plain:
-            in_threads(lambda: writer.do(job))
+            in_threads(lambda: writer.do(Job(self._work, durable=False)))
         else:
-            writer.submit(job)
+            writer.submit(self._work, durable=False)
         assert self._begun.wait(30)
 
     def _work(self, tx: Transaction) -> None:
@@ -83,7 +84,7 @@ def statements(writer_: Writer) -> list[str]:
 def gathered(writer: Writer, *works: Work, durable: bool = True) -> list["Future[Any]"]:
     """The fates of works that came while a transaction was under way."""
     held = Held(writer)
-    answers = [writer.submit(Job(work, durable=durable)) for work in works]
+    answers = [writer.submit(work, durable=durable) for work in works]
     assert not any(answer.done() for answer in answers)
     held.let_go()
     for answer in answers:
@@ -154,7 +155,7 @@ def test_a_transaction_has_no_more_than_its_share(writer_: Writer, statements: l
 
 def test_one_that_must_last_makes_all_that_share_wait_for_the_disk(writer_: Writer, statements: list[str]) -> None:
     held = Held(writer_)
-    answers = [writer_.submit(Job(sends("1"), durable=durable)) for durable in (False, True, False)]
+    answers = [writer_.submit(sends("1"), durable=durable) for durable in (False, True, False)]
     held.let_go()
     for answer in answers:
         answer.result(30)
@@ -178,7 +179,7 @@ def test_a_burst_by_many_threads_needs_few_commits(writer_: Writer, statements: 
 def test_an_answer_comes_after_the_commit(writer_: Writer, path: Path) -> None:
     seen: list[list[str]] = []
     held = Held(writer_)
-    answers = [writer_.submit(Job(sends(body), durable=True)) for body in ("one", "two")]
+    answers = [writer_.submit(sends(body), durable=True) for body in ("one", "two")]
     for answer in answers:
         answer.add_done_callback(lambda _: seen.append(stored(path)))
     held.let_go()
@@ -309,7 +310,7 @@ def test_a_lock_that_is_not_to_be_had_is_waited_for_once_by_all_that_gathered(
             begin(connection, path)
 
         monkeypatch.setattr(file, "begin", late)
-        answers = [writer_.submit(Job(sends(str(number)), durable=True)) for number in range(10)]
+        answers = [writer_.submit(sends(str(number)), durable=True) for number in range(10)]
         held.let_go()
         for answer in answers:
             assert "write lock" in str(answer.exception(30))
@@ -404,9 +405,30 @@ def test_ctrl_c_in_the_thread_that_works_for_all_leaves_nobody_waiting(writer_: 
 def test_closing_sees_through_what_waits(path: Path) -> None:
     entered = database.acquire(str(path))
     held = Held(entered.writer)
-    answers = [entered.writer.submit(Job(sends(str(number)), durable=True)) for number in range(5)]
+    answers = [entered.writer.submit(sends(str(number)), durable=True) for number in range(5)]
     threads = in_threads(lambda: database.release(entered))
     held.let_go()
     threads[0].join()
     assert all(answer.result(30).created for answer in answers)
     assert stored(path) == [str(number) for number in range(5)]
+
+
+def test_what_a_failed_call_raised_is_freed_at_once(writer_: Writer) -> None:
+    """No circle of the error, its traceback and the answer that gave it."""
+
+    class Refused(BideError):
+        pass
+
+    def refuses(tx: Transaction) -> None:
+        sends("is rolled back")(tx)
+        raise Refused("no")
+
+    gc.disable()
+    try:
+        with pytest.raises(Refused) as raised:
+            writer_.do(Job(refuses, durable=True))
+        left = weakref.ref(raised.value)
+        del raised
+        assert left() is None
+    finally:
+        gc.enable()

@@ -20,16 +20,16 @@ def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], n
     sent = []
     for new in messages:
         topic = tx.topics.made(namespace, new.topic)
-        if new.topic not in firsts:
-            firsts[new.topic] = tx.topics.first_due(topic)
         due = due_time(new.delay, new.at, floor, ceiling)
+        if due > floor and new.topic not in firsts:
+            firsts[new.topic] = tx.topics.first_due(topic)
         sent.append(
             _put(tx, topic, new, due)
             if new.key is None and new.operation is None
             else _once(tx, namespace, topic, new, due, floor)
         )
     for each in sent:
-        first = firsts[each.topic]
+        first = firsts.get(each.topic, floor)
         if each.due <= floor or first is None or each.due < first:
             tx.wake(namespace, each.topic)
     return sent

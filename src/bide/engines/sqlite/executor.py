@@ -52,7 +52,7 @@ class AsyncExecutor:
         return cls(await AsyncApart(lambda: database.acquire(path), database.release).done())
 
     async def write(self, work: Callable[[Transaction], T], *, durable: bool) -> T:
-        answer: T = await asyncio.wrap_future(self.database.writer.submit(Job(work, durable=durable)))
+        answer: T = await asyncio.wrap_future(self.database.writer.submit(work, durable=durable))
         return answer
 
     async def join(self, connection: object, work: Callable[[Transaction], T]) -> T:

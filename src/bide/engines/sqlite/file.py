@@ -1,6 +1,7 @@
 """One SQLite file: how it is found, opened, recognised and brought to the present layout."""
 
 import contextlib
+import math
 import os
 import re
 import sqlite3
@@ -105,7 +106,7 @@ def _patiently(connection: sqlite3.Connection, statement: str, path: str) -> Non
 
     SQLite's own waiting would hold the interpreter's lock for none of it but sleeps up to 100 ms; this wakes sooner.
     """
-    until, pause = time.monotonic() + PATIENCE, 0.0005
+    until, pause = math.inf, 0.0005
     while True:
         try:
             connection.execute(statement)
@@ -113,7 +114,9 @@ def _patiently(connection: sqlite3.Connection, statement: str, path: str) -> Non
         except sqlite3.OperationalError as error:
             if not is_locked(error):
                 raise
-            if time.monotonic() > until:
+            now = time.monotonic()
+            until = min(until, now + PATIENCE)
+            if now > until:
                 raise translated(error, path, PATIENCE) from error
         time.sleep(pause)
         pause = min(pause * 1.5, 0.002)

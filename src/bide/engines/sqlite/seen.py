@@ -12,8 +12,9 @@ class Kept(NamedTuple):
     mark: int
     token: int
 
-    def covers(self, raw: int, mark: int, token: int, within: int) -> bool:
+    def covers(self, row: tuple[int, int, int], within: int) -> bool:
         """Whether the file has this token, and a time that is hardly earlier. A clock that was set back is news."""
+        raw, mark, token = row
         return token == self.token and 0 <= raw - self.raw <= within and mark - self.mark <= within
 
 

@@ -95,8 +95,11 @@ where request = :request and stage = 1 and topic.space = :space
 order by due, message.id
 
 -- name: first_due
--- The earliest of what is pending of a topic, a level at a time.
-select min(due) from message where topic = :topic and stage = 0 and level = :level
+-- The earliest of what is pending of a topic, of each level.
+select
+    (select min(due) from message where topic = :topic and stage = 0 and level = 0),
+    (select min(due) from message where topic = :topic and stage = 0 and level = 1),
+    (select min(due) from message where topic = :topic and stage = 0 and level = 2)
 
 -- name: held
 -- The message of a delivery, with what its end depends on.

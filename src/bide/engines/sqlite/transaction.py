@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from bide.clock import MS, Clock
 from bide.engines.base import Ref
 from bide.engines.sqlite.clock import EngineTime
-from bide.engines.sqlite.rows import LEVELS, PENDING, Known, private_id
+from bide.engines.sqlite.rows import PENDING, Known, private_id
 from bide.engines.sqlite.seen import Kept, Seen
 
 _NAME = re.compile(r"^(?:-- [^\n]*\n)*-- name: (\w+)\n", re.MULTILINE)  # with the title of a group before it
@@ -106,11 +106,14 @@ class Times:
 
         A time that is stored already, or one that is no more than `within` nanoseconds earlier, is left at that: False.
         """
-        rows = {name: time.row() for name, time in self._read.items()}
-        news = {name: row for name, row in rows.items() if not self._seen.kept[name].covers(*row, within)}
+        news = {}
+        for name, time in self._read.items():
+            row = time.row()
+            if not self._seen.kept[name].covers(row, within):
+                news[name] = row
         if news:
             self._keep(news)
-        return len(news) == len(rows)
+        return len(news) == len(self._read)
 
     def keep_all(self) -> None:
         """Store those of all namespaces that this process knows, unless another process is further on."""
@@ -177,8 +180,8 @@ class Topics:
 
     def first_due(self, number: int) -> int | None:
         """The earliest due time of the pending messages."""
-        firsts = [self._sql.one("first_due", {"topic": number, "level": level})[0] for level in LEVELS]
-        return min((due for due in firsts if due is not None), default=None)
+        firsts = [due for due in self._sql.one("first_due", {"topic": number}) if due is not None]
+        return min(firsts) if firsts else None
 
 
 class Messages:

@@ -24,37 +24,45 @@ class FileIdentity:
     def __init__(self, path: str) -> None:
         self.path = path
         self._real = os.path.realpath(path)
-        self._known = _identity(path)
-        self._companions: dict[str, tuple[int, int]] = {}
+        self._own: dict[str, tuple[int, int] | None] = {path: _identity(path)}
+        self._files: dict[str, tuple[int, int] | None] = self._own
 
     def opened(self) -> None:
         """From now on the companions stay, too."""
-        found = {ending: _identity(self._real + ending) for ending in _COMPANIONS}
-        self._companions = {ending: known for ending, known in found.items() if known is not None}
+        found = {self._real + ending: _identity(self._real + ending) for ending in _COMPANIONS}
+        self._files = self._own | {path: known for path, known in found.items() if known is not None}
 
     def closed(self) -> None:
         """The last connection takes the companions with it."""
-        self._companions = {}
+        self._files = self._own
 
     def check(self) -> None:
-        """Raise FileGone unless all is where it was."""
-        now = _identity(self.path)
-        if now is None and self._known is not None:
-            raise FileGone(
-                f"{self.path} was removed or moved away while this process had it open, and is not used any more: put it "
+        """Raise FileGone unless all is where it was. It is called twice for each transaction."""
+        for path, known in self._files.items():
+            try:
+                found = os.stat(path)
+                same = (found.st_dev, found.st_ino) == known
+            except OSError:
+                same = known is None
+            if not same:
+                raise FileGone(self._told(path))
+
+    def _told(self, path: str) -> str:
+        if path != self.path:
+            return (
+                f"{self.path}{path.removeprefix(self._real)} was removed or replaced while this process had the file open, "
+                "which is not used any more: stop all that uses it and start again, and leave that file to SQLite, as it is "
+                "part of the queue."
+            )
+        if _identity(path) is None:
+            return (
+                f"{path} was removed or moved away while this process had it open, and is not used any more: put it "
                 "back, or stop what uses it and start again."
             )
-        if now != self._known:
-            raise FileGone(
-                f"{self.path} was replaced by another file while this process had it open, and is not used any more: stop "
-                "all that uses it, remove a -wal and -shm that are not of the new file, and start again."
-            )
-        for ending, known in self._companions.items():
-            if _identity(self._real + ending) != known:
-                raise FileGone(
-                    f"{self.path}{ending} was removed or replaced while this process had the file open, which is not used any "
-                    "more: stop all that uses it and start again, and leave that file to SQLite, as it is part of the queue."
-                )
+        return (
+            f"{path} was replaced by another file while this process had it open, and is not used any more: stop "
+            "all that uses it, remove a -wal and -shm that are not of the new file, and start again."
+        )
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -61,7 +61,7 @@ class Writer:
         self._counter = 0
         self._others_wrote = False
         self._unkept = False  # a transaction has read a later time than is stored
-        self._seen = Seen()
+        self._seen: Seen = Seen()
 
     def do(self, job: Job) -> Any:
         """Do a job, here or in another thread that holds the lock."""
@@ -82,13 +82,14 @@ class Writer:
         """Raise when this very thread is in the middle of a transaction."""
         refuse_reentry(self._lock)
 
-    def submit(self, job: Job) -> "Future[Any]":
-        """Give a job to the thread that works for event loops."""
+    def submit(self, work: Callable[[Transaction], Any], *, durable: bool) -> "Future[Any]":
+        """Give work to the thread that works for event loops."""
         if self._thread is None:
             self._begin_thread()
-        self._waiting.append(job)
+        answer: Future[Any] = Future()
+        self._waiting.append(Job(work, durable=durable, answer=answer))
         self._bell.set()
-        return job.answer
+        return answer
 
     def _begin_thread(self) -> None:
         with self._lock:
@@ -218,7 +219,8 @@ class Writer:
         Gives the error that a signal handler raised after the commit: then no job may be done a second time.
         """
         done: list[_Done] = []
-        connection = self._begin(any(job.durable for job in jobs))
+        durable = any(job.durable for job in jobs)
+        connection = self._begin(durable)
         jobs = [job for job in jobs if job.begin()]
         try:
             self._notice(connection)  # here, because a process that writes all the time has no time for it in between
@@ -228,20 +230,20 @@ class Writer:
             if connection.total_changes == before or not tx.times.keep(LAGGING):
                 self._unkept = True
             connection.execute("commit")
-            self._tell(done, tx)
+            self._tell(done, tx, durable)
         except BaseException as error:
             if done and _is_committed(connection, error):
-                self._tell(done, tx)
+                self._tell(done, tx, durable)
                 return error
             with contextlib.suppress(sqlite3.Error):
                 self._roll_back(connection)
             raise
         return None
 
-    def _tell(self, done: list[_Done], tx: Transaction) -> None:
+    def _tell(self, done: list[_Done], tx: Transaction, durable: bool) -> None:
         """After the commit: answer the jobs, and wake the sleepers of their topics."""
         self._wake(tx.wakes)
-        vanished = self._vanished() if any(job.durable for job, _, _ in done) else None
+        vanished = self._vanished() if durable else None
         for job, answer, refusal in done:
             if job.answer.done():
                 continue
