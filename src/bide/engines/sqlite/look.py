@@ -96,9 +96,9 @@ def _topic_stats(tx: Transaction, row: tuple[int, str, int, int], now: int) -> S
     ready = scheduled = 0
     firsts, nexts = [], []
     for level in LEVELS:
-        due, pending, first, following = tx.sql.one("count_pending", {"topic": topic, "level": level, "now": now})
+        due, later, first, following = tx.sql.one("count_pending", {"topic": topic, "level": level, "now": now})
         ready += due
-        scheduled += pending - due
+        scheduled += later
         firsts.append(first)
         nexts.append(following)
     first = min((each for each in firsts if each is not None), default=None)

@@ -214,9 +214,13 @@ select id, name, paused, dropped from topic where space = :space
 select id, name, paused, dropped from topic where space = :space and name = :name
 
 -- name: count_pending
--- Of one topic and level: how many are ready, how many are not, the first due and the first to become so.
-select count(*) filter (where due <= :now), count(*), min(due), min(due) filter (where due > :now)
-from message where topic = :topic and stage = 0 and level = :level
+-- Of one topic and level: how many are ready, how many are not, the first due and the first to become so. Each by itself is
+-- a walk along the index, in well under half the time of one walk that does all.
+select
+    (select count(*) from message where topic = :topic and stage = 0 and level = :level and due <= :now),
+    (select count(*) from message where topic = :topic and stage = 0 and level = :level and due > :now),
+    (select min(due) from message where topic = :topic and stage = 0 and level = :level),
+    (select min(due) from message where topic = :topic and stage = 0 and level = :level and due > :now)
 
 -- name: count_leased
 select count(*) from message where topic = :topic and stage = 1
