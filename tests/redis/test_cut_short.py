@@ -132,6 +132,7 @@ async def test_a_cancellation_counts_also_when_sending_fails_in_its_moment(
         for turns in range(12):
             await engine.wait(["none"], 0.01)
             with monkeypatch.context() as patched:
+                patched.setattr("bide.engines.redis.server.FULL", 0)  # or a sender does not wait, and has no such moment
                 patched.setattr(aioredis.connection.AbstractConnection, "_send_packed_command", broken)
                 assert await turned_and_cancelled(call(), turns)
     await engine.close()

@@ -23,6 +23,7 @@ from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.redaction import redacted
 from bide.punctual import alarm_at
 
+FULL = 64 * 1024  # bytes: what asyncio buffers before it has a sender wait
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
 
 
@@ -100,10 +101,17 @@ class AsyncServer(_Server):
         return connection
 
     async def send(self, connection: Any, *command: Any) -> None:
+        packed = _packed(command)
+        writer = connection._writer
+        if writer is not None and not writer.transport.is_closing():  # what redis-py would put into a task of its own
+            writer.write(packed)
+            if writer.transport.get_write_buffer_size() < FULL:
+                return
+            packed = b""  # only wait until there is room again
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
         try:
-            await connection.send_packed_command([_packed(command)], check_health=False)
+            await connection.send_packed_command([packed], check_health=False)
         finally:
             _heed_cancellation(task, before)
 
