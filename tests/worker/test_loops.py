@@ -4,12 +4,14 @@ import asyncio
 import gc
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from bide import AsyncQueue, Worker
+from bide.worker import service
 from tests.worker.conftest import once
 
 pytestmark = [
@@ -27,6 +29,11 @@ def collected() -> Iterator[None]:
 
 def ours() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("bide-")]
+
+
+def counts(worker: Worker) -> tuple[int, int, int]:
+    health = worker.health()
+    return health.running, health.done, health.failed
 
 
 def test_a_queue_opens_anew_when_its_event_loop_was_closed(url: str) -> None:
@@ -106,3 +113,42 @@ def test_a_loop_that_begins_tasks_before_it_gives_them_serves_a_worker(url: str)
 
     asyncio.run(main())
     assert sorted(handled) == list(range(40))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has no eager tasks before Python 3.12")
+async def test_handlers_begin_at_once_until_other_tasks_have_waited_for_long(memory: AsyncQueue, until: Any) -> None:
+    seen: list[int | str] = []
+
+    @memory.task("a")
+    async def handle(number: int) -> None:
+        seen.append(number)
+        asyncio.get_running_loop().call_soon(seen.append, f"after {number}")
+        if number == 2:
+            end = time.monotonic() + service.AT_ONCE
+            while time.monotonic() < end:
+                """It keeps the loop."""
+
+    await memory.send_many("a", [{"number": number} for number in range(1, 5)])
+    async with Worker(memory):
+        await until(lambda: "after 4" in seen)
+    assert seen == [1, 2, "after 1", "after 2", 3, 4, "after 3", "after 4"]
+
+
+async def test_what_ends_at_once_and_what_does_not_leave_no_place_taken(queue: AsyncQueue, until: Any) -> None:
+    open_gate = asyncio.Event()
+
+    @queue.task("a", max_attempts=1)
+    async def handle(number: int) -> None:
+        if number % 4 == 1:
+            await asyncio.sleep(0)
+        if number % 4 == 2:
+            await open_gate.wait()
+        if number % 4 == 3:
+            raise ValueError("no tape")
+
+    await queue.send_many("a", [{"number": number} for number in range(40)])
+    async with Worker(queue, concurrency=11) as worker:
+        await until(lambda: counts(worker) == (10, 20, 10))
+        open_gate.set()
+        await until(lambda: counts(worker) == (0, 30, 10))
+    assert (await queue.stats("a")).dead == 10
