@@ -22,6 +22,7 @@ from benchmarks import (
     redis_slowest,
     sqlite,
     sqlite_idle,
+    sqlite_pending,
     timers,
     worker,
 )
@@ -42,6 +43,7 @@ ALL = {
     "redis_slowest": redis_slowest.run,
     "sqlite": sqlite.run,
     "sqlite_idle": sqlite_idle.run,
+    "sqlite_pending": sqlite_pending.run,
     "timers": timers.run,
     "worker": worker.run,
 }
