@@ -160,3 +160,12 @@ def test_a_send_writes_two_pages_its_message_and_the_order_of_due_times(
     for _ in range(40):
         put(one, delay=delay)
     assert statistics.mode(pages(path)[-40:]) == 2
+
+
+def test_a_send_of_a_process_that_only_sends_is_one_statement_in_a_transaction(beside: Callable[[], Any]) -> None:
+    one = beside()
+    put(one, delay=60_000)
+    said: list[str] = []
+    one._executor.database.writer._connection.set_trace_callback(said.append)
+    put(one, delay=60_000)
+    assert [each.split()[0] for each in said] == ["begin", "pragma", "--", "commit"]

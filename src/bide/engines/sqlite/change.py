@@ -21,7 +21,7 @@ def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], n
     for new in messages:
         topic = tx.topics.made(namespace, new.topic)
         due = due_time(new.delay, new.at, floor, ceiling)
-        if due > floor and new.topic not in firsts:
+        if tx.listened and due > floor and new.topic not in firsts:
             firsts[new.topic] = tx.topics.first_due(topic)
         sent.append(
             _put(tx, topic, new, due)

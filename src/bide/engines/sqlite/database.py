@@ -112,6 +112,7 @@ class Database:
         """Register a sleeper; None when there is a wake-up already."""
         sleeper = Sleeper(signal, [(namespace.name, topic) for topic in topics])
         refuse_reentry(self._sleeping)
+        self.writer.listened = True  # a send that has not seen this is noticed by the first look
         with self._sleeping:
             if not self._sleepers.add(sleeper):
                 return None

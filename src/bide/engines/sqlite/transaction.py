@@ -226,7 +226,7 @@ class Messages:
 
 
 class Transaction:
-    __slots__ = ("messages", "sql", "times", "topics", "wakes")
+    __slots__ = ("listened", "messages", "sql", "times", "topics", "wakes")
 
     def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None, seen: Seen | None = None) -> None:
         seen = Seen() if seen is None else seen
@@ -235,6 +235,7 @@ class Transaction:
         self.topics: Topics = Topics(self.sql, seen)
         self.messages: Messages = Messages(self.sql)
         self.wakes: set[tuple[str, str]] = set()  # namespace and topic in which something is due now, or due sooner
+        self.listened: bool = False  # whether anybody in this process has slept, and may have to be woken
 
     def wake(self, namespace: Namespace, topic: str) -> None:
         """Wake a sleeper of the topic when the transaction is committed."""

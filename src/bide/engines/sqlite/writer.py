@@ -62,6 +62,7 @@ class Writer:
         self._others_wrote = False
         self._unkept = False  # a transaction has read a later time than is stored
         self._seen: Seen = Seen()
+        self.listened: bool = False  # whether anybody in this process has slept
 
     def do(self, job: Job) -> Any:
         """Do a job, here or in another thread that holds the lock."""
@@ -226,6 +227,7 @@ class Writer:
             self._notice(connection)  # here, because a process that writes all the time has no time for it in between
             before = connection.total_changes
             tx = Transaction(connection, self.times, self._seen)
+            tx.listened = self.listened
             done = [(job, *self._result(job, tx, connection)) for job in jobs]
             if connection.total_changes == before or not tx.times.keep(LAGGING):
                 self._unkept = True
@@ -242,7 +244,8 @@ class Writer:
 
     def _tell(self, done: list[_Done], tx: Transaction, durable: bool) -> None:
         """After the commit: answer the jobs, and wake the sleepers of their topics."""
-        self._wake(tx.wakes)
+        if tx.wakes:
+            self._wake(tx.wakes)
         vanished = self._vanished() if durable else None
         for job, answer, refusal in done:
             if job.answer.done():
