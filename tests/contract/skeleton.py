@@ -248,17 +248,17 @@ class Skeleton(AsyncEngine):
         mark = ".".join(map(str, page[limit - 1].place)) if len(page) > limit else None
         return base.Scanned([each.stored(at) for each in page[:limit]], mark)
 
-    async def stats(self, topic: str | None = None, *, window: base.Window | None = None, now: int | None = None) -> Stats:
+    async def stats(self, topic: str | None = None, *, but: Any = (), window: Any = None, now: int | None = None) -> Stats:
         at, span = self._shelf.at(now), window or base.Window(0, 1, 0)
-        stored = [each for kind in STATES for each in self._shelf.all(kind, topic)]
-        names = {each.new.topic for each in stored} | set(self._shelf.dropped) if topic is None else ()
+        stored = [each for kind in STATES for each in self._shelf.all(kind, topic) if each.new.topic not in but]
+        names = ({each.new.topic for each in stored} | set(self._shelf.dropped)) - set(but) if topic is None else ()
         due = {state: [each.due for each in stored if each.state(at) == state] for state in STATES}
         counts: dict[str, Any] = {state: len(some) for state, some in due.items()}
         falls = [when - span.start for when in due["ready"] + due["scheduled"] if span.start <= when < span.end]
         parts = [after * span.parts // (span.end - span.start) for after in falls]
         return Stats(
             **counts,
-            dead_dropped=sum(count for name, count in self._shelf.dropped.items() if topic in (None, name)),
+            dead_dropped=sum(count for name, count in self._shelf.dropped.items() if topic in (None, name) and name not in but),
             oldest_overdue=(at - min(due["ready"])) / 1000 if due["ready"] else None,
             next_due=min(due["scheduled"], default=None),
             topics={name: await self.stats(name, now=now) for name in names},

@@ -146,6 +146,7 @@ CALLS: dict[str, list[Ask]] = {
     "pin": [lambda at, _: pin(at)],
     "time": [lambda at, _: any_shard(at).tell_time()],
     "hear": [lambda at, _: any_shard(at).hear(["none", "near", "ready"])],
+    "sweep": [lambda at, _: any_shard(at).sweep(["none", "near", "ready"])],
     "leave": [lambda at, _: at.claim("held", "slots", limit=50)],  # by closing
     "pause": [lambda at, _: at.engine.pause("new", True), lambda at, _: at.engine.pause("paused", False)],
     "get": [lambda at, crowd: at.engine.get(_refs(crowd), now=at.now)],

@@ -18,6 +18,7 @@ MINUTE = 60_000
 
 # Why these do no harm when their sender has given them up. All other scripts are refused then.
 HARMLESS = {
+    "sweep": "it only looks",
     "get": "it only looks",
     "scan": "it only looks",
     "lease_ends": "it only looks",

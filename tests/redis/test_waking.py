@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+import redis
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, NewMessage, Settings
+from bide.engines.redis.aio import wakeup
 from bide.engines.registry import source
 from bide.errors import ConfigError
 from tests.redis.keyspace import bench_at
@@ -138,6 +140,76 @@ async def test_one_that_listens_for_expiry_wakes_for_a_message(new_redis: NewRed
     crowd = Crowd(f"{new_redis(notify_keyspace_events='Ex').url}?wake=expiry")
     await wakes(*await crowd.many(2))
     await crowd.close()
+
+
+async def any_way(way: str, new_redis: NewRedis) -> Crowd:
+    return Crowd(f"{new_redis(notify_keyspace_events='Ex').url}?wake={way}")
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeup, "SWEEP", 0.02)
+
+
+ways = pytest.mark.parametrize("way", ["list", "poll", "expiry"])
+
+
+@ways
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("delay", [0, 5_500])
+async def test_a_sleeper_finds_by_itself_what_no_token_told_of(new_redis: NewRedis, way: str, delay: int) -> None:
+    """Also what will be due soon: it asks for an alarm then."""
+    crowd = await any_way(way, new_redis)
+    one, two = await crowd.many(2)
+    await one.put([NewMessage("t", b"x", delay=delay)])
+    with redis.Redis.from_url(crowd.url.partition("?")[0]) as client:
+        assert client.unlink("{bide:0}:w:t") == 1
+    await asyncio.wait_for(two.wait(["u", "t"], SLEEP), PATIENCE)
+    await crowd.close()
+
+
+@ways
+@pytest.mark.usefixtures("often")
+async def test_a_sleeper_wakes_for_upkeep(new_redis: NewRedis, way: str) -> None:
+    """Such as that of a lease which was not there yet when it fell asleep, and whose holder has died."""
+    crowd = await any_way(way, new_redis)
+    one, two = await crowd.many(2)
+    await one.put([NewMessage("t", b"x")])
+    await two.tend()
+    assert len((await one.claim(["t"], 1, 10)).messages) == 1
+    await asyncio.wait_for(two.wait(["u"], SLEEP), PATIENCE)
+    assert (await two.tend()).returned == 1
+    await crowd.close()
+
+
+@pytest.mark.usefixtures("often")
+async def test_one_who_finds_nothing_sleeps_on(redis_url: str) -> None:
+    crowd = Crowd(redis_url)
+    one, two = await crowd.many(2)
+    await one.put([NewMessage("t", b"x", delay=60_000)])
+    await two.tend()
+    while (await two.claim(["t"], 1, LEASE)).more or await heard(two):
+        pass
+    with redis.Redis.from_url(redis_url) as client:
+        before = client.info("commandstats")["cmdstat_blpop"]["calls"]
+        sleeper = asyncio.create_task(two.wait(["t"], SLEEP))
+        await asyncio.sleep(0.2)  # some sweeps
+        assert not sleeper.done()
+        assert client.info("commandstats")["cmdstat_blpop"]["calls"] == before + 1
+    await one.put([NewMessage("t", b"y")])
+    await asyncio.wait_for(sleeper, PATIENCE)
+    await crowd.close()
+
+
+@ways
+@pytest.mark.usefixtures("often")
+async def test_closing_ends_a_sleep_of_many_sweeps(new_redis: NewRedis, way: str) -> None:
+    crowd = await any_way(way, new_redis)
+    one = await crowd.one()
+    sleeper = asyncio.create_task(one.wait(["t"], SLEEP))
+    await asyncio.sleep(0.1)  # a few sweeps
+    await crowd.close()
+    await asyncio.wait_for(sleeper, PATIENCE)
 
 
 async def test_expiry_is_not_listened_for_where_nobody_tells_of_it(redis_url: str) -> None:

@@ -9,7 +9,7 @@ scan may show it until tend or claim has met it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bide.engines.base import (
     Capabilities,
@@ -195,6 +195,9 @@ class AsyncEngine(ABC):
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         """Sleep until something may be due, at most so many seconds by the caller's clock. A hint, not a promise.
 
+        Callers claim again every SWEEP seconds, in case a wake-up was lost. An engine whose claims tell when upkeep is needed
+        does that sweep itself, so callers may sleep longer: wait ends when something is due, or will be soon, or upkeep is.
+
         - Wait ends at its timeout.
         - A message that is due wakes a sleeper.
         - A message due sooner than all others wakes a sleeper.
@@ -226,10 +229,13 @@ class AsyncEngine(ABC):
         """
 
     @abstractmethod
-    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        """Counts of a topic, or of all; with a window also how much falls due in each of its parts.
+    async def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        """Counts of a topic, or of all `but` some; with a window also how much falls due in each of its parts.
 
         - Counts agree with a full scan.
+        - Counts leave out the topics that are not asked for.
         - Nothing is left when all has ended.
         - The timeline counts what is pending.
         - Counts of a large topic are exact.

@@ -11,6 +11,7 @@ from bide.types import State, Stats
 
 MAX_BATCH = 1_000  # messages in one call, so that no server is held up by one of them
 OPERATION_MS = 600_000  # how long an operation is remembered
+SWEEP = 5.0  # seconds: a lost wake-up, or a lease that has ended, is noticed no later
 
 Verdict: TypeAlias = Literal["done", "retry", "release", "dead"]
 Ended: TypeAlias = Literal["done", "scheduled", "dead", "expired", "lost"]
@@ -84,7 +85,7 @@ class Claim(msgspec.Struct, frozen=True):
     now: int  # the engine's, when it handed them out
     next_due: int | None  # when this caller should claim again if nothing wakes it: past, when it left something behind
     more: bool = False  # the claim stopped at its own bounds, or a part of the engine fails: claim again at once
-    upkeep: int | None = None  # no upkeep is needed before; None: not known
+    upkeep: int | None = None  # no upkeep is needed before, and wait sweeps by itself; None: not known, and callers sweep
     wake: float | None = None  # next_due by time.monotonic(), where the engine can tell it to the microsecond
 
 

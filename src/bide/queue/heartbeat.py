@@ -1,5 +1,6 @@
 """Renews leases from a thread of its own, so that a busy event loop or a long handler can't lose them."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ _log = Log("bide.heartbeat")
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
 LONGEST_PAUSE = 1.0  # seconds, after a breakdown
 BEATS = 3  # a lease
+STEP = 1.0  # seconds by which the engine's clock may run ahead of this machine's without having been set forward
 
 
 class Beat:
@@ -115,11 +117,23 @@ class Heartbeat:
         self._closed = False
         self._asked: dict[Asked, None] = {}
         self.seen: int = 0
+        self._heard = 0.0  # when that was, monotonic
         self.on_beat: Callable[[], None] | None = None  # whoever wants to know that it goes
 
     def hear(self, now: int) -> None:
         """The engine has told its time."""
-        self.seen = max(self.seen, now)
+        self.seen, self._heard = max(self.seen, now), time.monotonic()
+
+    def claimed(self, now: int, began: float, lease_ms: int) -> int:
+        """When its leases end at the earliest: of a claim that began then, monotonic, and was answered with the engine's time.
+
+        It was made since `began`, unless the engine's clock was set forward: then it may have been made before that.
+        """
+        answered = time.monotonic()
+        made = now - math.ceil((answered - began) * 1000)
+        if self.seen and now - self.seen > (answered - self._heard + STEP) * 1000:
+            made = self.seen
+        return max(made, self.seen) + lease_ms
 
     @contextmanager
     def asking(self, asked: Asked | None = None) -> Iterator[Asked]:
@@ -160,6 +174,10 @@ class Heartbeat:
         with self._lock:
             self._beats[beat] = None
         self._see_to(beat)
+
+    def keeps(self) -> bool:
+        """Whether there are leases that it renews."""
+        return bool(self._kept())
 
     def _see_to(self, new: Beat | Asked) -> None:
         self.see_to_thread()

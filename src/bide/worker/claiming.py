@@ -8,7 +8,7 @@ from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
-from bide.queue.aio.receiving import SWEEP, Reader, until_due
+from bide.queue.aio.receiving import CAUTION, Reader
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.heartbeat import Asked
 from bide.worker.claim_log import ClaimLog, Names
@@ -77,7 +77,7 @@ class Claiming:
             await self.recover()
         groups = self._slots.in_turn()
         drained: set[str] = set()
-        timeout, more = SWEEP, False
+        timeout, more = CAUTION, False
         self._freed.clear()
         for group in groups:
             topics, room = self._slots.ask(group)
@@ -91,7 +91,7 @@ class Claiming:
                 more = True
             else:
                 drained.update(topics)
-                timeout = min(timeout, until_due(claim))
+                timeout = min(timeout, self._receiver.pause(claim))
         if more:
             await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
             if any(self._slots.ask(group).limit for group in groups):

@@ -32,8 +32,9 @@ class Orphans:
 
     async def look(self) -> None:
         """Count what is due and has no handler, and say it once for each topic."""
-        stats = await self._engine.stats()
-        waiting = {topic: each.ready for topic, each in stats.topics.items() if each.ready and self._unserved(topic)}
+        served = [topic for topic in self._tasks if not self._late(topic)]
+        stats = await self._engine.stats(but=served)
+        waiting = {topic: each.ready for topic, each in stats.topics.items() if each.ready}
         self.count = sum(waiting.values())
         for topic, ready in waiting.items():
             if topic not in self._told and self._tasks.get(topic) is not None:
@@ -49,9 +50,6 @@ class Orphans:
                     _due(topic, ready),
                 )
         self._told = set(waiting)
-
-    def _unserved(self, topic: str) -> bool:
-        return self._tasks.get(topic) is None or self._late(topic)
 
 
 def _due(topic: str, ready: int) -> str:

@@ -1,7 +1,7 @@
 # unasync: sync.py
 """The guard of one engine: it checks each call, passes it on, and tells the hooks if there are any."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, cast
 
 from bide.engines.aio import AsyncEngine
@@ -118,9 +118,11 @@ class AsyncGuard(AsyncEngine):
         self._rules.check("inspect", limit=limit)
         return await self._verbs.scan(topic, state, limit, after, now=now)
 
-    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
+    async def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
         self._rules.check("inspect")
-        return await self._verbs.stats(topic, window=window, now=now)
+        return await self._verbs.stats(topic, but=but, window=window, now=now)
 
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None

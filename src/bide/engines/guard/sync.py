@@ -1,7 +1,7 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
 """The guard of one engine: it checks each call, passes it on, and tells the hooks if there are any."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 from bide.engines.base import (
@@ -112,9 +112,11 @@ class Guard(Engine):
         self._rules.check("inspect", limit=limit)
         return self._verbs.scan(topic, state, limit, after, now=now)
 
-    def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
+    def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
         self._rules.check("inspect")
-        return self._verbs.stats(topic, window=window, now=now)
+        return self._verbs.stats(topic, but=but, window=window, now=now)
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None

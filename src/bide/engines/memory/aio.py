@@ -1,7 +1,7 @@
 # unasync: sync.py
 """The memory engine: each verb is a function on the store, which sync and async engines share."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
@@ -97,8 +97,10 @@ class AsyncMemory(AsyncEngine):
     ) -> Scanned:
         return look.scan(self._store, topic, state, limit, after, now)
 
-    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        return look.stats(self._store, topic, window, now)
+    async def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        return look.stats(self._store, topic, but, window, now)
 
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None

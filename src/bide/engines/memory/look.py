@@ -1,7 +1,7 @@
 """Looking without touching."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.memory.store import Store
@@ -58,13 +58,13 @@ def _read_mark(after: str | None) -> Place | None:
     return state, due, entry
 
 
-def stats(store: Store, name: str | None, window: Window | None, now: int | None) -> Stats:
+def stats(store: Store, name: str | None, but: Collection[str], window: Window | None, now: int | None) -> Stats:
     with store:
         at = store.now(now)
         if name is not None:
             topic = store.topics.get(name)
             return _stats([] if topic is None else [topic], {}, window, at)
-        topics = list(store.topics.values())
+        topics = [topic for topic in store.topics.values() if topic.name not in but]
         return _stats(topics, {topic.name: topic.stats(at) for topic in topics}, window, at)
 
 

@@ -1,7 +1,7 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
 """The memory engine: each verb is a function on the store, which sync and async engines share."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bide.engines.base import (
     MAX_BATCH,
@@ -91,8 +91,10 @@ class Memory(Engine):
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         return look.scan(self._store, topic, state, limit, after, now)
 
-    def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        return look.stats(self._store, topic, window, now)
+    def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        return look.stats(self._store, topic, but, window, now)
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None

@@ -1,7 +1,7 @@
 # unasync: sync.py
 """The SQLite engine: each verb is a function that is run in a transaction, by the writer or a reader."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from bide.engines.aio import AsyncEngine
@@ -118,8 +118,10 @@ class AsyncSqlite(AsyncEngine):
     ) -> Scanned:
         return await self._opened().read(lambda tx: look.scan(tx, self._namespace, topic, state, limit, after, now))
 
-    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        return await self._opened().read(lambda tx: look.stats(tx, self._namespace, topic, window, now))
+    async def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        return await self._opened().read(lambda tx: look.stats(tx, self._namespace, topic, but, window, now))
 
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None

@@ -1,6 +1,6 @@
 """Looking without touching: on a connection of its own, so that no writer waits for it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from bide.engines.base import Ref, Scanned, Stored, Window, total
@@ -79,12 +79,14 @@ def _read_mark(after: str | None) -> Place:
     return stage, instant, number
 
 
-def stats(tx: Transaction, namespace: Namespace, name: str | None, window: Window | None, now: int | None) -> Stats:
+def stats(
+    tx: Transaction, namespace: Namespace, name: str | None, but: Collection[str], window: Window | None, now: int | None
+) -> Stats:
     at = tx.times.now(namespace, now)
     if name is not None:
         rows = tx.sql.all("one_topic", {"space": namespace.name, "name": name})
     else:
-        rows = tx.sql.all("topics", {"space": namespace.name})
+        rows = [row for row in tx.sql.all("topics", {"space": namespace.name}) if row[1] not in but]
     each = {row[1]: _topic_stats(tx, row, at) for row in rows}
     each = {topic: one for topic, one in each.items() if one != Stats()}
     timeline = _timeline(tx, [row[0] for row in rows], window) if window is not None else ()

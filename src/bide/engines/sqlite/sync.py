@@ -1,7 +1,7 @@
 # Generated from aio.py by tools/unasync.py; change that file instead.
 """The SQLite engine: each verb is a function that is run in a transaction, by the writer or a reader."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from bide.engines.base import (
@@ -110,8 +110,10 @@ class Sqlite(Engine):
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         return self._opened().read(lambda tx: look.scan(tx, self._namespace, topic, state, limit, after, now))
 
-    def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
-        return self._opened().read(lambda tx: look.stats(tx, self._namespace, topic, window, now))
+    def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        return self._opened().read(lambda tx: look.stats(tx, self._namespace, topic, but, window, now))
 
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None

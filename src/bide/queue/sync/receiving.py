@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from bide.core.codec import JSON, decode
-from bide.engines.base import Claim, Claimed, End, Ended, Hold
+from bide.engines.base import SWEEP, Claim, Claimed, End, Ended, Hold
 from bide.engines.sync import Engine
 from bide.errors import BadMessage, BideError, EngineError
 from bide.ids import requests
@@ -27,7 +27,6 @@ from bide.queue.sync.delivery import Delivery
 from bide.wakeable import Briefly, Signal
 
 _log = Log("bide.intake")
-SWEEP = 5.0  # seconds: no sleep is longer, so that a lost wake-up or an ended lease waits no longer
 PATIENCE = 12  # sweeps
 TICK = 0.001  # seconds
 SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
@@ -66,7 +65,7 @@ class Receiver:
             left = until - time.monotonic()
             if left <= 0:
                 return []
-            self._engine.wait(topics, min(left, SWEEP, until_due(claim)))
+            self._engine.wait(topics, min(left, self.pause(claim)))
 
     def taken(
         self, topics: Sequence[str], limit: int, lease_ms: int, *, asked: Asked | None = None
@@ -104,16 +103,33 @@ class Receiver:
             claim = self._claim(topics, limit, lease_ms, request, asked)
         return claim
 
+    def pause(self, claim: Claim) -> float:
+        """Seconds to sleep after a claim that left nothing: until something is due or upkeep is needed, as far as is known.
+
+        An engine that tells when upkeep is needed sweeps by itself. Whoever keeps leases claims as often as others sweep, to
+        hear the engine's time.
+        """
+        longest = SWEEP
+        if claim.upkeep is not None and not self._heartbeat.keeps():
+            longest = max(SWEEP, min(CAUTION, (claim.upkeep - claim.now) / 1000))
+        if claim.wake is not None:
+            return min(longest, max(0.0, claim.wake - time.monotonic()))
+        if claim.next_due is None:
+            return longest
+        # a tick less than it seems, since the claim's now is rounded down and an alarm's time up
+        return min(longest, max(0.0, (claim.next_due - claim.now) / 1000 - TICK))
+
     def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None) -> Claim:
         if asked is not None:
             asked.until = self._heartbeat.seen + lease_ms
+        began = time.monotonic()
         claim = self._engine.claim(topics, limit, lease_ms, request=request)
+        if asked is not None:
+            asked.until = self._heartbeat.claimed(claim.now, began, lease_ms) if claim.messages else None
         self._heartbeat.hear(claim.now)
         self._to_tend = claim.upkeep is None or claim.upkeep <= claim.now
         if self._absence is not None:
             self._absence.hear(claim.now)
-        if asked is not None and not claim.messages:
-            asked.until = None
         return claim
 
     def _still_held(self, claim: Claim, lease_ms: int) -> Claim:
@@ -255,7 +271,8 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
             receiver.see_to_leases()
             if len(held) < limit:
                 with receiver.asking() as asked:
-                    fresh.extend(receiver.take(topics, limit - len(held), lease_ms, SWEEP, asked=asked))
+                    wait = SWEEP if held else CAUTION
+                    fresh.extend(receiver.take(topics, limit - len(held), lease_ms, wait, asked=asked))
                     for place in range(len(fresh)):
                         receiver.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
                 full = 0
@@ -274,10 +291,3 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
     finally:
         receiver.fresh.remove(fresh)
         receiver.give_back(fresh)
-
-
-def until_due(claim: Claim) -> float:
-    """Seconds to sleep: a tick less than it seems, since the claim's now is rounded down and an alarm's time up."""
-    if claim.wake is not None:
-        return max(0.0, claim.wake - time.monotonic())
-    return SWEEP if claim.next_due is None else max(0.0, (claim.next_due - claim.now) / 1000 - TICK)

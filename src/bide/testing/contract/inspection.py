@@ -133,6 +133,20 @@ class Inspecting:
         assert (together.paused, together.dead_dropped) == (False, 0)
 
     @needs("inspect")
+    async def test_counts_leave_out_the_topics_that_are_not_asked_for(self, bench: Bench) -> None:
+        # Given topics with messages of every state
+        for topic in ("mail", "news", "old"):
+            await fill(bench, topic)
+        # Then the stats of all but some are those of the others
+        window = Window(bench.now - 60_000, bench.now + 60_000, 2)
+        alone = await bench.engine.stats("news", window=window, now=bench.now)
+        others = await bench.engine.stats(but=["mail", "old", "unknown"], window=window, now=bench.now)
+        assert (counts(others), list(others.timeline)) == (counts(alone), list(alone.timeline))
+        assert set(others.topics) == {"news"}
+        nothing = await bench.engine.stats(but={"mail", "news", "old"}, now=bench.now)
+        assert (counts(nothing), dict(nothing.topics)) == ((0, 0, 0, 0), {})
+
+    @needs("inspect")
     async def test_nothing_is_left_when_all_has_ended(self, bench: Bench) -> None:
         # Given messages that end in every way
         done = await bench.running("mail")

@@ -33,7 +33,7 @@ from bide.wakeable import AsyncSignal
 MOST = 32  # connections that one engine has open at a time
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
 TRIES = 3  # of a script that comes too late
-LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "time")  # scripts that change nothing
+LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "sweep", "time")  # scripts that change nothing
 
 
 class AsyncConnection:

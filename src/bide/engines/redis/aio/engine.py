@@ -3,7 +3,7 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from random import randrange
 from typing import Any, TypeVar
 
@@ -208,11 +208,13 @@ class AsyncRedis(AsyncEngine):
             page.show(await self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
         return page.page()
 
-    async def stats(self, topic: str | None = None, *, window: Window | None = None, now: int | None = None) -> Stats:
+    async def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
         parts = window.parts if window else 0
         told: dict[str, list[Stats]] = {}
         for shard in self._opened():
-            for name, one in (await shard.stats(topic, window, now)).items():
+            for name, one in (await shard.stats(topic, but, window, now)).items():
                 told.setdefault(name, []).append(one)
         topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
         return counting.together([one for each in told.values() for one in each], topics, parts)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import redis.exceptions as theirs
 
+from bide.engines.base import SWEEP
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
@@ -45,9 +46,19 @@ class AsyncWakeup(ABC):
             await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
             return True
 
+    async def _sweep(self, topics: Sequence[str]) -> bool:
+        """Whether there is something to do that nothing told of: the claim of a lost token, or upkeep."""
+        found = False
+        for shard in self._shards:
+            found = found or (not self._closed and await shard.sweep(topics))
+        return found
+
     @abstractmethod
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
-        """Sleep until `end`, monotonic, or until there may be a message, and give whether there may. Closing ends it soon."""
+        """Sleep until `end`, monotonic, or until there may be a message, and give whether a token was taken or may be left.
+
+        A sweep at times finds what no token told of. Closing ends it soon.
+        """
 
     async def close(self) -> None:
         """Wake all sleepers."""
@@ -99,8 +110,7 @@ class AsyncBlocking(AsyncWakeup):
                 left = max(SHORT, end - time.monotonic())
                 lists = map(f"{shard.prefix}w:".__add__, topics)
                 await listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
-            left = max(SHORT, end - time.monotonic())
-            heard = await AsyncListener.hear(listeners, SHORT if self._closed else left if sharp else left + LATE)
+            heard = await self._hear(listeners, topics, end if sharp else end + LATE)
             over = not sharp and time.monotonic() > end
             for (shard, number), listener in zip(blocked, listeners, strict=True):
                 if over and listener not in heard:  # the server ends it about now
@@ -112,6 +122,14 @@ class AsyncBlocking(AsyncWakeup):
             self._blocked.difference_update(blocked)
         return any(each is not None for each in told)
 
+    async def _hear(self, listeners: Sequence[AsyncListener], topics: Sequence[str], end: float) -> list[AsyncListener]:
+        """The listeners that have an answer, or none at `end` or after a sweep that has found something."""
+        while True:
+            left = max(SHORT, end - time.monotonic())
+            heard = await AsyncListener.hear(listeners, SHORT if self._closed else min(left, SWEEP))
+            if heard or self._closed or left <= SWEEP or await self._sweep(topics):
+                return heard
+
     @staticmethod
     async def _drop(listeners: Sequence[AsyncListener]) -> None:
         for listener in listeners:
@@ -122,14 +140,19 @@ class AsyncPolling(AsyncWakeup):
     """wake=poll, for servers without blocking commands: checks the lists four times a second."""
 
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
+        swept = time.monotonic()
         while not self._closed:
             for shard in self._shards:
                 if await shard.hear(topics):
                     return True
-            left = end - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= end:
                 break
-            await AsyncSignal().wait(min(left, POLL))
+            if now > swept + SWEEP:
+                swept = now
+                if await self._sweep(topics):
+                    break
+            await AsyncSignal().wait(min(end - now, POLL))
         return False
 
 
@@ -142,7 +165,12 @@ class AsyncExpiring(AsyncWakeup):
         try:
             for listener in listeners:
                 await listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired")
+            swept = time.monotonic()
             while not self._closed and (left := end - time.monotonic()) > 0:
+                if time.monotonic() > swept + SWEEP:
+                    swept = time.monotonic()
+                    if await self._sweep(topics):
+                        break
                 for listener in await AsyncListener.hear(listeners, min(left, SLICE)):
                     told = await listener.answer()
                     if isinstance(told, list) and told[-1] in alarms:

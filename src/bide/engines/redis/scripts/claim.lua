@@ -16,8 +16,8 @@ local function read_agenda(names, keep)
   local agenda, begun = {}, {}
   for i, known in ipairs(#names > 0 and call('HMGET', P .. 'topics', unpack(names)) or {}) do
     if known then
-      local digits, due = string.match(known, '^(%x+)@?(%d*)$')
-      local entry = {name = names[i], digits = digits, due = tonumber(due) or 0, taken = 0, kept = i <= keep}
+      local digits, due = noted(known)
+      local entry = {name = names[i], digits = digits, due = due, taken = 0, kept = i <= keep}
       if entry.due >= NEVER then entry.due = FAR end
       agenda[#agenda + 1] = entry
       if entry.due <= now then begun[#begun + 1] = entry end

@@ -33,6 +33,21 @@ while NEXT < #ARGV and woken == 0 do
 end
 return tell({format('%d', now), woken})
 
+-- script: sweep
+-- Whether a sleeper should claim again although nothing woke it. After what every script is told: how many ms ahead to look,
+-- then topics. Gives: now, 1 or 0.
+
+-- include: topics
+
+local ahead, awake = now + take_number(), upkeep <= now
+for _, known in ipairs(call('HMGET', P .. 'topics', unpack(ARGV, NEXT + 1, #ARGV))) do
+  if known then
+    local _, due = noted(known)
+    awake = awake or due <= ahead
+  end
+end
+return tell({format('%d', now), awake and 1 or 0})
+
 -- script: leave
 -- Give back the alarms of a caller that goes. After what every script is told: who (8 letters), then topics. Gives: now.
 

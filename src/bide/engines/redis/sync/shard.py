@@ -3,10 +3,10 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
+from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.failures import Unanswered
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
@@ -18,6 +18,7 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 FREE = b"free"  # a purge that has left keys to free
 TRIES = 3  # to find the ends of leases
+AHEAD = round(1.2 * SWEEP * 1000)  # ms: alarms are set for what is due as soon as that
 SAFE = "Sending again with this error's operation does it once."
 
 
@@ -108,6 +109,11 @@ class Shard:
         _, woken = self.calls.ask("hear", topics, None)
         return bool(woken)
 
+    def sweep(self, topics: Sequence[str]) -> bool:
+        """Whether there is something to do for a sleeper that nothing woke, or there will be before the next sweep."""
+        _, awake = self.calls.ask("sweep", (AHEAD, *topics), None)
+        return bool(awake)
+
     def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
         asked = delivering.settle(ends, self._namespace.dead_max)
         return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now))
@@ -155,8 +161,12 @@ class Shard:
             reading.hear(self.calls.ask("get", args, now))
         return reading
 
-    def stats(self, topic: str | None, window: Window | None, now: int | None) -> dict[str, Stats]:
-        names = [topic] if topic is not None else map(bytes.decode, self.calls.command("HKEYS", self.prefix + "topics"))
+    def stats(self, topic: str | None, but: Collection[str], window: Window | None, now: int | None) -> dict[str, Stats]:
+        if topic is not None:
+            names = [topic]
+        else:
+            known = map(bytes.decode, self.calls.command("HKEYS", self.prefix + "topics"))
+            names = [each for each in known if each not in but]
         counted = counting.Counting(names, window)
         while args := counted.args():
             counted.hear(self.calls.ask("stats", args, now))

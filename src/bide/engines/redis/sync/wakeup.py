@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import redis.exceptions as theirs
 
+from bide.engines.base import SWEEP
 from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.server import Listener
@@ -45,9 +46,19 @@ class Wakeup(ABC):
             Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
             return True
 
+    def _sweep(self, topics: Sequence[str]) -> bool:
+        """Whether there is something to do that nothing told of: the claim of a lost token, or upkeep."""
+        found = False
+        for shard in self._shards:
+            found = found or (not self._closed and shard.sweep(topics))
+        return found
+
     @abstractmethod
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
-        """Sleep until `end`, monotonic, or until there may be a message, and give whether there may. Closing ends it soon."""
+        """Sleep until `end`, monotonic, or until there may be a message, and give whether a token was taken or may be left.
+
+        A sweep at times finds what no token told of. Closing ends it soon.
+        """
 
     def close(self) -> None:
         """Wake all sleepers."""
@@ -99,8 +110,7 @@ class Blocking(Wakeup):
                 left = max(SHORT, end - time.monotonic())
                 lists = map(f"{shard.prefix}w:".__add__, topics)
                 listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
-            left = max(SHORT, end - time.monotonic())
-            heard = Listener.hear(listeners, SHORT if self._closed else left if sharp else left + LATE)
+            heard = self._hear(listeners, topics, end if sharp else end + LATE)
             over = not sharp and time.monotonic() > end
             for (shard, number), listener in zip(blocked, listeners, strict=True):
                 if over and listener not in heard:  # the server ends it about now
@@ -112,6 +122,14 @@ class Blocking(Wakeup):
             self._blocked.difference_update(blocked)
         return any(each is not None for each in told)
 
+    def _hear(self, listeners: Sequence[Listener], topics: Sequence[str], end: float) -> list[Listener]:
+        """The listeners that have an answer, or none at `end` or after a sweep that has found something."""
+        while True:
+            left = max(SHORT, end - time.monotonic())
+            heard = Listener.hear(listeners, SHORT if self._closed else min(left, SWEEP))
+            if heard or self._closed or left <= SWEEP or self._sweep(topics):
+                return heard
+
     @staticmethod
     def _drop(listeners: Sequence[Listener]) -> None:
         for listener in listeners:
@@ -122,14 +140,19 @@ class Polling(Wakeup):
     """wake=poll, for servers without blocking commands: checks the lists four times a second."""
 
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
+        swept = time.monotonic()
         while not self._closed:
             for shard in self._shards:
                 if shard.hear(topics):
                     return True
-            left = end - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= end:
                 break
-            Signal().wait(min(left, POLL))
+            if now > swept + SWEEP:
+                swept = now
+                if self._sweep(topics):
+                    break
+            Signal().wait(min(end - now, POLL))
         return False
 
 
@@ -142,7 +165,12 @@ class Expiring(Wakeup):
         try:
             for listener in listeners:
                 listener.open("SUBSCRIBE", f"__keyevent@{self._address.db}__:expired")
+            swept = time.monotonic()
             while not self._closed and (left := end - time.monotonic()) > 0:
+                if time.monotonic() > swept + SWEEP:
+                    swept = time.monotonic()
+                    if self._sweep(topics):
+                        break
                 for listener in Listener.hear(listeners, min(left, SLICE)):
                     told = listener.answer()
                     if isinstance(told, list) and told[-1] in alarms:

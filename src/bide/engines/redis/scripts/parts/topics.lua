@@ -38,6 +38,12 @@ local function load(digits)
   return topic
 end
 
+-- What `topics` has of one: its number, and a time before which nothing of it is due.
+local function noted(known)
+  local digits, due = string.match(known, '^(%x+)@?(%d*)$')
+  return digits, tonumber(due) or 0
+end
+
 local function find_topic(name)
   local known = call('HGET', P .. 'topics', name)
   return known and load(string.match(known, '^%x+')) or nil
