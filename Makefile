@@ -113,6 +113,10 @@ bench-check: .venv/.dev ## count calls and instructions of each path on Redis, a
 	@sh tools/servers.sh valgrind
 	@$(BIN)/python -m benchmarks.counts
 
+.PHONY: bench-peers
+bench-peers: .venv/.dev servers ## measure Celery, BullMQ and nine other peers beside bide, each in an environment of its own; an hour and a half
+	@$(BIN)/python -m benchmarks.peers
+
 .PHONY: clean
 clean: ## remove environments, caches and build outputs
 	@rm -rf .venv .venv-3.* .venv-lowest build dist .coverage* htmlcov

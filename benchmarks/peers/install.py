@@ -1,0 +1,55 @@
+"""Makes the environment of each peer under build/peers, once; anew when its pins have changed."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.peers.peer import BUILD, pins
+
+TIME = 600.0  # seconds, for one environment
+
+
+class NotInstalled(Exception):
+    """Why a peer can't be measured here, in a sentence."""
+
+
+def environment(name: str) -> Path:
+    """The folder with the environment of that name, with what versions.toml says in it."""
+    folder, wanted = BUILD / name, json.dumps(pins()[name])
+    done = folder / "pins.json"
+    if done.exists() and done.read_text(encoding="utf-8") == wanted:
+        return folder
+    print(f"== installing {name} into {folder}", file=sys.stderr, flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if "npm" in pins()[name]:
+        _by_npm(folder, pins()[name]["npm"])
+    else:
+        _by_pip(folder, pins()[name]["pip"])
+    done.write_text(wanted, encoding="utf-8")
+    return folder
+
+
+def _by_pip(folder: Path, packages: list[str]) -> None:
+    _do(sys.executable, "-m", "venv", str(folder))
+    _do(str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *packages)
+
+
+def _by_npm(folder: Path, packages: list[str]) -> None:
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            raise NotInstalled(f"{program} is not on the PATH")
+    (folder / "package.json").write_text('{"private": true}\n', encoding="utf-8")
+    _do("npm", "install", "--silent", "--no-fund", "--no-audit", "--save-exact", "--prefix", str(folder), *packages)
+
+
+def _do(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIME)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotInstalled(f"{Path(command[0]).name} failed: {error}") from error
+    if done.returncode:
+        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()][-1:]
+        raise NotInstalled(f"{Path(command[0]).name} failed: {' '.join(said)}")
