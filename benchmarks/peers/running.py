@@ -100,7 +100,7 @@ class Run:
             each.wait()
         self._workers = []
 
-    def wait(self, done: Callable[[], bool], patience: float) -> bool:
+    def wait(self, done: Callable[[], bool], patience: float, *, look: float = LOOK) -> bool:
         """Whether it came to be done in so many seconds. A worker that has ended is an error."""
         give_up = time.monotonic() + patience
         while not done():
@@ -109,7 +109,7 @@ class Run:
                     raise Failed(f"its worker ended: {self._said()}")
             if time.monotonic() > give_up:
                 return False
-            time.sleep(LOOK)
+            time.sleep(look)
         return True
 
     def lines(self) -> int:
