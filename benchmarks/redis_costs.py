@@ -79,9 +79,11 @@ def load() -> Figure:
     return figure("load average at the end", "", [os.getloadavg()[0]])
 
 
-def spread(count: int, begin: float, seconds: float, what: Any, *, keys: bool = False) -> Iterator[list[Outgoing]]:
+def spread(
+    count: int, begin: float, seconds: float, what: Any, *, keys: bool = False, seed: int = 1
+) -> Iterator[list[Outgoing]]:
     """Messages that fall due at random in a stretch of time that begins so many seconds from now, in parts to be sent."""
-    chance = random.Random(1)
+    chance = random.Random(seed)
     for first in range(0, count, PART):
         yield [
             Outgoing(what, delay=begin + chance.random() * seconds, key=f"order:{number}" if keys else None)

@@ -25,11 +25,11 @@ def run() -> list[Figure]:
         meters = {size: Meter(stack.enter_context(RedisServer())) for size in sizes}
         engines = {size: opened(meter) for size, meter in meters.items()}
         for size, engine in engines.items():
-            for _ in _put(engine, size):
+            for _ in put(engine, size):
                 pass
         for _ in range(RUNS):
             for size, engine in engines.items():
-                for what, spent in _turn(engine, meters[size]).items():
+                for what, spent in turn(engine, meters[size]).items():
                     seen.setdefault((size, what), []).append(spent)
         for engine in engines.values():
             engine.close()
@@ -42,7 +42,7 @@ def run() -> list[Figure]:
     return [*lines, load()]
 
 
-def _put(engine: Engine, count: int) -> Iterator[str]:
+def put(engine: Engine, count: int) -> Iterator[str]:
     """Due at random in a day that begins in an hour. Gives their ids, and goes on only as they are taken."""
     for first in range(0, count, MAX_BATCH):
         delays = (int((1 + 24 * random.random()) * HOUR * 1_000) for _ in range(min(MAX_BATCH, count - first)))
@@ -50,16 +50,16 @@ def _put(engine: Engine, count: int) -> Iterator[str]:
             yield sent.id
 
 
-def _turn(engine: Engine, meter: Meter) -> dict[str, float]:
+def turn(engine: Engine, meter: Meter) -> dict[str, float]:
     """µs of the server a message. What it adds it takes away again."""
     costs = {}
     meter.start()
-    put = list(_put(engine, WORK))
+    ids = list(put(engine, WORK))
     costs["put"] = meter.stop(WORK).server
-    random.shuffle(put)
+    random.shuffle(ids)
     meter.start()
     for first in range(0, WORK, GROUP):
-        engine.cancel([Ref(id=each) for each in put[first : first + GROUP]])
+        engine.cancel([Ref(id=each) for each in ids[first : first + GROUP]])
     costs["cancel"] = meter.stop(WORK).server
     for _ in range(0, WORK, MAX_BATCH):
         engine.put([NewMessage(topic="t", body=BODY)] * MAX_BATCH)

@@ -60,16 +60,16 @@ async def _went(meter: Meter, name: str, shape: Shape) -> list[Figure]:
         client.script_load(script.text)
     url = meter.url + ("?timeout=60&shards=64" if name == "64 shards" else "?timeout=60")
     async with bench_at(url, dead_max=MANY) as bench:
-        _seen(client)
+        seen_slowest(client)
         async for step in shape.steps(bench, shape.full):
-            slowest, verb, count, together = _seen(client)
+            slowest, verb, count, together = seen_slowest(client)
             if count:
                 lines.append(figure(f"{name}, {step}: {verb}", "ms", [slowest], "<= 10"))
                 lines.append(figure(f"… {count:,} together", "ms", [together]))
     return lines
 
 
-def _seen(client: Any) -> tuple[float, str, int, float]:
+def seen_slowest(client: Any, short: int = SHORT) -> tuple[float, str, int, float]:
     """Of the slowest script since this was last asked, and of all: ms, name, number, ms."""
     names = {script.sha.encode(): name for name, script in scripts().items()}
     words = ((each["command"].split(b" ")[1:2], each["duration"]) for each in client.slowlog_get(MANY))
@@ -77,7 +77,7 @@ def _seen(client: Any) -> tuple[float, str, int, float]:
     told = client.info("commandstats").get("cmdstat_evalsha", {"calls": 0, "usec": 0})
     client.slowlog_reset()
     client.config_resetstat()
-    slowest, name = max(found, default=(SHORT / 1_000, "less"))
+    slowest, name = max(found, default=(short / 1_000, "less"))
     return slowest, name, told["calls"], told["usec"] / 1_000
 
 

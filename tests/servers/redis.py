@@ -41,10 +41,17 @@ class RedisServer:
 
     With `tls` it also listens on `tls_port`, at `tls_url`; with `tls_clients` those who call there must show a certificate
     of the same authority. The plain port stays open for the test itself. `under` is a command that runs it, such as valgrind.
+    `patience` is for starts and stops: more for one with much to load and to save.
     """
 
     def __init__(
-        self, *, tls: Certificates | None = None, tls_clients: bool = False, under: Sequence[str] = (), **settings: Setting
+        self,
+        *,
+        tls: Certificates | None = None,
+        tls_clients: bool = False,
+        under: Sequence[str] = (),
+        patience: float = PATIENCE,
+        **settings: Setting,
     ) -> None:
         self._settings: dict[str, Setting] = {"save": "", "appendonly": "no"}
         self._settings |= {name.replace("_", "-"): value for name, value in settings.items()}
@@ -57,6 +64,7 @@ class RedisServer:
             }
         self._tls = tls is not None
         self._under = under
+        self._patience = patience
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._port = self._tls_port = 0
@@ -128,9 +136,10 @@ class RedisServer:
             found: dict[str, dict[str, Any]] = client.info("commandstats")
         return {name.removeprefix("cmdstat_"): numbers for name, numbers in found.items()}
 
-    def start(self) -> None:
-        """Start it, on the port that it had before if it had one, and wait until it answers."""
+    def start(self, **settings: Setting) -> None:
+        """Start it, on the port that it had before if it had one, and wait until it answers. More settings are kept."""
         assert not self.running, "the server runs already"
+        self._settings |= {name.replace("_", "-"): value for name, value in settings.items()}
         new = not self._port
         for left in reversed(range(TRIES)):
             if new:
@@ -152,10 +161,10 @@ class RedisServer:
         self._process.send_signal(signal.SIGTERM)
         self._process.send_signal(signal.SIGCONT)  # one that is frozen hears nothing else
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(self._patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(PATIENCE)
+            self._process.wait(self._patience)
         self._process = None
 
     def kill(self) -> None:
@@ -196,13 +205,13 @@ class RedisServer:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the tests, and they stop it
             )
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + self._patience
         while not self._answers():
             code = self._process.poll()
             if code is not None:
                 raise NotStarted(f"redis-server ended at once, with exit code {code}:\n{self.log_text()[-TAIL:]}")
             if time.monotonic() > give_up:
-                raise NotStarted(f"redis-server did not answer in {PATIENCE:.0f} seconds:\n{self.log_text()[-TAIL:]}")
+                raise NotStarted(f"redis-server did not answer in {self._patience:.0f} seconds:\n{self.log_text()[-TAIL:]}")
             time.sleep(0.005)
 
     def _lines(self) -> list[str]:
