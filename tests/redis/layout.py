@@ -27,7 +27,7 @@ class Bounds(NamedTuple):
 
     bucket: int
     row: int
-    rooms: tuple[int, ...]  # messages in a slot, by sort
+    rooms: tuple[int, ...]  # messages in a slot at most, by sort
 
 
 def bounds() -> Bounds:
@@ -39,8 +39,8 @@ def _bounds_in(text: str) -> Bounds:
     found: dict[str, int] = {}
     for match in re.finditer(r"^local ([A-Z]+(?:, [A-Z]+)*) = (\d+(?:, \d+)*)", text, flags=re.MULTILINE):
         found.update(zip(match[1].split(", "), map(int, match[2].split(", ")), strict=True))
-    few, some = found["FEW"], found["SOME"]
-    return Bounds(found["BUCKET"], found["ROW"], (few, few, some, some, some, found["NUMBERS"]))
+    some = found["SOME"]
+    return Bounds(found["BUCKET"], found["ROW"], (some, some, some, some, some, found["NUMBERS"]))
 
 
 class Location(NamedTuple):

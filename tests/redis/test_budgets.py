@@ -36,7 +36,7 @@ LIMITS: dict[str, Limits] = {
         "leave": (10, 10),
         "purge": (190, 60),
         "put": (50, 120),
-        "scan": (100, 180),
+        "scan": (100, 200),
         "settle": (100, 240),
         "stats": (170, 20),
         "time": (10, 10),

@@ -94,7 +94,7 @@ async def test_a_slot_whose_numbers_are_used_up_sends_the_rest_to_the_zset(
         ids = await put_many(bench, "t", 100, at=at)
         homes = [home(id) for id in ids]
         assert homes.count("instants") == 32
-        assert homes.count("near") == 100 - 32 - 2 - 2 - 3 - 3 - 3
+        assert homes.count("near") == 100 - 32 - 5 * 3
         gone = ids[10:40]
         await bench.engine.cancel([Ref(id) for id in gone], now=bench.now)
         await come_out_on_time(bench, {id: at for id in ids if id not in gone})

@@ -7,6 +7,11 @@ local function near_left(topic, kind, sort)
   return sort < MINUTE and 0 or math.max(0, ROOM[sort] - topic.f['d' .. kind])
 end
 
+-- Messages in a slot: of what is far more in a topic that has many, as they are spread over fewer lists then.
+local function room_of(topic, sort)
+  return sort < MINUTE and math.min(SOME, math.max(FEW, floor(topic.f.live / 32))) or ROOM[sort]
+end
+
 local function group_of(kind, slot, first) return {kind = kind, slot = slot, name = slot_name(kind, slot), first = first, count = 0} end
 
 -- Of the calendars of which one slot has all messages from `low` to `high`, that slot: {kind, slot, name, first number, and
@@ -51,7 +56,7 @@ end
 local function fill_shared(topic, group, waiting, chosen, near)
   local kind, count = group.kind, #waiting
   local sort, sealed = sort_of(kind), group.slot <= topic.f['c' .. kind]
-  local taken = math.min(count, math.max(0, sealed and near_left(topic, kind, sort) or ROOM[sort] - group.first))
+  local taken = math.min(count, math.max(0, sealed and near_left(topic, kind, sort) or room_of(topic, sort) - group.first))
   if taken == 0 then return waiting end
   if sealed then
     for w = 1, taken do near[#near + 1] = waiting[w] end
@@ -64,7 +69,7 @@ local function fill_shared(topic, group, waiting, chosen, near)
 end
 
 local function fill_slots(topic, level, sort, dues, waiting, chosen, near)
-  local kind, rest, resting, room = kind_of(level, sort), {}, 0, ROOM[sort]
+  local kind, rest, resting, room = kind_of(level, sort), {}, 0, room_of(topic, sort)
   local found, left, sealed = slots_for(topic, kind, dues, waiting), near_left(topic, kind, sort), 0
   for w = 1, #waiting do
     local group = found[w]
@@ -233,7 +238,7 @@ local function place_one(topic, level, due, blob)
     local births = call('HMGET', topic.prefix .. 'slots', unpack(names))
     for sort = COARSE, MINUTE do
       local kind, slot, n = kind_of(level, sort), slots[sort], tonumber(births[sort + 1] or 0)
-      if slot > topic.f['c' .. kind] and n < ROOM[sort] then
+      if slot > topic.f['c' .. kind] and n < room_of(topic, sort) then
         use_level(topic, level)
         add(topic, 'live', 1)
         add(topic, 'far', 1)
