@@ -147,7 +147,7 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
     groups = Groups(ends, alike)
     others: list[int] = []
     other_args: list[Arg] = []
-    for i, (request, claim, topic, _), position, full in Groups(ends, apart).each():
+    for i, (request, claim, topic, _), position, full in Groups(ends, apart).each() if apart else ():
         end = ends[i]
         others.append(i)
         other_args += (

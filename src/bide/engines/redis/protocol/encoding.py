@@ -98,7 +98,7 @@ def id_bytes(text: str) -> bytes | None:
 
 def ids_bytes(texts: Sequence[str]) -> list[bytes | None]:
     """As id_bytes, of many at once."""
-    if set(map(len, texts)) == {SHOWN}:
+    if len(texts) > 1 and set(map(len, texts)) == {SHOWN}:
         with contextlib.suppress(ValueError):
             raw = _raw("".join(texts))
             if _FIELDS.keys() >= set(raw[1 + TOPIC :: RAW]):
