@@ -22,8 +22,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Pyright stays at the version that pip has installed, and does not ask for a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-# One process a core, each with servers of its own.
-PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
+# Three processes for two cores, since tests wait as much as they work; each with servers of its own.
+PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(8, ((os.cpu_count() or 1) * 3 + 1) // 2))" 2>/dev/null)
+PARALLEL := --numprocesses $(or $(PROCESSES),1) --dist worksteal
 
 .PHONY: help
 help: ## show this list
