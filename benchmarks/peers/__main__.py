@@ -5,6 +5,7 @@ an hour; a name and --work choose a part of it.
 """
 
 import argparse
+import signal
 import sys
 
 from benchmarks.peers import report
@@ -30,6 +31,7 @@ def main() -> int:
         parser.error(f"there is no peer {sorted(unknown)[0]}; there is: {', '.join(PEERS)}")
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be 1 or more")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     missing: dict[str, str] = {}
     results = load(LAST)
     if not arguments.kept:
