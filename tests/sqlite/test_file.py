@@ -598,3 +598,26 @@ async def test_a_migration_waits_for_the_lock_and_is_all_or_nothing(
     assert delivery.body == "from before"
     with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError, match="no such table"):
         connection.execute("select * from extra")
+
+
+OF_THE_APPLICATION = """
+create table orders (id integer primary key);
+create view broken as select * from nothere;
+create view pending as select id, topic from message where stage = 0;
+create trigger paid after delete on orders begin update message set level = 0 where key = old.id; end;
+create table given (id); create table message_new (id);
+"""
+
+
+def test_what_else_the_application_has_in_the_file_does_not_keep_it_from_the_present_layout(path: Path, url: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            f"pragma application_id = {file.APPLICATION_ID};{file.MIGRATIONS[0]}{FIRST}{OF_THE_APPLICATION}"
+        )
+    with closing(Queue(url)) as queue:
+        queue.send("t", 1)
+        assert queue.stats("t").leased == 1
+    with closing(sqlite3.connect(path)) as connection:
+        assert len(connection.execute("select * from pending").fetchall()) == 2
+        connection.execute("insert into orders values (1)")
+        connection.execute("delete from orders")

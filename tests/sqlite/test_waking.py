@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 from bide import Call, Hook, Queue
-from bide.engines.sqlite import watch
+from bide.engines.base import NewMessage, Settings
+from bide.engines.sqlite import change, source, watch
+from bide.engines.sqlite.database import Database
 from bide.engines.sqlite.writer import Writer
 
 Start = Callable[..., Any]
 Until = Callable[[Callable[[], bool]], None]
 LONG_BEFORE_A_SWEEP = 2.5  # seconds; without a wake-up, it takes 5
+PATIENCE = 20.0
 
 SENDER = """
     import json, sys
@@ -253,3 +256,34 @@ async def test_a_watch_survives_a_look_that_failed(
     [delivery] = await receiver.receive("t", wait="60s")
     assert time.monotonic() - began < LONG_BEFORE_A_SWEEP
     await delivery.ack()
+
+
+def test_a_send_that_began_before_the_first_sleep_and_ended_after_the_first_look_is_not_slept_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had nobody to wake when it began."""
+    sending, looked = threading.Event(), threading.Event()
+    put, look = change.put, Database._look
+
+    def slow(*args: Any) -> Any:
+        answer = put(*args)
+        sending.set()
+        assert looked.wait(PATIENCE)
+        return answer
+
+    def seen(database: Database) -> None:
+        look(database)
+        looked.set()
+
+    monkeypatch.setattr(change, "put", slow)
+    monkeypatch.setattr(Database, "_look", seen)
+    with closing(source(Settings(url=url)).sync()) as engine:
+        engine.open()
+        engine.pause("u", False)
+        sender = threading.Thread(target=engine.put, args=([NewMessage("t", b"", delay=60_000)],))
+        sender.start()
+        assert sending.wait(PATIENCE)
+        began = time.monotonic()
+        engine.wait(["t"], PATIENCE)
+        assert time.monotonic() - began < PATIENCE
+        sender.join()

@@ -36,7 +36,7 @@ class Database:
         self._reading: threading.RLock = threading.RLock()
         self.readers: Aside = Aside("bide-sqlite-reader")  # where event loops have things read
         self._watch = Watch(self._look)
-        self.writer: Writer = Writer(path, self.wake)
+        self.writer: Writer = Writer(path, self.wake, self.wake_all)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Read in one transaction, without waiting for a writer or making one wait."""
@@ -103,6 +103,9 @@ class Database:
                 self._sleepers.wake(topics)
 
     def wake_all(self) -> None:
+        if is_own(self._sleeping):  # as above
+            self._unsure = True
+            return
         with self._sleeping:
             self._sleepers.wake_all()
 
@@ -112,7 +115,7 @@ class Database:
         """Register a sleeper; None when there is a wake-up already."""
         sleeper = Sleeper(signal, [(namespace.name, topic) for topic in topics])
         refuse_reentry(self._sleeping)
-        self.writer.listened = True  # a send that has not seen this is noticed by the first look
+        self.writer.listened = True  # a transaction that began before wakes all when it ends
         with self._sleeping:
             if not self._sleepers.add(sleeper):
                 return None

@@ -174,6 +174,7 @@ def _tables(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("pragma legacy_alter_table = 1")  # else a rename fails over any view or trigger that does not work
     begin(connection, path)
     try:
         recognise(connection, path)  # again, under the lock: another process may have been here
@@ -187,6 +188,8 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("rollback")
         raise
+    finally:
+        connection.execute("pragma legacy_alter_table = 0")
 
 
 def _split(script: str) -> list[str]:

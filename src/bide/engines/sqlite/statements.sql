@@ -5,7 +5,7 @@
 -- A number is never given twice: it is higher than those of the table, and than the highest of those that have left it.
 insert into message (id, salt, topic, stage, level, due, most, body, headers, key, life, expires)
 values (
-    1 + max(coalesce((select max(id) from message), 0), (select highest from given)),
+    1 + max(coalesce((select max(id) from message), 0), (select highest from message_ended)),
     ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?
 )
 
@@ -109,7 +109,7 @@ where id = ? and salt = ? and stage = 1 and token = ? and topic = ?
 
 -- name: keep_highest
 -- Before messages end, the highest of which has the given number.
-update given set highest = (select max(id) from message) where (select max(id) from message) between highest + 1 and ?
+update message_ended set highest = (select max(id) from message) where (select max(id) from message) between highest + 1 and ?
 
 -- name: end
 delete from message where id = ?

@@ -45,9 +45,10 @@ def _is_committed(connection: sqlite3.Connection, error: BaseException) -> bool:
 
 
 class Writer:
-    def __init__(self, path: str, wake: Callable[[set[tuple[str, str]]], None]) -> None:
+    def __init__(self, path: str, wake: Callable[[set[tuple[str, str]]], None], wake_all: Callable[[], None]) -> None:
         self.path = path
         self._wake = wake
+        self._wake_all = wake_all
         self._lock: threading.RLock = threading.RLock()
         self._connection: sqlite3.Connection | None = file.opened(path)
         self.identity: FileIdentity = FileIdentity(path)
@@ -244,7 +245,9 @@ class Writer:
 
     def _tell(self, done: list[_Done], tx: Transaction, durable: bool) -> None:
         """After the commit: answer the jobs, and wake the sleepers of their topics."""
-        if tx.wakes:
+        if self.listened and not tx.listened:  # it did not look whom to wake, and the first look may have come before the commit
+            self._wake_all()
+        elif tx.wakes:
             self._wake(tx.wakes)
         vanished = self._vanished() if durable else None
         for job, answer, refusal in done:

@@ -1,13 +1,13 @@
 -- AUTOINCREMENT writes a page of its own with each message. Here the highest number is kept only when its message ends.
 
-create table given (
+create table message_ended (
     id integer primary key check (id = 1),  -- one row
     highest integer not null                -- the highest of the messages that have ended, or lower than one that has not
 );
 
-insert into given select 1, coalesce(max(seq), 0) from sqlite_sequence where name = 'message';
+insert into message_ended select 1, coalesce(max(seq), 0) from sqlite_sequence where name = 'message';
 
-create table message_new (
+create table message_of_0003 (
     id integer primary key,      -- higher than all before, as `put` sees to
     salt integer not null,       -- so that an id from a copy of this file is not another message here
     topic integer not null,
@@ -29,13 +29,13 @@ create table message_new (
     since integer                -- when it first fell due, where that is not its due time
 );
 
-insert into message_new
+insert into message_of_0003
 select id, salt, topic, stage, level, due, attempt, most, body, headers, key, life, expires, token, request, until, died, error,
     since
 from message;
 
 drop table message;
-alter table message_new rename to message;
+alter table message_of_0003 rename to message;
 
 create index message_due on message (topic, level, due) where stage = 0;
 create index message_lease on message (until) where stage = 1;
