@@ -245,7 +245,9 @@ class Writer:
 
     def _tell(self, done: list[_Done], tx: Transaction, durable: bool) -> None:
         """After the commit: answer the jobs, and wake the sleepers of their topics."""
-        if self.listened and not tx.listened:  # it did not look whom to wake, and the first look may have come before the commit
+        if (
+            self.listened and not tx.listened
+        ):  # it did not look whom to wake, and the first look may have come before the commit
             self._wake_all()
         elif tx.wakes:
             self._wake(tx.wakes)
