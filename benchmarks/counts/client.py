@@ -20,7 +20,6 @@ from benchmarks.counts import callgrind
 from benchmarks.redis_costs import body
 from bide import AsyncQueue, Outgoing, Queue, Worker
 from bide.queue.sync import receiving
-from bide.worker import service
 from tests.servers.redis import RedisServer
 
 BODY = body()
@@ -133,7 +132,6 @@ async def _coalesced(url: str, many: int) -> None:
 
 
 async def _work(url: str, many: int, *, send_too: bool) -> None:
-    service.AT_ONCE = math.inf  # it goes by time, as upkeep does
     queue = AsyncQueue(url)
     left, begun, all_done = many + 100, asyncio.Event(), asyncio.Event()
 

@@ -4,14 +4,12 @@ import asyncio
 import gc
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from bide import AsyncQueue, Worker
-from bide.worker import service
 from tests.worker.conftest import once
 
 pytestmark = [
@@ -113,25 +111,6 @@ def test_a_loop_that_begins_tasks_before_it_gives_them_serves_a_worker(url: str)
 
     asyncio.run(main())
     assert sorted(handled) == list(range(40))
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has no eager tasks before Python 3.12")
-async def test_handlers_begin_at_once_until_other_tasks_have_waited_for_long(memory: AsyncQueue, until: Any) -> None:
-    seen: list[int | str] = []
-
-    @memory.task("a")
-    async def handle(number: int) -> None:
-        seen.append(number)
-        asyncio.get_running_loop().call_soon(seen.append, f"after {number}")
-        if number == 2:
-            end = time.monotonic() + service.AT_ONCE
-            while time.monotonic() < end:
-                """It keeps the loop."""
-
-    await memory.send_many("a", [{"number": number} for number in range(1, 5)])
-    async with Worker(memory):
-        await until(lambda: "after 4" in seen)
-    assert seen == [1, 2, "after 1", "after 2", 3, 4, "after 3", "after 4"]
 
 
 async def test_what_ends_at_once_and_what_does_not_leave_no_place_taken(queue: AsyncQueue, until: Any) -> None:

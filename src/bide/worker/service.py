@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -33,8 +32,6 @@ from bide.worker.telling import tell, tell_lost, tell_unheeded
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
-AT_ONCE = 0.005  # seconds in which handlers are begun one right after the other, before other tasks have their turn
-_AT_ONCE: Mapping[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 _hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("slot")
 
 
@@ -129,17 +126,12 @@ class Service:
         self._under_way.update(zip(map(_hold, claimed), handlings, strict=True))
         for topic, count in Counter(map(_topic, claimed)).items():
             self._slots.take(topic, count)
-        at_once_until = time.monotonic() + AT_ONCE
-        for handling in handlings:  # the loop's own task factory is not asked: it may begin tasks when it likes
-            if _AT_ONCE and time.monotonic() < at_once_until:
-                asyncio.Task(self._handle(handling), loop=self._loop, **_AT_ONCE)
-            else:
-                handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
+        for handling in handlings:
+            # a factory of the loop's may begin a task before it gives it
+            handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
 
     async def _handle(self, handling: Handling) -> None:
         """One message, from the call of its handler until its end is on its way to the engine."""
-        if handling.runner is None:
-            handling.runner = asyncio.current_task()
         runner = handling.runner
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
