@@ -149,7 +149,7 @@ def _cancelled(meter: Meter, count: int, *, keys: bool) -> list[Figure]:
     own = sum(len(f"order:{number}") for number in range(count)) / count
     names = sorted({re.sub(rb"\d+", b"#", name).decode() for name in meter.client.scan_iter(count=10_000)})
     lines = [
-        _one(f"{count:,} over 24 h, {what}", _over(full, count), "<= 70" if keys else ""),
+        _one(f"{count:,} over 24 h, {what}", _over(full, count), "<= 45" if keys else ""),
         _one("… of these the key itself", own if keys else 0.0),
         _one(f"… {CANCELLED:.0%} cancelled, each that is left", _over(some, kept)),
         _one("… of their memory came back", 100 * (full - some) / (full * CANCELLED), unit="percent"),

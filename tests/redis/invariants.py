@@ -21,20 +21,23 @@ from tests.redis.layout import (
     NEVER,
     NUMBER,
     READY,
+    TAG,
     Bounds,
     Held,
     Location,
     Message,
+    Record,
     Shard,
     Topic,
     bounds,
+    records_of,
     shard_of,
 )
 
 ENDED, SIMPLE, OTHER = b"012"
 OWN = {"meta", "topics", "held", "open", "lease", "until", "exp", "graves", "retired", "timers", "alarm"}
 META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"upkeep"}
-OF_TOPIC = re.compile(r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|[bm][A-X][0-9a-f]+:[0-9a-f]+")
+OF_TOPIC = re.compile(r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|crowd|[bm][A-X][0-9a-f]+:[0-9a-f]+")
 OF_RETIRED = re.compile(r"slots|o[A-X]|b[A-X][0-9a-f]+:[0-9a-f]+")
 TOLD = 8  # faults, of many
 
@@ -183,7 +186,7 @@ def _of_topic(shard: Shard, topic: Topic, leased: Counter[bytes], size: Bounds) 
             _of_row(topic, kind, far, size) if Location(kind, 0, 0).sort > FINEST else _of_calendar(topic, kind, far, size)
         )
     yield from _buckets(topic, size)
-    yield from _index(topic, places["dead"])
+    yield from _index(topic, places["dead"], size)
     yield from _graves(shard, topic, places["dead"])
 
 
@@ -271,21 +274,46 @@ def _buckets(topic: Topic, size: Bounds) -> Iterator[str]:
             yield f"bucket {name} has {len(values)} of {whole}, {free} free, and {ended.get(name, 0)} are counted"
 
 
-def _index(topic: Topic, dead: dict[bytes, int]) -> Iterator[str]:
-    """Each key is where it is looked for, and held by the message that has it."""
-    buckets, total = topic.count("index"), 0
+def _index(topic: Topic, dead: dict[bytes, int], size: Bounds) -> Iterator[str]:
+    """Each key is where it is looked for, once, and held by the message that has it."""
+    records = [each for name in topic.keys if name[0] == "k" for each in _of_group(topic, int(name[1:], 16), size)]
+    for bucket, tag, id in records:
+        message = topic.messages.get(id)
+        if message is None or message.key is None or _hash(message.key, size) != tag or not _holds(message, id, dead):
+            yield f"the index has a record of {tag:x} in bucket {bucket:x} for {message}"
+        if bucket != _bucket_for(tag, topic.count("index")):
+            yield f"the index has {tag:x} in bucket {bucket:x}, and looks for it in {_bucket_for(tag, topic.count('index')):x}"
+    alike = Counter(each.tag for each in records)
+    yield from (f"the index has {many} keys of {tag:x}" for tag, many in alike.items() if many > size.alike)
+    crowd = topic.hash("crowd")
+    for key, id in crowd.items():
+        message = topic.messages.get(id)
+        if message is None or message.key != key or not _holds(message, id, dead):
+            yield f"key {key!r} is in the crowd for {message}"
+    if topic.count("crowd") != len(crowd):
+        yield f"the crowd has {len(crowd)}, and {topic.count('crowd')} are counted"
+    held = Counter([each.id for each in records] + list(crowd.values()))
+    holders = [id for id, each in topic.messages.items() if each.flags & KEYED and _holds(each, id, dead)]
+    if not topic.count("keys") == held.total() == len(held) == len(holders):
+        yield f"keys are {topic.count('keys')}, the index has {held.total()}, and {len(holders)} messages hold one"
+
+
+def _of_group(topic: Topic, group: int, size: Bounds) -> Iterator[Record]:
+    for field, text in topic.hash(f"k{group:x}").items():
+        yield from records_of(group * size.group + int(field, 16), text, size)
+
+
+def _hash(key: bytes, size: Bounds) -> int:
+    return int(hashlib.sha1(key, usedforsecurity=False).hexdigest()[: 2 * TAG], 16) % size.tags
+
+
+def _bucket_for(tag: int, buckets: int) -> int:
     base = 1 << max(0, buckets.bit_length() - 1)
-    for name, fields in topic.keys.items():
-        for key, id in fields.items() if name[0] == "k" else ():
-            total += 1
-            at = int(hashlib.sha1(key, usedforsecurity=False).hexdigest()[:8], 16)
-            at = at % (base * 2) if at % (base * 2) < buckets else at % base
-            message = topic.messages.get(id)
-            if int(name[1:], 16) != at or message is None or message.key != key or message.keyless or id in dead:
-                yield f"key {key!r} is in {name} for {message}, and is looked for in k{at:x}"
-    holders = sum(bool(each.flags & KEYED) and not each.keyless and id not in dead for id, each in topic.messages.items())
-    if not topic.count("keys") == total == holders:
-        yield f"keys are {topic.count('keys')}, the index has {total}, and {holders} messages hold one"
+    return tag % (base * 2) if tag % (base * 2) < buckets else tag % base
+
+
+def _holds(message: Message, id: bytes, dead: dict[bytes, int]) -> bool:
+    return not message.keyless and id not in dead
 
 
 def _graves(shard: Shard, topic: Topic, dead: dict[bytes, int]) -> Iterator[str]:

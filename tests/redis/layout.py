@@ -3,7 +3,7 @@
 import functools
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ TOPIC, ID, FULL, NUMBER = 5, 10, 15, 16  # bytes
 NEVER = 9_007_199_254_740_991
 ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 KEYLESS = 1
+TAG = 3  # bytes of a key's hash
+LONG_KEY = 255
 
 
 class Bounds(NamedTuple):
@@ -28,6 +30,9 @@ class Bounds(NamedTuple):
     bucket: int
     row: int
     rooms: tuple[int, ...]  # messages in a slot at most, by sort
+    tags: int  # hashes of keys
+    alike: int  # keys of one hash in a bucket of the index
+    group: int  # buckets of the index in one hash
 
 
 def bounds() -> Bounds:
@@ -37,10 +42,11 @@ def bounds() -> Bounds:
 @functools.cache
 def _bounds_in(text: str) -> Bounds:
     found: dict[str, int] = {}
-    for match in re.finditer(r"^local ([A-Z]+(?:, [A-Z]+)*) = (\d+(?:, \d+)*)", text, flags=re.MULTILINE):
+    for match in re.finditer(r"\blocal ([A-Z]+(?:, [A-Z]+)*) = (\d+(?:, \d+)*)", text):
         found.update(zip(match[1].split(", "), map(int, match[2].split(", ")), strict=True))
     some = found["SOME"]
-    return Bounds(found["BUCKET"], found["ROW"], (some, some, some, some, some, found["NUMBERS"]))
+    rooms = (some, some, some, some, some, found["NUMBERS"])
+    return Bounds(found["BUCKET"], found["ROW"], rooms, found["TAGS"], found["ALIKE"], found["GROUP"])
 
 
 class Location(NamedTuple):
@@ -118,8 +124,38 @@ def message_of(location: Location, value: bytes, life: Life | None) -> Message:
     at += 2 if flags & ATTEMPTS else 0
     expires_in = int.from_bytes(value[at : at + 6], "big") if flags & EXPIRES else None
     at += 6 if flags & EXPIRES else 0
-    length = int.from_bytes(value[at : at + 2], "big") if flags & KEYED else 0
-    return Message(location, born, flags, expires_in, value[at + 2 : at + 2 + length] if flags & KEYED else None, life)
+    return Message(location, born, flags, expires_in, _key_at(value, at) if flags & KEYED else None, life)
+
+
+def _key_at(value: bytes, at: int) -> bytes:
+    length, at = value[at], at + 1
+    if length == LONG_KEY:
+        length, at = int.from_bytes(value[at : at + 2], "big"), at + 2
+    return value[at : at + length]
+
+
+class Record(NamedTuple):
+    """Of the index of keys: the bucket that it is in, a key's hash, and the message that holds this key."""
+
+    bucket: int
+    tag: int
+    id: bytes
+
+
+def records_of(bucket: int, text: bytes, size: Bounds) -> Iterator[Record]:
+    """What a bucket of the index says."""
+    length = TAG + 1 + text[0]
+    for at in range(1, len(text), length):
+        record = text[at : at + length]
+        yield Record(bucket, int.from_bytes(record[:TAG], "big"), _id_of_place(record[TAG : TAG + 1], record[TAG + 1 :], size))
+
+
+def _id_of_place(kind: bytes, place: bytes, size: Bounds) -> bytes:
+    sort = LETTERS.index(kind.decode()) % 8
+    if sort == FINEST:
+        return kind + place
+    slot, n = divmod(int.from_bytes(place, "big"), size.row if sort > FINEST else 2 * size.rooms[MINUTE])
+    return kind + slot.to_bytes(6, "big") + n.to_bytes(3, "big")
 
 
 @dataclass

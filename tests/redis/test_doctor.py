@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bide import Finding, Queue
+from bide import Finding, Outgoing, Queue
 from bide.engines.base import Settings
 from bide.engines.redis import url
 from bide.engines.redis.doctor import checks, look
@@ -40,6 +40,11 @@ def found(url: str, **options: Any) -> dict[str, Finding]:
     return {each.name: each for each in Queue(url, **options).examine()}
 
 
+def queue_finding(queue: Queue, name: str) -> Finding:
+    [finding] = [each for each in queue.examine() if each.name == name]
+    return finding
+
+
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-m", "bide", "doctor", *arguments], capture_output=True, text=True, check=False)
 
@@ -64,6 +69,18 @@ def test_a_healthy_server_is_described_and_not_changed(new_redis: NewRedis) -> N
     kept, _, rest = seen["messages"].value.partition(", about ")
     assert kept == "1,000"
     assert 5 < int(rest.split()[0]) < 500
+
+
+@pytest.mark.parametrize("keys", [False, True])
+def test_what_a_message_takes_is_about_what_all_keys_take(redis_server: RedisServer, redis_url: str, keys: bool) -> None:
+    """Though one of some keys is as large as hundreds of the others."""
+    with Queue(redis_url) as queue, redis_server.client() as client:
+        for i in range(20):
+            new = [Outgoing("x" * 100, key=f"order:{i * 1_000 + n}" if keys else None, delay=60 * n) for n in range(1_000)]
+            queue.send_many("t", new)
+        seen = [queue_finding(queue, "messages").value.rpartition("about ")[2] for _ in range(5)]
+        truth = sum(client.memory_usage(key, samples=0) for key in client.scan_iter(count=1_000)) / 20_000
+    assert all(0.85 * truth < int(each.split()[0]) < 1.15 * truth for each in seen)
 
 
 def test_an_empty_server_is_fine_and_stays_empty(redis_server: RedisServer, redis_url: str) -> None:

@@ -28,6 +28,10 @@ class At:
     def first(self, topic: str, pattern: str) -> str:
         return sorted(self.client.keys(self.of(topic, pattern)))[0].decode()  # type: ignore[no-any-return]
 
+    def bucket(self, topic: str) -> Any:
+        """The first of the index of keys."""
+        return self.client.hget(self.of(topic, "k0"), "0")
+
     def member(self, topic: str, name: str) -> Any:
         return self.client.zrange(self.of(topic, name), 0, 0)[0]
 
@@ -94,7 +98,16 @@ PLANTS: dict[str, Plant] = {
     "a large body of nobody": lambda at: at.client.set(at.of("ready", "mI7:0"), "?"),
     "no large body": lambda at: at.client.delete(at.first("ready", "m*")),
     "a key in the wrong place": lambda at: at.client.rename(at.first("near", "k*"), at.of("near", "k77")),
-    "a key of nobody": lambda at: at.client.hset(at.first("near", "k*"), "new", "A" * 10),
+    "a key of nobody": lambda at: at.client.hset(at.of("near", "k0"), "0", at.bucket("near")[:-1] + b"?"),
+    "a key that is held twice": lambda at: at.client.hset(at.of("near", "k0"), "0", at.bucket("near") + at.bucket("near")[1:]),
+    "a key of another hash": lambda at: at.client.hset(
+        at.of("near", "k0"), "0", at.bucket("near")[:1] + b"?" + at.bucket("near")[2:]
+    ),
+    "a crowd of nobody": all_of(
+        lambda at: at.client.hset(at.of("near", "crowd"), "new", "A" * 10), count("crowd", "near"), count("keys", "near")
+    ),
+    "a crowd that is not counted": lambda at: at.client.hset(at.of("near", "crowd"), "near 0", at.member("near", "due1")),
+    "a crowd that is not there": count("crowd"),
     "a key that nobody holds": lambda at: at.client.delete(at.first("ready", "k*")),
     "an expiry of nobody": lambda at: at.client.zadd(f"{P}exp", {"A" * 15: 5}),
     "no expiry": lambda at: at.client.delete(f"{P}exp"),

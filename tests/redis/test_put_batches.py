@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bide.engines.base import NewMessage
+from bide.engines.base import NewMessage, Ref
 from bide.testing.contract.bench import Bench
 from tests.redis.counted import counted
 from tests.redis.invariants import invariants_hold
@@ -13,6 +13,7 @@ from tests.redis.keyspace import bench_at
 from tests.servers.redis import RedisServer
 
 DAY = 86_400_000
+HOLDERS = [Ref(topic=topic, key=key) for topic in "ab" for key in ("k1", "k2", "k3")]
 
 
 def batch(chance: random.Random) -> list[NewMessage]:
@@ -55,7 +56,7 @@ def written(client: Any) -> list[Any]:
     return [
         sorted((name, told.partition(b"@")[2]) for each in hashes("topics") for name, told in each.items()),
         sorted([each.get(field, b"") for field in counts] for each in hashes("h")),
-        sorted(key for each in hashes("k0") for key in each),
+        sorted(len(bucket) for each in hashes("k0") for bucket in each.values()),
         sorted(life for each in hashes("life") for life in each.values()),
         sorted(time for key in keys("exp") for _, time in client.zrange(key, 0, -1, withscores=True)),
     ]
@@ -73,7 +74,8 @@ async def test_a_batch_comes_to_what_its_messages_come_to_one_by_one(
             client.flushall()
             async with bench_at(redis_url) as bench:
                 told = await put(bench, batches, alone=alone)
-                seen.append((told, await bench.engine.stats(now=bench.now), written(client)))
+                held = [each and (each.due, each.body) for each in await bench.engine.get(HOLDERS, now=bench.now)]
+                seen.append((told, await bench.engine.stats(now=bench.now), written(client), held))
     assert seen[0] == seen[1]
 
 

@@ -1,8 +1,9 @@
 """What is looked at, one check each: it tells what it found, in one line or none."""
 
 import random
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import redis.exceptions as theirs
 
@@ -14,7 +15,8 @@ from bide.engines.redis.namespace import check_events
 from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.errors import ConfigError
 
-SAMPLE = 200  # keys whose size is asked
+SAMPLE = 200  # keys of a kind whose size is asked
+MESSAGES = re.compile(rb":[0-9a-f]+:[bm][A-X][^:]*:[^:]*$")  # keys that hold messages, or the body of one
 SLOW = 10_000  # microseconds
 SKEW = 1.0  # seconds
 
@@ -174,10 +176,18 @@ def messages(look: Look) -> Iterator[Finding]:
 
 
 def _bytes_of_all(look: Look) -> float:
+    """Lists and bodies are very many, and alike. Each of the other keys may be as large as hundreds of them together."""
     keys, share = look.keys()
+    kinds: dict[bool, list[bytes]] = {True: [], False: []}
+    for key in keys:
+        kinds[MESSAGES.search(key) is not None].append(key)
+    return sum(_bytes_of(look, each) for each in kinds.values()) / share
+
+
+def _bytes_of(look: Look, keys: Sequence[bytes]) -> float:
     sample = random.sample(keys, min(SAMPLE, len(keys)))
     sizes = [int(size or 0) for size in look.ask_all([("MEMORY", "USAGE", key) for key in sample])]
-    return sum(sizes) / max(1, len(sizes)) * len(keys) / share
+    return sum(sizes) / max(1, len(sizes)) * len(keys)
 
 
 def connections(look: Look) -> Iterator[Finding]:

@@ -11,10 +11,11 @@ import msgspec
 from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
 from bide.types import State
 
-LAYOUT = "2"  # of all that is stored, as parts/begin.lua has it
+LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
 ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 KEYLESS = 1
 USUAL_ATTEMPTS = 3
+LONG_KEY = 255  # the first byte of the length of a key that has so many bytes or more; two more tell it
 LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads it but a claim
 
 TOPIC, LOCAL = 5, 10  # bytes of an id: the topic's number; the kind of location (1), slot (6) and number (3)
@@ -32,6 +33,7 @@ _UNSAFE = bytes.maketrans(b"-_+/=", b"+/\xff\xff\xff")  # and back; what is in n
 _RAWS = Struct(f"{RAW}s")
 _SHORT = Struct(">H")
 _LENGTH = Struct(">I")
+_LONG_KEY = Struct(">BH")
 _LIFE = Struct(">6s6sHBB")
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
@@ -149,7 +151,7 @@ def content(new: NewMessage) -> tuple[bytes, bytes]:
     if new.key is not None:
         key = new.key.encode()
         flags |= KEYED
-        head += _SHORT.pack(len(key)) + key
+        head += (bytes((len(key),)) if len(key) < LONG_KEY else _LONG_KEY.pack(LONG_KEY, len(key))) + key
     if new.headers:
         flags |= HEADERS
         headers = _encode_headers(dict(new.headers))
@@ -173,9 +175,12 @@ def read_content(at: int, value: bytes, large: bytes) -> Content:
         expires = int.from_bytes(value[at : at + 6], "big")
         at += 6
     if flags & KEYED:
-        (length,) = _SHORT.unpack_from(value, at)
-        key = value[at + 2 : at + 2 + length].decode()
-        at += 2 + length
+        length, at = value[at], at + 1
+        if length == LONG_KEY:
+            (length,) = _SHORT.unpack_from(value, at)
+            at += 2
+        key = value[at : at + length].decode()
+        at += length
     tail = large if flags & LARGE else value[at:]
     if flags & HEADERS:
         (length,) = _LENGTH.unpack_from(tail)

@@ -1,6 +1,6 @@
 -- Pending messages end, or get a new time.
 
--- include: begin layout topics wake keys finish pending
+-- include: begin layout topics wake keys holding finish pending
 
 -- script: cancel
 -- End pending messages. After what every script is told: how many, and of each what names it (four arguments).

@@ -23,8 +23,9 @@ end
 local function get(ref)
   local topic = ref.how == 'id' and load(ref.topic) or ref.how == 'key' and find_topic(ref.topic)
   if not topic then return {} end
-  local id = ref.how == 'id' and ref.id or holder_of(topic, ref.id)
-  local value = id and read(topic, id)
+  local id, value = ref.id, nil
+  if ref.how == 'key' then id, value = index.holder(topic, ref.id) end
+  value = id and (value or read(topic, id))
   local as_it_is = ref.how == 'id' and ref.salt == ''
   if not value or (ref.how == 'id' and not as_it_is and sub(value, 1, 2) ~= ref.salt) then return {} end
   local life = life_of(topic, id)

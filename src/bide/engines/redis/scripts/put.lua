@@ -57,7 +57,7 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 -- Gives what put does; the second list has of each run of these in one topic: the topic's number, and of each of them
 -- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it.
 
--- include: keys finish pending
+-- include: keys holding finish pending
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
 local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}
@@ -193,7 +193,7 @@ local function learn_keys(others)
       table.insert(keys[topic], new.key)
     end
   end
-  for topic, some in pairs(keys) do learn_holders(topic, some) end
+  for topic, some in pairs(keys) do index.learn(topic, some) end
 end
 
 -- Messages to be created gather, and are placed together: at the end, or before one comes that depends on them.
@@ -221,7 +221,7 @@ local function settle_created()
       results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
       note_operation(new, results[new.at])
     end
-    if #held > 0 then hold_keys(group.topic, held) end
+    if #held > 0 then holding.hold_all(group.topic, held) end
   end
   created, gathered = {}, {}
   write_expiring()

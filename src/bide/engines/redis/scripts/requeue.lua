@@ -1,6 +1,6 @@
 -- Topics at large.
 
--- include: begin layout topics wake keys finish
+-- include: begin layout topics wake keys holding finish
 
 -- script: requeue
 -- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
@@ -21,7 +21,7 @@ local function revive(topic, id, value, due)
       life.marks = life.marks + KEYLESS
       keyless = keyless + 1
     else
-      hold_key(topic, known.key, id)
+      holding.hold_all(topic, {known.key, id})
     end
   end
   life.due, life.since, life.attempt, life.error = due, due, 0, ''

@@ -3,7 +3,7 @@
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
 -- back, were buried of them, expired, were dropped; then whether there is more.
 
--- include: begin layout topics wake keys finish pending leases
+-- include: begin layout topics wake keys holding finish pending leases
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local LOOK = 3600000 -- ms until the next look, if nothing is known to come sooner

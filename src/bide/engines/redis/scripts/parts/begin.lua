@@ -4,7 +4,7 @@
 -- node of a cluster, the server refuses a script that names a missing key before its first line, not in the middle.
 -- An error stops a script and undoes nothing. So a script parses its arguments, checks its rights, and only then writes.
 
-local LAYOUT = '2' -- of what is stored; it rises when that changes
+local LAYOUT = '3' -- of what is stored; it rises when that changes
 
 local META, P = KEYS[1], string.sub(KEYS[1], 1, -5)
 local call = redis.call

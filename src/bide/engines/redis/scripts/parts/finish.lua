@@ -1,14 +1,5 @@
 -- How a message ends, or is pending again. The last one of a topic ends the topic.
 
--- A key is freed by its holder only.
-local function free_key(topic, key, id)
-  if holder_of(topic, key) == id then
-    call('HDEL', index_bucket(topic, key, topic.f.index), key)
-    add(topic, 'keys', -1)
-    topic.holders = nil
-  end
-end
-
 -- Count ended entries of a bucket, and remove it with the last; gives whether it was removed.
 local function end_entries(topic, bucket, count)
   local ended = call('HINCRBY', topic.prefix .. 'ended', bucket, count)
@@ -26,7 +17,7 @@ local function finish(topic, id, value, life)
     return add(topic, 'live', -1)
   end
   local known = content(id, value)
-  if known.key and not (life and has(life.marks, KEYLESS)) then free_key(topic, known.key, id) end
+  if known.key and not (life and has(life.marks, KEYLESS)) then holding.free(topic, known.key, id) end
   if known.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
   if has(known.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
   if life then call('HDEL', topic.prefix .. 'life', id) end
@@ -139,7 +130,7 @@ end
 
 local function bury(topic, id, value, life, reason, most)
   local known = content(id, value)
-  if known.key and not has(life.marks, KEYLESS) then free_key(topic, known.key, id) end
+  if known.key and not has(life.marks, KEYLESS) then holding.free(topic, known.key, id) end
   if known.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
   life.error = reason
   save_life(topic, id, life)
@@ -169,6 +160,10 @@ drop = function(topic)
   local doomed, slots = {'h', 'life', 'dead', 'ended'}, topic.prefix .. 'slots'
   for i, name in ipairs(doomed) do doomed[i] = topic.prefix .. name end
   doomed[#doomed + 1] = P .. 'w:' .. topic.name
+  if topic.f.keys > 0 then -- of messages that were deleted by hand
+    doomed[#doomed + 1] = topic.prefix .. 'crowd'
+    for group = 0, floor((topic.f.index - 1) / index.GROUP) do doomed[#doomed + 1] = topic.prefix .. format('k%x', group) end
+  end
   for level = 0, 2 do
     doomed[#doomed + 1] = topic.prefix .. 'due' .. level
     for _, sort in ipairs({NEAR, READY}) do

@@ -1,85 +1,136 @@
--- The index of keys: small hashes, whose number grows by one whenever they hold too much (linear hashing).
+-- The index of keys: which message holds a key.
+--
+-- It is made of buckets, whose number grows by one whenever they hold too much (linear hashing). A bucket is a string; a group
+-- of them is in one hash. It begins with a byte that tells how long its places are; then it has records, all of one length.
+-- A record is a tag (3 bytes, the hash of the key), and of the message that holds it the kind of its location (1 byte) and
+-- its place among those of that kind. The key is in the message: of each that has the tag it is read and compared. What finds
+-- no room in its bucket is in the hash `crowd`: so no bucket is large, and no tag has many records, whatever the keys are.
+-- A record whose message was deleted by hand is no holder, and goes when a key with its tag is held.
+-- A script reads and writes a bucket once. Topics have `buckets` (by number, what they hold), and `rewritten` (of which
+-- that has changed), which are written at the end of the script.
 
--- The power of two that the buckets grew from.
-local function base_of(buckets)
-  local size = 1
-  while size * 2 <= buckets do size = size * 2 end
-  return size
-end
+-- Most scripts meet no key, and closures cost time. So the functions of the index are made when the first of them is called.
+local index = setmetatable({}, {__index = function(index, name)
+  local TAGS = 16777216 -- hashes that there are
+  local TAG = 3 -- bytes of one
+  local GROUP = 64 -- buckets
+  local SPAN = 2 * SOME -- more than a slot has numbers, but one of the finest
+  local FORMS = {[5] = '>c1I5', [6] = '>c1I6', [7] = '>c1I7', [9] = '>c1xxI7'} -- of a kind and a place; but see FINEST
+  local SPANS = {[0] = SPAN, SPAN, SPAN, SPAN, SPAN, nil, ROW, ROW} -- by sort, so many numbers begin a slot of places
 
-local function index_bucket(topic, key, buckets)
-  local hash, size = tonumber(sub(redis.sha1hex(key), 1, 8), 16), base_of(buckets)
-  local at = hash % (size * 2)
-  if at >= buckets then at = hash % size end
-  return topic.prefix .. 'k' .. format('%x', at)
-end
-
--- `holders` is known of keys that are read at once, until a key of the topic changes hands.
-local function holder_of(topic, key)
-  if topic.f.index == 0 then return nil end
-  local known = topic.holders and topic.holders[key]
-  if known ~= nil then return known or nil end
-  return call('HGET', index_bucket(topic, key, topic.f.index), key) or nil
-end
-
--- Holding a key. The index gets one bucket more whenever its buckets hold too much.
-
-local CROWDED = 48 -- keys a bucket
-
--- Who holds many keys is read at once, and known until a key of the topic changes hands.
-local function learn_holders(topic, keys)
-  if topic.f.index == 0 then return end
-  local buckets = {}
-  for _, key in ipairs(keys) do
-    local name = index_bucket(topic, key, topic.f.index)
-    buckets[name] = buckets[name] or {}
-    table.insert(buckets[name], key)
+  local hashes, tags = {}, {} -- by key
+  local function hash_of(key)
+    local hash = hashes[key]
+    if not hash then
+      hash = tonumber(sub(redis.sha1hex(key), 1, 2 * TAG), 16) % TAGS
+      hashes[key], tags[key] = hash, pack('>I3', hash)
+    end
+    return hash, tags[key]
   end
-  topic.holders = {}
-  for name, some in pairs(buckets) do
-    for i = 1, #some, 1000 do
-      local found = call('HMGET', name, unpack(some, i, math.min(i + 999, #some)))
-      for k = 1, #found do topic.holders[some[i + k - 1]] = found[k] end
+
+  -- The power of two that so many buckets grew from.
+  local base, bases = 1, 0
+  local function base_of(buckets)
+    if buckets ~= bases then
+      local _, exponent = math.frexp(buckets)
+      base, bases = math.ldexp(1, exponent - 1), buckets
+    end
+    return base
+  end
+
+  -- The number of the bucket of a hash.
+  local function number_of(topic, hash)
+    local buckets = topic.f.index
+    local half = base_of(buckets)
+    local at = hash % (2 * half)
+    return at < buckets and at or at - half
+  end
+
+  -- The hash that a bucket is in, and its field there.
+  local function name_of(topic, number)
+    return topic.prefix .. format('k%x', floor(number / GROUP)), format('%x', number % GROUP)
+  end
+
+  local function bucket_at(topic, number)
+    topic.buckets = topic.buckets or {}
+    local bucket = topic.buckets[number]
+    if not bucket then
+      bucket = call('HGET', name_of(topic, number)) or ''
+      topic.buckets[number] = bucket
+    end
+    return bucket
+  end
+
+  -- Many buckets are read at once.
+  local function learn_buckets(topic, numbers)
+    local known, groups = topic.buckets or {}, {}
+    topic.buckets = known
+    for _, number in ipairs(numbers) do
+      if not known[number] then
+        local name, field = name_of(topic, number)
+        local group = groups[name] or {fields = {}, numbers = {}}
+        groups[name], known[number] = group, ''
+        group.fields[#group.fields + 1], group.numbers[#group.numbers + 1] = field, number
+      end
+    end
+    for name, group in pairs(groups) do
+      for i, bucket in ipairs(call('HMGET', name, unpack(group.fields))) do known[group.numbers[i]] = bucket or '' end
     end
   end
-end
 
-local function split_index(topic)
-  local buckets = topic.f.index
-  local old = topic.prefix .. 'k' .. format('%x', buckets - base_of(buckets))
-  set(topic, 'index', buckets + 1)
-  local held, bucket, gone, moved = call('HGETALL', old), nil, {}, {}
-  for i = 1, #held, 2 do
-    local now_in = index_bucket(topic, held[i], buckets + 1)
-    if now_in ~= old then
-      bucket, gone[#gone + 1] = now_in, held[i]
-      moved[#moved + 1], moved[#moved + 2] = held[i], held[i + 1]
+  -- Where a bucket has the next record that begins so, from there on; and how long its records are.
+  local function next_record(bucket, head, from)
+    local at = string.find(bucket, head, from, true)
+    if not at then return nil end
+    local length = TAG + 1 + byte(bucket)
+    while at do
+      local inside = (at - 2) % length
+      if inside == 0 then return at, length end
+      at = string.find(bucket, head, at + length - inside, true)
     end
   end
-  if bucket then
-    call('HDEL', old, unpack(gone))
-    call('HSET', bucket, unpack(moved))
-  end
-end
 
--- Hold many keys: keys and ids by turns.
-local function hold_keys(topic, held)
-  while topic.f.keys + #held / 2 > topic.f.index * CROWDED do
-    if topic.f.index == 0 then set(topic, 'index', math.ceil(#held / 2 / CROWDED)) else split_index(topic) end
+  local function id_in(bucket, at, length)
+    local kind, place = unpack_(FORMS[length - TAG - 1], bucket, at + TAG)
+    local span = SPANS[sort_of(kind)]
+    if not span then return sub(bucket, at + TAG, at + length - 1) end
+    return id_of(kind, floor(place / span), place % span)
   end
-  local buckets = {}
-  for i = 1, #held, 2 do
-    local name = index_bucket(topic, held[i], topic.f.index)
-    local fields = buckets[name] or {}
-    buckets[name] = fields
-    fields[#fields + 1], fields[#fields + 2] = held[i], held[i + 1]
-  end
-  local new = 0
-  for name, fields in pairs(buckets) do
-    for i = 1, #fields, 1000 do new = new + call('HSET', name, unpack(fields, i, math.min(i + 999, #fields))) end
-  end
-  add(topic, 'keys', new)
-  topic.holders = nil
-end
 
-local function hold_key(topic, key, id) hold_keys(topic, {key, id}) end
+  -- The key of a message, and its value if it was read just now; false when there is no such message.
+  local function key_of(topic, id)
+    local known = topic.known or {}
+    topic.known = known
+    if known[id] ~= nil then return known[id] end
+    local value = read(topic, id)
+    known[id] = value and content(id, value).key or false
+    return known[id], value
+  end
+
+  function index.learn(topic, keys)
+    if topic.f.index == 0 then return end
+    local numbers = {}
+    for i, key in ipairs(keys) do numbers[i] = number_of(topic, hash_of(key)) end
+    learn_buckets(topic, numbers)
+  end
+
+  -- The id of the message that holds a key, and its value if it was read just now.
+  function index.holder(topic, key)
+    if topic.f.index == 0 then return nil end
+    local hash, tag = hash_of(key)
+    local bucket = bucket_at(topic, number_of(topic, hash))
+    local at, length = next_record(bucket, tag, 2)
+    while at do
+      local id = id_in(bucket, at, length)
+      local its_key, value = key_of(topic, id)
+      if its_key == key then return id, value end
+      at, length = next_record(bucket, tag, at + length)
+    end
+    return topic.f.crowd > 0 and call('HGET', topic.prefix .. 'crowd', key) or nil
+  end
+
+  index.TAGS, index.TAG, index.GROUP, index.SPANS = TAGS, TAG, GROUP, SPANS
+  index.hash_of, index.base_of, index.number_of, index.name_of, index.learn_buckets = hash_of, base_of, number_of, name_of, learn_buckets
+  index.bucket_at, index.next_record, index.id_in, index.key_of = bucket_at, next_record, id_in, key_of
+  return rawget(index, name)
+end})

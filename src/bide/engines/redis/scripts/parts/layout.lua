@@ -57,6 +57,7 @@ local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(f
 -- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
 
 local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
+local LONG_KEY = 255 -- the first byte of the length of a key that has so many bytes or more; two more tell it
 local KEYLESS = 1 -- a mark: a successor has taken its key over
 
 local function has(flags, flag) return flags % (2 * flag) >= flag end
@@ -79,7 +80,8 @@ local function content(id, value)
   if has(flags, EXPIRES) then found.expires, at = unpack_('>I6', value, at) end
   if has(flags, KEYED) then
     local length
-    length, at = unpack_('>I2', value, at)
+    length, at = byte(value, at), at + 1
+    if length == LONG_KEY then length, at = unpack_('>I2', value, at) end
     found.key = sub(value, at, at + length - 1)
   end
   return found

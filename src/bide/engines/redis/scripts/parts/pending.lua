@@ -17,9 +17,9 @@ local function unschedule(topic, id, state, life)
   call('ZREM', topic.prefix .. 'due' .. level, id)
 end
 
--- Id, value, life and state of a message that has not ended; an expired one ends now.
-local function living(topic, id, salt)
-  local value = read(topic, id)
+-- Id, value, life and state of a message that has not ended; an expired one ends now. Its value may be known.
+local function living(topic, id, salt, value)
+  value = value or read(topic, id)
   if not value or (salt and sub(value, 1, 2) ~= salt) then return nil end
   local life = life_of(topic, id)
   local state = state_of(topic, id, life)
@@ -35,8 +35,8 @@ local function living(topic, id, salt)
 end
 
 local function pending_holder(topic, key)
-  local id = holder_of(topic, key)
-  if id then return living(topic, id) end
+  local id, value = index.holder(topic, key)
+  if id then return living(topic, id, nil, value) end
 end
 
 -- How callers name a message: ('id', topic's number, id, salt) or ('key', topic, key, '').

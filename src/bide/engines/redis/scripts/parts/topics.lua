@@ -18,8 +18,8 @@ do
   end
 end
 
--- The fields of a topic are numbers, but for its name; one that is missing is 0. `keys` and `index` count keys and the
--- buckets of their index; of a calendar, `s` is one more than its first slot (0: it has none), `c` the slot that was
+-- The fields of a topic are numbers, but for its name; one that is missing is 0. `keys` counts keys,
+-- `crowd` those that found no room in their bucket, and `index` the buckets of their index; of a calendar, `s` is one more than its first slot (0: it has none), `c` the slot that was
 -- entered last, `p` how far into it messages were taken out, and `d` how many it had, or would have if it were not
 -- sealed; of a row, `b` is how many came, `p` how many were taken out, and `g` how many of the others are gone.
 -- `next` is the time that `topics` has. `dropped` counts dead letters, and `last` is when the last of them was dropped.
@@ -108,6 +108,7 @@ local function close_topics()
   local agenda = {}
   for _, topic in pairs(topics) do
     if topic then
+      if topic.rewritten then topic.write_buckets(topic) end
       if drop and topic.f.live == 0 and topic.f.paused == 0 and topic.f.dropped == 0 then
         drop(topic)
       else
