@@ -32,7 +32,7 @@ async def held(bench: Bench, keys: Sequence[str]) -> list[bytes | None]:
     found: list[bytes | None] = []
     for i in range(0, len(keys), 1_000):
         some = await bench.engine.get(refs(keys[i : i + 1_000]), now=bench.now)
-        found += [each and each.body for each in some]
+        found += [None if each is None else each.body for each in some]
     return found
 
 
