@@ -35,8 +35,8 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: check servers ## check, then all tests but the slow ones; about ten minutes
-	@echo "== pytest: about eight minutes on two cores, and twice that where others work, too"
+test: check servers ## check, then all tests but the slow ones; about eight minutes
+	@echo "== pytest: about seven minutes on two cores, and twice that where others work, too"
 	@$(BIN)/pytest tests $(PARALLEL)
 
 .PHONY: test-all
