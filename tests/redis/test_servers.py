@@ -161,7 +161,9 @@ async def test_a_server_that_is_away_stops_nobody_from_closing(servers: list[Red
     await engine.close()
     await asyncio.wait_for(sleeper, WAKE_TIMEOUT)
     with servers[1].client() as client:
-        assert len(client.client_list()) == 1
+        async with asyncio.timeout(WAKE_TIMEOUT):
+            while len(client.client_list()) > 1:  # noqa: ASYNC110  (a busy server notices a little later)
+                await asyncio.sleep(0.01)
 
 
 @both_colours
