@@ -20,6 +20,7 @@ SMALL = {
     "FEW": 2,
     "SOME": 3,
     "NUMBERS": 32,
+    "SAMPLE": 2,
     "BUCKET": 2,
     "ROW": 8,
     "WAITING": 3,

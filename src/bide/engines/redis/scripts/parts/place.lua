@@ -68,8 +68,27 @@ local function fill_shared(topic, group, waiting, chosen, near)
   return {unpack(waiting, taken + 1, count)}
 end
 
+-- Whether a calendar seems to have no room for any of `waiting`: in a topic that has many, the slots of a few of them tell.
+-- Each of a batch has a slot of its own there, and to ask for all of them is dear.
+local SAMPLE = 16
+local function seems_full(topic, kind, room, dues, waiting)
+  local length, step = SLOT[sort_of(kind)], floor(#waiting / SAMPLE)
+  if step == 0 or topic.f.live < SAMPLE * room then return false end
+  local names = {}
+  for look = 1, SAMPLE do
+    local slot = floor(dues[waiting[look * step]] / length)
+    if slot <= topic.f['c' .. kind] then return false end
+    names[look] = slot_name(kind, slot)
+  end
+  for _, births in ipairs(call('HMGET', topic.prefix .. 'slots', unpack(names))) do
+    if tonumber(births or 0) < room then return false end
+  end
+  return true
+end
+
 local function fill_slots(topic, level, sort, dues, waiting, chosen, near)
   local kind, rest, resting, room = kind_of(level, sort), {}, 0, room_of(topic, sort)
+  if seems_full(topic, kind, room, dues, waiting) then return waiting end
   local found, left, sealed = slots_for(topic, kind, dues, waiting), near_left(topic, kind, sort), 0
   for w = 1, #waiting do
     local group = found[w]
