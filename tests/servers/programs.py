@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 from typing import NoReturn
 
 import pytest
@@ -23,6 +24,15 @@ def is_redis_6() -> bool:
     path = shutil.which("redis-server")
     said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout if path else ""
     return "Redis server v=6." in said
+
+
+def needs_groups() -> None:
+    """Clusters and Sentinel groups. Linux has the addresses for them, and Redis 7.0 the settings."""
+    needs_program("redis-server")
+    if sys.platform != "linux":
+        lacking("clusters and Sentinel groups for tests take Linux, which has all of 127.0.0.0/8")
+    if is_redis_6():
+        pytest.skip("clusters and Sentinel groups for tests take Redis 7.0, which calls from an address that it is given")
 
 
 def is_without_tls(said: str) -> bool:
