@@ -7,16 +7,36 @@ from typing import Any, Protocol
 import pytest
 
 from tests.servers.certificates import Certificates
-from tests.servers.programs import is_without_tls, lacking, needs_program
+from tests.servers.cluster import RedisCluster
+from tests.servers.programs import is_without_tls, lacking, needs_groups, needs_program
 from tests.servers.redis import NotStarted, RedisServer, Setting
+from tests.servers.sentinel import SentinelGroup
 
-ASK_FOR_A_SERVER = {"redis_server", "redis_url", "new_redis"}
+CALM = 30_000  # milliseconds of silence before a server of a shared group is missed, however busy the machine is
+
+ASK_FOR_A_SERVER = {
+    *("redis_server", "redis_url", "new_redis"),
+    *("redis_cluster", "redis_cluster_url", "new_cluster"),
+    *("redis_sentinels", "redis_sentinels_url", "new_sentinels"),
+}
 
 
 class NewRedis(Protocol):
     """Starts a server with settings of its own, which is stopped when the test ends."""
 
     def __call__(self, *, tls: Certificates | None = None, tls_clients: bool = False, **settings: Setting) -> RedisServer: ...
+
+
+class NewCluster(Protocol):
+    """Starts a Redis Cluster, which is stopped when the test ends."""
+
+    def __call__(self, masters: int = 3, replicas: int = 1, *, appendonly: str = "no", **settings: Setting) -> RedisCluster: ...
+
+
+class NewSentinels(Protocol):
+    """Starts a master, its replicas and their sentinels, which are stopped when the test ends. Options: SentinelGroup's."""
+
+    def __call__(self, replicas: int = 2, sentinels: int = 3, **options: Any) -> SentinelGroup: ...
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -36,10 +56,7 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
     """The URL of the shared server, which is empty and has counted nothing yet."""
-    with redis_server.client() as client:
-        client.flushall()
-        client.acl_log_reset()
-        client.config_resetstat()
+    _forget(redis_server)
     return redis_server.url
 
 
@@ -57,3 +74,63 @@ def new_redis() -> Iterator[NewRedis]:
                 raise
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """Three masters with a replica each, for all tests of this process. Don't break it: `new_cluster` is for that."""
+    needs_groups()
+    with RedisCluster() as cluster:
+        for node in cluster.nodes:
+            node.ask("CONFIG", "SET", "cluster-node-timeout", CALM)  # now that it has started quickly
+        yield cluster
+
+
+@pytest.fixture
+def redis_cluster_url(redis_cluster: RedisCluster) -> str:
+    """The URL of the shared cluster, which is whole and empty and has counted nothing yet."""
+    redis_cluster.wait_until_whole()
+    redis_cluster.empty()
+    _forget(*redis_cluster.members)
+    return redis_cluster.url
+
+
+@pytest.fixture
+def new_cluster() -> Iterator[NewCluster]:
+    needs_groups()
+    with ExitStack() as started:
+        yield lambda *counts, **options: started.enter_context(RedisCluster(*counts, **options))
+
+
+@pytest.fixture(scope="session")
+def redis_sentinels() -> Iterator[SentinelGroup]:
+    """A master, two replicas, three sentinels, for all tests of this process. Don't break them: `new_sentinels` is for that."""
+    needs_groups()
+    with SentinelGroup(down_after_milliseconds=CALM) as group:
+        yield group
+
+
+@pytest.fixture
+def redis_sentinels_url(redis_sentinels: SentinelGroup) -> str:
+    """The URL of the shared group, which is whole and empty and has counted nothing yet."""
+    redis_sentinels.wait_until_whole()
+    redis_sentinels.empty()
+    _forget(*redis_sentinels.nodes)
+    return redis_sentinels.url
+
+
+@pytest.fixture
+def new_sentinels() -> Iterator[NewSentinels]:
+    needs_groups()
+    with ExitStack() as started:
+        yield lambda *counts, **options: started.enter_context(SentinelGroup(*counts, **options))
+
+
+def _forget(*servers: RedisServer) -> None:
+    """Nothing is left of the tests before: no keys, and no counts."""
+    for server in servers:
+        with server.client() as client:
+            if client.role()[0] == b"master":
+                client.flushall()
+            client.acl_log_reset()
+            client.config_resetstat()

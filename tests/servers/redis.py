@@ -143,8 +143,7 @@ class RedisServer:
         new = not self._port
         for left in reversed(range(TRIES)):
             if new:
-                self._port = free_port()
-                self._tls_port = free_port(self._port) if self._tls else 0
+                self._choose_ports()
             said = len(self.log_text())
             try:
                 self._launch()
@@ -192,13 +191,26 @@ class RedisServer:
     def _log(self) -> Path:
         return self.folder / "redis.log"
 
+    @property
+    def _file(self) -> Path:
+        return self.folder / "redis.conf"
+
+    def _choose_ports(self) -> None:
+        self._port = free_port()
+        self._tls_port = free_port(self._port) if self._tls else 0
+
+    def _write_settings(self) -> None:
+        self._file.write_text("".join(f"{line}\n" for line in self._lines()), encoding="utf-8")
+
+    def _command(self) -> Sequence[str]:
+        return [*self._under, "redis-server", str(self._file)]
+
     def _launch(self) -> None:
         self.socket_path.unlink(missing_ok=True)  # left by one that was killed
-        file = self.folder / "redis.conf"
-        file.write_text("".join(f"{line}\n" for line in self._lines()), encoding="utf-8")
+        self._write_settings()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._under, "redis-server", str(file)],
+                self._command(),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
