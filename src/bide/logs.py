@@ -6,13 +6,14 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
+_failed: set[str] = set()  # loggers by name: several modules write to one
+
 
 class Log:
     """A logger by its name. A handler or filter that raises is told of once, on standard error, and goes no further."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
-        self._failed = False
 
     def debug(self, text: str, *args: object, **more: Any) -> None:
         self._say(logging.DEBUG, text, args, more)
@@ -47,9 +48,9 @@ class Log:
 
     def _complain(self) -> None:
         """As `logging` itself tells of handlers that fail. Once, or a busy worker would tell nothing else."""
-        if self._failed or not logging.raiseExceptions:
+        if self._logger.name in _failed or not logging.raiseExceptions:
             return
-        self._failed = True
+        _failed.add(self._logger.name)
         with suppress(Exception):
             sys.stderr.write(f"A logging handler or filter of {self._logger.name} has failed. More of this is not told:\n")
             traceback.print_exc(file=sys.stderr)

@@ -1,0 +1,20 @@
+"""Log lines whose handlers or filters fail."""
+
+from typing import Any
+
+import pytest
+
+from bide.logs import Log
+from tests.worker.faults import deaf
+
+
+@pytest.mark.parametrize("by_filter", [False, True], ids=["handler", "filter"])
+def test_a_failing_handler_is_told_of_once_however_many_modules_log_under_its_name(capsys: Any, by_filter: bool) -> None:
+    name = f"bide.test.{by_filter}"
+    with deaf(name, by_filter=by_filter):
+        for log in (Log(name), Log(name), Log(name + ".other")):
+            log.error("one")
+            log.error("two")
+    told = capsys.readouterr().err
+    assert told.count(f"A logging handler or filter of {name} has failed. More of this is not told") == 1
+    assert told.count(f"A logging handler or filter of {name}.other has failed. More of this is not told") == 1
