@@ -211,3 +211,23 @@ async def test_a_block_that_is_cancelled_before_it_was_entered_leaves_no_worker(
 
     assert worker._service is None
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "bide-worker"]
+
+
+@pytest.mark.parametrize("count", [1_000, 1_001])
+async def test_more_topics_than_the_engine_can_wait_for_are_refused_before_anything_is_taken(count: int) -> None:
+    """Also where async and sync tasks, which are asked for apart, are few enough each."""
+    queue = AsyncQueue("redis://127.0.0.1:1/0")
+
+    async def in_loop() -> None: ...
+
+    def in_thread() -> None: ...
+
+    for number in range(count):
+        queue.task(f"topic.{number}")(in_loop if number % 2 else in_thread)
+    worker = Worker(queue)
+    if count <= 1_000:
+        assert len(worker.tasks()) == count
+        return
+    with pytest.raises(ConfigError, match="takes 1,000 topics in one worker, and this one has tasks for 1,001: give each"):
+        await worker.run()
+    assert len(Worker(queue, topics=[f"topic.{number}" for number in range(1_000)]).tasks()) == 1_000

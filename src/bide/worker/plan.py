@@ -50,6 +50,13 @@ def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
     for topic in topics:
         if topic not in chosen:
             raise ConfigError(f"There is no task for {topic}. There is one for: {', '.join(sorted(tasks)) or 'nothing'}.")
+    source = queue.session.setup.source
+    most = source.capabilities.max_topics
+    if len(chosen) > most:
+        raise ConfigError(
+            f"{source.shown} takes {most:,} topics in one worker, and this one has tasks for {len(chosen):,}: give each of "
+            "several workers a part of them as topics=."
+        )
     for task in chosen.values():
         task.arguments.prepare()
     return chosen
