@@ -47,6 +47,15 @@ def test_retry_with_a_delay_takes_that(delay: Any, wait: int) -> None:
     assert became(Retry(delay)) == Outcome("retry", wait, f"asked for another attempt in {delay}")
 
 
+@pytest.mark.parametrize("kind", [Retry, Snooze])
+@pytest.mark.parametrize("ms", [-1, 1.5, float("nan"), 10**30, "30s", True, None])
+def test_a_wait_that_was_set_to_what_no_engine_takes_becomes_the_tasks_backoff(kind: Any, ms: Any, caplog: Any) -> None:
+    error = kind("30s")
+    error.delay_ms = ms
+    assert became(error, attempt=2)[:2] == ("retry", 5_000)
+    assert ("asked for a delay_ms of " in caplog.text) == (kind is Snooze or ms is not None)
+
+
 def test_retry_from_an_error_keeps_that_errors_text() -> None:
     def handle() -> None:
         try:

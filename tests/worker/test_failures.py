@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncDelivery, AsyncQueue, OutcomeUnknown, current
+from bide import AsyncDelivery, AsyncQueue, EngineError, OutcomeUnknown, current
 from bide.worker import Worker
 from tests.worker.faults import Faults, deaf
 from tests.worker.test_running import ended
@@ -125,6 +125,42 @@ async def test_what_a_claim_without_an_answer_holds_is_given_back_at_the_stop(
     assert (counts.ready, counts.leased, counts.dead) == (1, 0, 0)
     [message] = await queue.messages("a")
     assert message.attempt == 0
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "in parts"])
+async def test_an_end_that_the_engine_refuses_holds_up_no_other(
+    queue: AsyncQueue, working: Any, until: Any, faults: Faults, in_parts: bool
+) -> None:
+    @queue.task("bad")
+    async def bad() -> None: ...
+
+    @queue.task("good")
+    async def good(number: int) -> None: ...
+
+    refused: list[int] = []
+
+    async def around(call: Any, asked: Any) -> Any:
+        [ends] = asked
+        if all(end.topic != "bad" for end in ends):
+            return await call()
+        refused.append(len(ends))
+        error = EngineError("One of these has no form. Nothing was changed.")
+        if in_parts and len(ends) > 1:
+            raise OutcomeUnknown("Others of the batch were done.") from error
+        raise error
+
+    faults.around["settle"] = around
+    await bad.send()
+    await queue.send_many("good", [{"number": number} for number in range(20)])
+    async with working(queue) as worker:
+        await until(lambda: worker.health().done == 20)
+        await queue.send_many("good", [{"number": number} for number in range(20)])
+        await until(lambda: worker.health().done == 40)
+        await until(lambda: 1 in refused)
+        assert (await queue.stats("bad")).leased == 1
+        faults.fail("settle", times=0)
+        await until(lambda: ended(queue))
+        assert worker.health().done == 41
 
 
 class Unspeakable(Exception):

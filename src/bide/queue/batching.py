@@ -68,6 +68,11 @@ class Batches(abc.ABC, Generic[E]):
         if singly:
             self._singly = len(batch)
 
+    def bring_last(self, batch: list[E]) -> None:
+        """Have a batch go again when all that waits has had its call."""
+        self.under_way = []
+        self.waiting += batch
+
     def stopped(self) -> None:
         """The loop was stopped before all were called for."""
 

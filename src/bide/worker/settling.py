@@ -54,7 +54,12 @@ class Settling(Batches[Entry]):
         try:
             answers = await self._engine.settle(list(map(_end, batch)))
         except EngineError as error:
-            self.bring_again(batch)
+            if not _refused(error):
+                self.bring_again(batch)
+            elif len(batch) > 1:  # one of them may be the cause, and must not hold up the others
+                self.bring_again(batch, singly=True)
+            else:
+                self.bring_last(batch)
             await self._retrying.lose(error)
             return
         except Exception:  # nobody foresaw it, and one of them may be the cause
@@ -69,3 +74,8 @@ class Settling(Batches[Entry]):
         if self._retrying.failing_since:
             self._retrying.regain()
         self._settled(batch, answers)
+
+
+def _refused(error: EngineError) -> bool:
+    """Whether the engine has answered that it will not do this, or a part of it. What passes has errors of its own."""
+    return EngineError in (type(error), type(error.__cause__))

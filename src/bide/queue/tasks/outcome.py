@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bide.core.backoff import USUAL, wait_ms
-from bide.core.when import duration_ms
+from bide.core.when import MAX_DELAY_MS, duration_ms
 from bide.engines.base import Verdict
 from bide.logs import Log
 from bide.queue.deliveries import error_text, said
@@ -65,13 +65,18 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, waited_
         return DONE
     error = decisive(error)
     if isinstance(error, Snooze):
+        if not _is_wait(error.delay_ms):
+            return Outcome("retry", _without_wait(error, task, attempt, by_chance), error_text(error))
         if error.max_wait_ms is not None and waited_ms + error.delay_ms > error.max_wait_ms:
             return Outcome("dead", 0, f"put off for {waited_ms / 1000:.0f} s, and max_wait is {error.max_wait_ms / 1000:.0f} s")
         return Outcome("release", error.delay_ms)
     if isinstance(error, Bury):
         return Outcome("dead", 0, error_text(said(error)))
     if isinstance(error, Retry):
-        wait = _backoff(task, attempt, by_chance) if error.delay_ms is None else error.delay_ms
+        if error.delay_ms is None:
+            wait = _backoff(task, attempt, by_chance)
+        else:
+            wait = error.delay_ms if _is_wait(error.delay_ms) else _without_wait(error, task, attempt, by_chance)
         return Outcome("retry", wait, error_text(error.__cause__ or said(error)))
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
 
@@ -114,3 +119,17 @@ def _backoff(task: Definition, attempt: int, by_chance: bool) -> int:
     except Exception:
         _log.exception("The backoff of %s failed for attempt %d, so the default one is used", task.name, attempt)
         return wait_ms(USUAL, attempt, by_chance=by_chance)
+
+
+def _is_wait(ms: object) -> bool:
+    """Whether an engine takes it. A subclass, or who raises it, may have set another one."""
+    return type(ms) is int and 0 <= ms <= MAX_DELAY_MS
+
+
+def _without_wait(error: Retry | Snooze, task: Definition, attempt: int, by_chance: bool) -> int:
+    _log.error(
+        "%s asked for a delay_ms of %r, so its backoff is used: milliseconds are an int from 0 to a hundred years",
+        task.name,
+        error.delay_ms,
+    )
+    return _backoff(task, attempt, by_chance)
