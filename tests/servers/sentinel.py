@@ -160,14 +160,22 @@ class SentinelGroup(Group):
         master = self._agreed() if all(node.listening for node in self.members) else None
         if master is None or not self._is_master(master) or not self._has_all_replicas(master):
             return False
-        for sentinel in self.sentinels:
-            replicas, others = (sentinel.rows(what, self.service) for what in ("REPLICAS", "SENTINELS"))
-            rows = [sentinel.row(self.service), *replicas, *others]
-            if (len(replicas), len(others)) != (len(self.nodes) - 1, len(self.sentinels) - 1):
-                return False
-            if any(DOWN.intersection(row["flags"].split(",")) for row in rows):
-                return False
-        return True
+        return all(self._knows_all(sentinel, master) for sentinel in self.sentinels)
+
+    def _knows_all(self, sentinel: SentinelNode, master: Node) -> bool:
+        """Whether a sentinel knows all others and misses none, and has heard that the replicas follow this master.
+
+        One that last heard of a replica when it was a master would undo its next promotion.
+        """
+        replicas, others = (sentinel.rows(what, self.service) for what in ("REPLICAS", "SENTINELS"))
+        rows = [sentinel.row(self.service), *replicas, *others]
+        roles = [row["role-reported"] for row in rows if "role-reported" in row]
+        return (
+            (len(replicas), len(others)) == (len(self.nodes) - 1, len(self.sentinels) - 1)
+            and roles == ["master", *["slave"] * len(replicas)]
+            and all(row["master-host"] == master.address and row["master-port"] == str(master.port) for row in replicas)
+            and not any(DOWN.intersection(row["flags"].split(",")) for row in rows)
+        )
 
 
 def _row(answer: Sequence[Any]) -> dict[str, str]:

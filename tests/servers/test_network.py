@@ -1,6 +1,7 @@
 """The network that groups of servers have is silent between its sides, in both directions, and not for clients."""
 
 import os
+import select
 import socket
 from collections.abc import Iterator
 
@@ -27,6 +28,10 @@ class Server:
         connection, _ = self._listening.accept()
         connection.settimeout(20)
         return connection
+
+    def is_called(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(select.select([self._listening], [], [], 0.1)[0])
 
     def close(self) -> None:
         self._listening.close()
@@ -94,6 +99,7 @@ def test_a_call_across_a_cut_waits(network: Network, servers: tuple[Server, Serv
     network.move(one.address, 1)
     with one.call(two) as caller:
         caller.sendall(b"hello")
+        assert not two.is_called()
         network.move(two.address, 1)  # on one side they hear each other
         with two.answer() as answerer:
             assert answerer.recv(100) == b"hello"

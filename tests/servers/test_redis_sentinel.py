@@ -82,6 +82,9 @@ def test_a_manual_failover(new_sentinels: NewSentinels) -> None:
     assert [role(new), role(old)] == [b"master", b"slave"]
     with client_of(group) as client:
         assert client.get("key") == b"kept"
+    newest = group.failover()
+    group.wait_until_whole()  # no sentinel takes it back
+    assert newest is group.master() is not new
 
 
 def test_a_master_that_is_cut_off_takes_writes_that_are_gone_when_it_is_back(new_sentinels: NewSentinels) -> None:
