@@ -159,8 +159,8 @@ async def test_an_end_that_the_engine_refuses_holds_up_no_other(
         await until(lambda: 1 in refused)
         assert (await queue.stats("bad")).leased == 1
         faults.fail("settle", times=0)
-        await until(lambda: ended(queue))
-        assert worker.health().done == 41
+        await until(lambda: worker.health().done == 41)
+        assert await ended(queue)
 
 
 class Unspeakable(Exception):
