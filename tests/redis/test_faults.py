@@ -103,7 +103,7 @@ async def send_and_drain(url: str, seconds: float) -> int:
     """Senders and receivers side by side; gives how many messages went through."""
     got: Counter[int] = Counter()
     sent: list[int] = []
-    over = asyncio.Event()
+    over, sent_all = asyncio.Event(), asyncio.Event()
 
     async def sender(queue: AsyncQueue, k: int) -> None:
         n = k
@@ -114,7 +114,7 @@ async def send_and_drain(url: str, seconds: float) -> int:
             await asyncio.sleep(0.001)
 
     async def receiver(queue: AsyncQueue) -> None:
-        while not over.is_set() or len(got) < len(sent):
+        while not sent_all.is_set() or len(got) < len(sent):
             for delivery in await queue.receive("t", limit=50, wait=0.5, lease="5s"):
                 await delivery.ack()
                 got[delivery.body["n"]] += 1
@@ -124,7 +124,9 @@ async def send_and_drain(url: str, seconds: float) -> int:
         receivers = [asyncio.create_task(receiver(other)) for _ in range(2)]
         await asyncio.sleep(seconds)
         over.set()
-        await asyncio.gather(*senders, *receivers)
+        await asyncio.gather(*senders)
+        sent_all.set()
+        await asyncio.gather(*receivers)
     assert got == Counter(sent)
     return len(sent)
 

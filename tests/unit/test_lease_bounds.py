@@ -23,34 +23,41 @@ def heartbeat() -> Heartbeat:
 
 def test_the_leases_of_a_claim_begin_with_it(heartbeat: Heartbeat) -> None:
     heartbeat.hear(NOW - 60)
-    until = heartbeat.claimed(NOW, time.monotonic(), LEASE)
+    until = heartbeat.claimed(NOW, heartbeat.beginning(), LEASE)
     assert NOW + LEASE - MOMENT < until <= NOW + LEASE
 
 
 def test_they_are_not_doubtful_although_the_engine_was_not_heard_for_longer_than_they_last(heartbeat: Heartbeat) -> None:
     heartbeat.hear(NOW - 2 * LEASE)
     heartbeat._heard -= 2 * LEASE / 1000
-    until = heartbeat.claimed(NOW, time.monotonic(), LEASE)
+    until = heartbeat.claimed(NOW, heartbeat.beginning(), LEASE)
     heartbeat.hear(NOW)
     assert until > heartbeat.seen
 
 
 def test_the_first_claim_of_all_is_believed_too(heartbeat: Heartbeat) -> None:
-    assert heartbeat.claimed(NOW, time.monotonic(), LEASE) > NOW
+    assert heartbeat.claimed(NOW, heartbeat.beginning(), LEASE) > NOW
 
 
 def test_a_claim_whose_answer_took_long_may_have_been_made_at_its_beginning(heartbeat: Heartbeat) -> None:
     heartbeat.hear(NOW - 10_000)
     heartbeat._heard -= 10
-    until = heartbeat.claimed(NOW, time.monotonic() - 8, LEASE)
+    until = heartbeat.claimed(NOW, heartbeat.beginning()._replace(at=time.monotonic() - 8), LEASE)
     assert NOW - 8_000 + LEASE - MOMENT < until <= NOW - 8_000 + LEASE
+
+
+def test_what_another_claim_has_heard_meanwhile_says_nothing_of_this_one(heartbeat: Heartbeat) -> None:
+    heartbeat.hear(NOW)
+    began = heartbeat.beginning()
+    heartbeat.hear(NOW + 3_600_000)  # the engine's clock was set forward between the two
+    assert heartbeat.claimed(NOW, began, LEASE) <= NOW + LEASE
 
 
 def test_after_a_step_of_the_engines_clock_it_may_have_been_made_before(heartbeat: Heartbeat) -> None:
     heartbeat.hear(NOW)
-    assert heartbeat.claimed(NOW + 3_600_000, time.monotonic(), LEASE) == NOW + LEASE
+    assert heartbeat.claimed(NOW + 3_600_000, heartbeat.beginning(), LEASE) == NOW + LEASE
     # and a clock that only runs a little faster has made no step
-    assert heartbeat.claimed(NOW + round(STEP * 900), time.monotonic(), LEASE) > NOW + LEASE
+    assert heartbeat.claimed(NOW + round(STEP * 900), heartbeat.beginning(), LEASE) > NOW + LEASE
 
 
 @pytest.mark.parametrize(

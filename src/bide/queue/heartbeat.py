@@ -100,6 +100,14 @@ def parts(beats: list[Beat]) -> list[Part]:
     return found
 
 
+class Began(NamedTuple):
+    """When a claim began."""
+
+    at: float  # monotonic
+    seen: int  # the engine's time, as it was known then
+    heard: float  # when that was told, monotonic
+
+
 class Heartbeat:
     """The thread begins with the first delivery, or named claim, and ends when there has been none for a while.
 
@@ -124,16 +132,21 @@ class Heartbeat:
         """The engine has told its time."""
         self.seen, self._heard = max(self.seen, now), time.monotonic()
 
-    def claimed(self, now: int, began: float, lease_ms: int) -> int:
-        """When its leases end at the earliest: of a claim that began then, monotonic, and was answered with the engine's time.
+    def beginning(self) -> Began:
+        """Of a claim, to be given to `claimed`."""
+        return Began(time.monotonic(), self.seen, self._heard)
 
-        It was made since `began`, unless the engine's clock was set forward: then it may have been made before that.
+    def claimed(self, now: int, began: Began, lease_ms: int) -> int:
+        """When its leases end at the earliest: of a claim that began then, and was answered with the engine's time.
+
+        It was made since it began, unless the engine's clock was set forward: then it may have been made before that. What
+        others heard meanwhile says nothing of it.
         """
         answered = time.monotonic()
-        made = now - math.ceil((answered - began) * 1000)
-        if self.seen and now - self.seen > (answered - self._heard + STEP) * 1000:
-            made = self.seen
-        return max(made, self.seen) + lease_ms
+        made = now - math.ceil((answered - began.at) * 1000)
+        if began.seen and now - began.seen > (answered - began.heard + STEP) * 1000:
+            made = began.seen
+        return max(made, began.seen) + lease_ms
 
     @contextmanager
     def asking(self, asked: Asked | None = None) -> Iterator[Asked]:

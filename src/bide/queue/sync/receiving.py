@@ -122,7 +122,7 @@ class Receiver:
     def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None) -> Claim:
         if asked is not None:
             asked.until = self._heartbeat.seen + lease_ms
-        began = time.monotonic()
+        began = self._heartbeat.beginning()
         claim = self._engine.claim(topics, limit, lease_ms, request=request)
         if asked is not None:
             asked.until = self._heartbeat.claimed(claim.now, began, lease_ms) if claim.messages else None
