@@ -16,7 +16,7 @@ BideError
 ├── EngineError            the engine failed
 │   ├── Unavailable        not reached, or closed; nothing was done
 │   ├── OutcomeUnknown     the answer was lost: it may or may not have happened
-│   ├── ConfirmTimeout     done, but its safety was not confirmed in time
+│   │   └── ConfirmTimeout done, but its safety was not confirmed in time
 │   ├── QueueFull          nothing was stored; the queue can be drained
 │   ├── SchemaMismatch     the stored data belongs to another release or program
 │   └── PartlySent         a part of a large batch was accepted
@@ -104,8 +104,8 @@ class OutcomeUnknown(EngineError):
         self.operations: Sequence[str] = operations
 
 
-class ConfirmTimeout(EngineError):
-    """The change was made, but its safety was not confirmed in time."""
+class ConfirmTimeout(OutcomeUnknown):
+    """The change was made, but its safety was not confirmed in time: a failover may undo it."""
 
 
 class QueueFull(EngineError):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bide.engines.redis.aio import connections as aio
+from bide.engines.redis.aio import calls as aio
 
 Held = Mapping[bytes, tuple[bytes, Any]]
 """All keys, as `keyspace.held` gives them."""

@@ -10,9 +10,9 @@ import pytest
 
 from bide.engines.base import Settings
 from bide.engines.redis import source
-from bide.engines.redis.aio import connections as aio
+from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script, scripts
-from bide.engines.redis.sync import connections as sync
+from bide.engines.redis.sync import calls as sync
 from bide.engines.registry import Source
 from tests.model.runner import MakeSource
 

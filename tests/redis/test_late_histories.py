@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from bide.engines.redis.aio import connections as aio
+from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.aio.connections import AsyncConnection
 from bide.engines.redis.script import Script, scripts
-from bide.engines.redis.sync import connections as sync
+from bide.engines.redis.sync import calls as sync
 from bide.engines.redis.sync.connections import Connection
 from tests.model.expected import Divergence
 from tests.model.long_history import check_long_history

@@ -159,7 +159,7 @@ async def test_a_verb_without_an_operation_is_found(
     redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same check on an engine that names none of its operations, so that each acts as often as it arrives."""
-    from bide.engines.redis.aio.connections import AsyncCalls
+    from bide.engines.redis.aio.calls import AsyncCalls
 
     do = AsyncCalls.do
 

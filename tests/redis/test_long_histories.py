@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bide.engines.redis.aio import connections as aio
+from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script
-from bide.engines.redis.sync import connections as sync
+from bide.engines.redis.sync import calls as sync
 from bide.engines.registry import Source
 from tests.contract.test_long_histories import SHRINK, all_verbs_were_asked, of_seeds
 from tests.model.expected import Divergence

@@ -55,6 +55,12 @@ def operation(value: str | None) -> str | None:
     return None if value is None else text(value, "operation", 128)
 
 
+def confirm(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"memory|aof|replicas:[1-9]\d?", value, re.ASCII):
+        return str.__str__(value)
+    raise BadOption(f"confirm is {_shown(value)}. Give 'memory', 'aof', or 'replicas:1' with the number of replicas.")
+
+
 def if_exists(value: IfExists) -> IfExists:
     return _one_of(value, "if_exists", _IF_EXISTS)
 

@@ -200,6 +200,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock | None = None
     dead_for: int = 30 * 86_400_000  # ms that dead letters are kept
     dead_max: int = 100_000  # dead letters a topic
+    confirm: str = "memory"  # when a write counts as accepted: then, or with "aof" or "replicas:N" a little later
 
 
 def total(counts: Collection[Stats], topics: Mapping[str, Stats], timeline: Sequence[int]) -> Stats:

@@ -11,7 +11,7 @@ from bide.engines.guard.aio import AsyncGuard
 from bide.engines.guard.hooks import Hook, hooks_for
 from bide.engines.guard.sync import Guard
 from bide.engines.sync import Engine
-from bide.errors import BadUrl, MissingExtra, UnknownEngine
+from bide.errors import BadUrl, ConfigError, MissingExtra, UnknownEngine
 
 
 class Source(Protocol):
@@ -68,6 +68,10 @@ _ENGINES = {
     "redis": _REDIS,
     "rediss": _REDIS,
     "unix": _REDIS,
+    "redis+sentinel": _REDIS,
+    "rediss+sentinel": _REDIS,
+    "redis+cluster": _REDIS,
+    "rediss+cluster": _REDIS,
 }
 """URL scheme: the engine's package, and the extra that brings its driver."""
 
@@ -79,6 +83,8 @@ def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
         known = ", ".join(f"{name}://" for name in _ENGINES)
         raise UnknownEngine(f"There is no engine for {scheme}:// in this release. There is: {known}")
     package, extra = _ENGINES[scheme]
+    if settings.confirm != "memory" and package != _REDIS[0]:
+        raise ConfigError(f"confirm= is for Redis: leave it out with {scheme}://, and see capabilities.accepted.")
     try:
         engine = importlib.import_module(package)
     except ModuleNotFoundError as missing:

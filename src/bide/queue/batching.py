@@ -115,7 +115,7 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             answers = await self._call(items)
         except OutcomeUnknown as error:  # each caller is told the operation of its own message
             for i, future in enumerate(futures):
-                own = OutcomeUnknown(str(error), error.operations[i]) if i < len(error.operations) else error
+                own = type(error)(str(error), error.operations[i]) if i < len(error.operations) else error
                 _fail(future, own)
         except Exception as error:
             for future in futures:

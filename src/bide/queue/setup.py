@@ -30,6 +30,7 @@ class Setup:
         clock: Clock | None = None,
         dead_for: Duration = "30d",
         dead_max: int = 100_000,
+        confirm: str = "memory",
         codec: Codec = JSON,
         max_body: int = MAX_BODY,
         hooks: Sequence[Hook] = (),
@@ -48,6 +49,7 @@ class Setup:
             clock=clock,
             dead_for=duration_ms(dead_for, "dead_for"),
             dead_max=options.count(dead_max, "dead_max", 2**40),
+            confirm=options.confirm(confirm),
         )
         self.source: registry.Source = registry.source(self.settings, hooks)
 

@@ -3,6 +3,8 @@
 `redis://localhost:6379/0` names one; `rediss://` does with TLS, `unix:///path/to/redis.sock` a socket.
 """
 
+import msgspec
+
 from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.redis import doctor
 from bide.engines.redis.aio.engine import AsyncRedis
@@ -20,19 +22,26 @@ CAPABILITIES = Capabilities(
 )
 
 
-class RedisSource:
-    capabilities = CAPABILITIES
+ACCEPTED = {
+    "memory": CAPABILITIES.accepted,
+    "aof": "stored in the server's memory and in the AOF on its disk; a failover to a replica that is behind may lose it",
+    "replicas": "stored in the memory of the server and of as many replicas as confirm= names; what all of these lose is lost",
+}
 
+
+class RedisSource:
     def __init__(self, address: Address, namespace: Namespace) -> None:
+        accepted = ACCEPTED[address.confirm.partition(":")[0]]
+        self.capabilities: Capabilities = msgspec.structs.replace(CAPABILITIES, accepted=accepted)
         self._namespace = namespace
         self.shown: str = address.shown
         self.namespace: str = address.namespace
 
     def aio(self) -> AsyncRedis:
-        return AsyncRedis(self._namespace, CAPABILITIES)
+        return AsyncRedis(self._namespace, self.capabilities)
 
     def sync(self) -> Redis:
-        return Redis(self._namespace, CAPABILITIES)
+        return Redis(self._namespace, self.capabilities)
 
     def examine(self) -> list[Finding]:
         return doctor.examine(self._namespace)

@@ -1,7 +1,7 @@
 """How redis-py's connections to a server are made, sync and async: their class and what they take, from a URL or a client."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -9,6 +9,7 @@ import redis
 import redis.asyncio as aioredis
 
 from bide.engines.redis.redaction import Secret
+from bide.engines.redis.topology import Place
 from bide.errors import ConfigError
 
 Colour: TypeAlias = Literal["sync", "async"]
@@ -59,6 +60,10 @@ class Client:
         found = self._options.get("ssl_password")
         return [found] if isinstance(found, str) else []
 
+    def without_db(self) -> "Client":
+        options = {name: value for name, value in self._options.items() if name != "db"}
+        return Client(self.scheme, self._connection, options, self.colour, self._given)
+
     def connection_class(self, colour: Colour) -> Any:
         if colour == self.colour:
             return self._connection
@@ -87,19 +92,36 @@ def of_url(scheme: str, options: Mapping[str, Any]) -> Client:
 def of_client(client: object) -> tuple[Client, Mapping[str, Any]]:
     """Where a client goes, and all that its connections are made with."""
     if isinstance(client, (redis.RedisCluster, aioredis.RedisCluster)):
-        raise ConfigError(
-            "The client is for Redis Cluster, which is not in this release: give client= a redis.Redis or "
-            "redis.asyncio.Redis of one server."
-        )
+        return _of_cluster(client)
     if not isinstance(client, (redis.Redis, aioredis.Redis)):
         raise ConfigError(
-            f"client= is a {type(client).__name__}. Give a redis.Redis or a redis.asyncio.Redis, or leave it out and name the "
-            "server in the URL."
+            f"client= is a {type(client).__name__}. Give a Redis or a RedisCluster of redis or of redis.asyncio, or leave it "
+            "out and name the server in the URL."
         )
     pool: Any = client.connection_pool
     colour: Colour = "sync" if isinstance(client, redis.Redis) else "async"
     taken: Mapping[str, Any] = pool.connection_kwargs
     return Client(_scheme_of(pool.connection_class), pool.connection_class, taken, colour, client), taken
+
+
+def _of_cluster(client: Any) -> tuple[Client, Mapping[str, Any]]:
+    """Where a client of a Cluster begins, and all that its connections are made with."""
+    colour: Colour = "sync" if isinstance(client, redis.RedisCluster) else "async"
+    taken = dict(client.nodes_manager.connection_kwargs)
+    tls = taken.get("ssl") or issubclass(taken.get("connection_class") or object, tuple(_CLASSES["rediss"].values()))
+    scheme = "rediss" if tls else "redis"
+    connection = _CLASSES[scheme][colour]
+    known = _parameters(connection) - {"redis_connect_func"}  # which tells a node that its client reads from replicas
+    [first, *_] = seeds_of(client)
+    options = {name: value for name, value in taken.items() if name in known}
+    return Client(scheme, connection, {**options, "host": first.host, "port": first.port}, colour, client), taken
+
+
+def seeds_of(client: Any) -> Sequence[Place]:
+    """The nodes that a client of a Cluster begins with; none of a client of one server."""
+    if not isinstance(client, (redis.RedisCluster, aioredis.RedisCluster)):
+        return ()
+    return [Place(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()]
 
 
 def where(client: Any) -> dict[str, Any]:
@@ -125,9 +147,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     shards: int | None = None  # None: not said
     wake: Wake = "list"
     allow_eviction: bool = False
+    confirm: str = "memory"
     timeout: float = 5.0  # seconds until a command counts as lost
     connect_timeout: float = 5.0
     tls_note: str = ""  # what is weak about the TLS that was asked for
+    seeds: tuple[Place, ...] = ()  # of several servers those that are asked first: Sentinels, or nodes of a Cluster
+    service: str = ""  # that the Sentinels watch; empty for a Cluster
+    sentinel_username: str | None = None
+    sentinel_password: Secret | None = None
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -136,13 +163,18 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return [("shown", self.shown)]
 
     @property
+    def clustered(self) -> bool:
+        return bool(self.seeds) and not self.service
+
+    @property
     def db(self) -> int:
         return int(self.client.options(self.client.colour or "sync").get("db") or 0)
 
     @property
     def secrets(self) -> list[str]:
         """What `redacted` is to keep out of the driver's error texts."""
-        return [*([self.password.reveal()] if self.password else []), *self.client.secrets]
+        known = [each.reveal() for each in (self.password, self.sentinel_password) if each]
+        return [*known, *self.client.secrets]
 
     def connection_kwargs(self, colour: Colour = "sync") -> dict[str, Any]:
         """What redis-py makes a connection with.
@@ -160,6 +192,18 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             "protocol": 2,
             "retry": None,
         }
+
+
+def sentinel_address(address: Address) -> Address:
+    """How the Sentinels of a service are reached: they have users of their own, and no databases."""
+    return msgspec.structs.replace(
+        address,
+        client=address.client.without_db(),
+        username=address.sentinel_username,
+        password=address.sentinel_password,
+        wake="poll",  # so its connections have no name, which older Sentinels don't know
+        seeds=(),
+    )
 
 
 def sync_pool(address: Address) -> redis.ConnectionPool:

@@ -1,6 +1,7 @@
 """What the errors of a server and of its driver mean to a user, and which of them a command may be repeated after."""
 
 import re
+import time
 from collections.abc import Iterable
 
 import redis.exceptions as theirs
@@ -14,19 +15,23 @@ LOST = (theirs.ConnectionError, theirs.TimeoutError, theirs.InvalidResponse, OSE
 
 _REFUSED = (theirs.AuthenticationError, theirs.AuthenticationWrongNumberOfArgsError, theirs.AuthorizationError)
 _WAITING = (  # newer drivers strip the codes of these from their texts
+    theirs.AskError,
     theirs.BusyLoadingError,
     theirs.ClusterDownError,
     theirs.MasterDownError,
+    theirs.MovedError,
     theirs.ReadOnlyError,
     theirs.TryAgainError,
 )
 _PASSING = re.compile(r"^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|READONLY|TRYAGAIN) |max number of clients")
-_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\d+)|NORIGHT (\w+)|OVERTAKEN|UNPINNED)")
+_CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\S+)|NORIGHT (\w+)|OVERTAKEN|UNPINNED)")
 
 
 _WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
+SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
+MIGRATION = 35.0  # seconds to wait while a shard moves to another node of a Cluster
 REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 
 
@@ -52,14 +57,54 @@ class Unanswered(Exception):
         self.number: int = number
 
 
+class Unconfirmed(Exception):
+    """It has happened, and nobody can say whether it will last: the operation `number` of `lane`."""
+
+    def __init__(self, sentence: str, lane: str = "", number: int = 0) -> None:
+        super().__init__(sentence)
+        self.sentence: str = sentence
+        self.lane: str = lane
+        self.number: int = number
+
+
 def refused(error: BaseException) -> bool:
     """Whether the server refuses the user or the password."""
     return isinstance(error, _REFUSED)
 
 
-def passing(error: theirs.ResponseError | theirs.ConnectionError) -> bool:
+def passing(error: BaseException) -> bool:
     """Whether nothing was done, and trying again may help."""
     return isinstance(error, _WAITING) or _PASSING.search(str(error)) is not None
+
+
+def moving(error: BaseException) -> bool:
+    """Whether a shard's keys are on their way to another node.
+
+    ASK is not followed: of a script's two keys one never exists, so the node they go to refuses it, too, until all are there.
+    """
+    return isinstance(error, (theirs.AskError, theirs.TryAgainError))
+
+
+class Tries:
+    """Of one command: how long it is repeated, and after which pauses."""
+
+    def __init__(self, seconds: float) -> None:
+        self.unsure: bool = False  # it was sent and not answered, so it may have acted
+        self._began = time.monotonic()
+        self._end = self._began + seconds
+        self._patient = seconds > 0
+        self._pause = SOON
+        self._redirected = False
+
+    def pause(self, error: BaseException, *, redirected: bool) -> float | None:
+        """Seconds until the next try; None when there is none. `redirected`: the error said where to go."""
+        if redirected and not self._redirected:
+            self._redirected = True
+            return 0.0
+        if self._patient and moving(error):
+            self._end = max(self._end, self._began + MIGRATION)
+        pause, self._pause = self._pause, min(LATER, 2 * self._pause)
+        return pause if time.monotonic() + pause <= self._end else None
 
 
 def missing_script(error: theirs.ResponseError) -> bool:
@@ -71,6 +116,14 @@ def layout_advice(found: str) -> str:
     if found.isdecimal() and int(found) < int(LAYOUT):
         return "let workers of the older release finish its messages, delete the namespace's keys, or use another namespace"
     return "update bide, or use another namespace"
+
+
+def other_spread(shown: str, found: str) -> str:
+    count = found.partition(";")[0]
+    return (
+        f"The messages of this namespace at {shown} are spread over {count} shards. "
+        f"Write shards={count} in the URL, or use another namespace."
+    )
 
 
 def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned:
@@ -94,10 +147,7 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
             f"{layout_advice(found[4])}."
         )
     if found and code == "BADSHARDS":
-        return ConfigError(
-            f"The messages of this namespace at {shown} are spread over {found[5]} shards. "
-            f"Write shards={found[5]} in the URL, or use another namespace."
-        )
+        return ConfigError(other_spread(shown, found[5]))
     if found and code == "NORIGHT":
         return ConfigError(
             f"The user at {shown} may not call {found[6]}: nothing was changed. `bide doctor --acl` prints the rights it needs."

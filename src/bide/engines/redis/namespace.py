@@ -4,11 +4,12 @@ import math
 import re
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.client import Address
 from bide.engines.redis.protocol.encoding import name_of
+from bide.engines.redis.topology import tags_of
 from bide.errors import ConfigError
 
 GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
@@ -73,14 +74,43 @@ class Namespace:
     def __init__(self, address: Address, settings: Settings, servers: Sequence[Address] = ()) -> None:
         """`servers`: the server of each shard, if there are several."""
         self.address: Address = address
-        self.shards: int = address.shards or 1
-        self.servers: Sequence[Address] = servers or [address] * self.shards
-        self.clocks: dict[Address, ServerClock] = {server: ServerClock() for server in self.servers}
+        self.spread: str = ""  # how many shards there are, and what their keys begin with; of a Cluster not known at first
+        self.tags: Sequence[str] = ()
+        if not address.clustered:
+            self.spread_as(str(address.shards or 1))
+        self._servers = servers
+        self._clocks: dict[Hashable, ServerClock] = {}
+        self.confirm: str = address.confirm
         self.dead_for: int = settings.dead_for
-        self.dead_max: int = settings.dead_max
+        self._dead_max = settings.dead_max
+
+    def spread_as(self, spread: str) -> None:
+        self.spread, self.tags = spread, tags_of(self.address.namespace, spread)
+
+    @property
+    def shards(self) -> int:
+        return len(self.tags)
+
+    @property
+    def servers(self) -> Sequence[Address]:
+        """The server of each shard."""
+        return self._servers or [self.address] * self.shards
+
+    @property
+    def dead_max(self) -> int:
+        """Dead letters of a topic that each shard keeps."""
+        return -(-self._dead_max // max(1, self.shards))
+
+    def clock_of(self, server: Hashable) -> ServerClock:
+        """The one clock of a server, or of a shard that goes from server to server."""
+        return self._clocks.setdefault(server, ServerClock())
+
+    def tag(self, shard: int) -> str:
+        """What the keys of a shard begin with. In a Cluster it decides on which node they are."""
+        return self.tags[shard] if shard < len(self.tags) else f"{self.address.namespace}:{shard}"
 
     def prefix(self, shard: int) -> str:
-        return f"{{{self.address.namespace}:{shard}}}:"
+        return f"{{{self.tag(shard)}}}:"
 
     def shard_of(self, new: NewMessage, otherwise: int) -> int:
         """By the key, so that a key has one message; else by the operation, so that a repeated send goes to the same shard."""

@@ -21,6 +21,7 @@ from hiredis import pack_command
 from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.redaction import redacted
+from bide.engines.redis.topology import Place
 from bide.punctual import alarm_at
 
 FULL = 64 * 1024  # bytes: what asyncio buffers before it has a sender wait
@@ -34,10 +35,23 @@ class _Server:
         self.shown: str = address.shown
         self.secrets: list[str] = address.secrets
         self.retry_for: float = TIMEOUTS * address.timeout
+        self.version: int = 0  # rises when another server takes its place
         self._pool = pool
 
-    def new_connection(self) -> Any:
-        return self._pool.make_connection()
+    def new_connection(self, place: Place | None = None) -> Any:
+        """`place`: for one of several servers."""
+        connection = self._pool.make_connection()
+        if place is not None:
+            connection.host, connection.port = place
+        return connection
+
+    def replaced(self) -> None:
+        """Another server has taken its place: connections that were made before lead to the old one."""
+        self.version += 1
+
+    def learn(self, connection: Any, error: BaseException) -> bool:
+        """Hear of an error of a connection, or of having none. Whether it told where to go instead."""
+        return False
 
     def told(self, error: BaseException) -> str:
         """The error's text, without secrets."""
@@ -50,9 +64,9 @@ class Server(_Server):
         # a signal handler may interrupt this queue or use it: it is in C, and has no lock that would stay locked
         self.free: SimpleQueue[Any] = SimpleQueue()
 
-    def connect(self) -> Any:
+    def connect(self, place: Place | None = None) -> Any:
         """A connection that is logged in and in its database."""
-        connection = self.new_connection()
+        connection = self.new_connection(place)
         try:
             connection.connect()
         except BaseException as error:
@@ -71,6 +85,10 @@ class Server(_Server):
     def sever(self) -> None:
         """Only async connections need this."""
 
+    def has_moved(self) -> bool:
+        """Ask whether another server has taken its place."""
+        return False
+
 
 class AsyncServer(_Server):
     def __init__(self, address: Address, clock: ServerClock) -> None:
@@ -78,14 +96,14 @@ class AsyncServer(_Server):
         self.free: asyncio.Queue[Any] = asyncio.Queue()
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def new_connection(self) -> Any:
-        connection = super().new_connection()
+    def new_connection(self, place: Place | None = None) -> Any:
+        connection = super().new_connection(place)
         self._connections.add(connection)
         return connection
 
-    async def connect(self) -> Any:
+    async def connect(self, place: Place | None = None) -> Any:
         """A connection that is logged in and in its database."""
-        connection = self.new_connection()
+        connection = self.new_connection(place)
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
         try:
@@ -122,6 +140,10 @@ class AsyncServer(_Server):
             if writer is not None:
                 writer.transport.abort()
 
+    async def has_moved(self) -> bool:
+        """Ask whether another server has taken its place."""
+        return False
+
     def sever(self) -> None:
         """Close all connections of an event loop that is closed."""
         for connection in self._connections:
@@ -134,18 +156,23 @@ class Listener:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._connection: Any = None
-        self._number = 0
+        self._number = self._version = 0
 
     def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
         if self._connection is None:
-            self._connection = self._server.connect()
+            self._connection, self._version = self._server.connect(), self._server.version
             self.ask("CLIENT", "ID")
             self._number = self.answer()
             if first:
                 self.ask(*first)
                 self.answer()
         return self._number
+
+    @property
+    def astray(self) -> bool:
+        """Whether its server has been replaced since it was opened."""
+        return self._version != self._server.version
 
     def ask(self, *command: Any) -> None:
         self._server.send(self._connection, *command)
@@ -182,19 +209,25 @@ class AsyncListener:
     def __init__(self, server: AsyncServer) -> None:
         self._server = server
         self._connection: Any = None
-        self._number = 0
+        self._number = self._version = 0
         self._answer: asyncio.Task[Any] | None = None
 
     async def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
         if self._connection is None:
             self._connection = await self._server.connect()
+            self._version = self._server.version
             await self.ask("CLIENT", "ID")
             self._number = await self.answer()
             if first:
                 await self.ask(*first)
                 await self.answer()
         return self._number
+
+    @property
+    def astray(self) -> bool:
+        """Whether its server has been replaced since it was opened."""
+        return self._version != self._server.version
 
     async def ask(self, *command: Any) -> None:
         await self._server.send(self._connection, *command)

@@ -9,26 +9,25 @@ quote the URL.
 
 import contextlib
 import difflib
-import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from bide.core import options
 from bide.engines.base import Settings
-from bide.engines.redis.client import Address, of_client, of_url, where
+from bide.engines.redis.client import Address, of_client, of_url, seeds_of, where
+from bide.engines.redis.location import ENCODE, FORM, SCHEMES, decoded, location, number, shown
 from bide.engines.redis.redaction import Secret, redacted
-from bide.errors import BadTopic, BadUrl, ConfigError
+from bide.errors import BadOption, BadTopic, BadUrl, ConfigError
 
-_FORM = "A Redis URL is redis://host:6379/0, rediss://host:6379/0 with TLS, or unix:///path/to/redis.sock?db=0."
-_ENCODE = "In a user name, password, path or option write % as %25, @ as %40, / as %2F, ? as %3F, # as %23 and : as %3A."
 _UNCHECKED = "the server's certificate is not checked (verify=none), so anybody on the way can read and change messages"
 _DEFAULT_NAMESPACE = Settings(url="").namespace
-_MOST = 2**31 - 1
 
-_NAMES = ("db", "namespace", "shards", "wake", "allow_eviction", "timeout", "connect_timeout")
+_NAMES = (
+    "db", "namespace", "shards", "wake", "allow_eviction", "confirm", "timeout", "connect_timeout", "sentinel_username",
+    "sentinel_password",
+)  # fmt: skip
 _FILES = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
 _TLS_NAMES = (*_FILES, "verify", "ssl_cert_reqs", "ssl_check_hostname")
 _KNOWN = (*_NAMES, *_FILES, "verify")
@@ -40,153 +39,101 @@ _YES_NO = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no
 def read(settings: Settings) -> Address:
     """What the URL or the client says. Nothing is connected."""
     scheme, _, rest = settings.url.partition("://")
-    if scheme not in ("redis", "rediss", "unix"):
-        raise BadUrl(_FORM)
+    if scheme not in SCHEMES:
+        raise BadUrl(FORM)
     if "#" in rest:
-        raise BadUrl(f"The URL holds a #. {_ENCODE}")
-    location, _, asked = rest.partition("?")
-    login, slash, path = location.partition("/")
+        raise BadUrl(f"The URL holds a #. {ENCODE}")
+    place, _, asked = rest.partition("?")
+    login, slash, path = place.partition("/")
     if "@" in path or "@" in asked:
-        raise BadUrl(f"The URL holds an @ behind its host. {_ENCODE}")
+        raise BadUrl(f"The URL holds an @ behind its host. {ENCODE}")
     if settings.client is not None:
-        return _of_client(settings, scheme, location, _split(asked))
+        return _of_client(settings, scheme, place, _split(asked))
     return _of_url(settings, scheme, login, slash + path, _split(asked))
 
 
 def _of_url(settings: Settings, scheme: str, login: str, path: str, asked: Mapping[str, str]) -> Address:
-    user, _, server = login.rpartition("@")
+    user, _, servers = login.rpartition("@")
     username, _, encoded = user.partition(":")
-    password = Secret(_decoded(encoded)) if encoded else None
-    found = _socket(server, path, asked) if scheme == "unix" else _network(server, path, asked)
-    shown, note = _shown(scheme, found), ""
-    if scheme == "rediss":
-        taken, note = _tls(asked, lambda text: redacted(text, [password.reveal()] if password else []))
-        found |= taken
+    password = Secret(decoded(encoded)) if encoded else None
+    found, note, base = location(scheme, servers, path, asked), "", scheme.partition("+")[0]
+    sentinels = _sentinel_login(scheme, asked)
+    if base == "rediss":
+        secrets = [each.reveal() for each in (password, sentinels.get("sentinel_password")) if each]
+        taken, note = _tls(asked, lambda text: redacted(text, secrets))
+        found.options.update(taken)
     elif _names_tls(asked):
         raise BadUrl(f"The URL has options for TLS, but begins with {scheme}://: write rediss:// or leave them out.")
     return Address(
-        shown=shown,
+        shown=found.shown,
         namespace=_namespace(asked, settings.namespace),
-        client=of_url(scheme, found),
-        username=_decoded(username) or None,
+        client=of_url(base, found.options),
+        username=decoded(username) or None,
         password=password,
         tls_note=note,
-        **_wishes(asked),
+        seeds=found.seeds,
+        service=found.service,
+        **sentinels,
+        **_wishes(asked, settings),
     )
 
 
-def _network(server: str, path: str, asked: Mapping[str, str]) -> dict[str, Any]:
-    in_brackets = re.fullmatch(r"\[(.*)\](?::(.*))?", server)
-    if in_brackets:
-        host, port = in_brackets.groups()
-        host = _decoded(host)
-        if not _is_ipv6(host):
-            raise BadUrl(f"The URL's host is in brackets, but is no IPv6 address, as in redis://[::1]:6379. {_ENCODE}")
-    else:
-        host, colon, port = server.partition(":")
-        host, port = _decoded(host) or "localhost", port if colon else None
-        if not re.fullmatch(r"[\w.-]{1,255}", host) or ":" in (port or ""):
-            raise BadUrl(f"The URL's host can't be read. {_FORM} An IPv6 address is put in brackets. {_ENCODE}")
-    in_path = path.removeprefix("/")
-    db = _number(in_path, "path, the number of the database,", 0, _MOST) if in_path else None
-    return {
-        "host": host,
-        "port": 6379 if port is None else _number(port, "port", 1, 65_535),
-        "db": _db(db, asked),
-        "socket_keepalive": True,
-    }
+def _sentinel_login(scheme: str, asked: Mapping[str, str]) -> dict[str, Any]:
+    given = {name: asked[name] for name in ("sentinel_username", "sentinel_password") if name in asked}
+    if given and not scheme.endswith("+sentinel"):
+        raise BadUrl(
+            f"The URL has a login for Sentinels, but begins with {scheme}://: write redis+sentinel:// or leave it out."
+        )
+    return {name: Secret(text) if name.endswith("password") else text for name, text in given.items()}
 
 
-def _socket(server: str, path: str, asked: Mapping[str, str]) -> dict[str, Any]:
-    if server or len(path) < 2:
-        raise BadUrl("A URL of a Unix socket has three slashes: unix:///path/to/redis.sock, or unix://user:password@/path.")
-    path = _decoded(path)
-    if not path.isprintable():
-        raise BadUrl("The URL holds a path with characters that can't be shown: rename the file.")
-    return {"path": path, "db": _db(None, asked)}
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        return False
-    return host.isprintable()  # what stands behind a % in it may be anything
-
-
-def _db(in_path: int | None, asked: Mapping[str, str]) -> int:
-    found = _number(asked["db"], "option db", 0, _MOST) if "db" in asked else None
-    if found is not None and in_path not in (None, found):
-        raise BadUrl("The URL names one database in its path and another one in its option db: leave one of them out.")
-    return found or in_path or 0
-
-
-def _of_client(settings: Settings, scheme: str, location: str, asked: Mapping[str, str]) -> Address:
-    if scheme != "redis" or location.strip("/") or "db" in asked or _names_tls(asked):
+def _of_client(settings: Settings, scheme: str, place: str, asked: Mapping[str, str]) -> Address:
+    if scheme != "redis" or place.strip("/") or "db" in asked or _names_tls(asked):
         raise ConfigError(
             "The client knows its server, so the URL beside client= names none: write redis:// or, with options of the "
             "queue, redis://?namespace=shop&shards=4 (no host, user, password, db or TLS)."
         )
     found, taken = of_client(settings.client)
+    seeds = tuple(seeds_of(settings.client))
     password = taken.get("password")
     said: dict[str, Any] = {"timeout": taken.get("socket_timeout"), "connect_timeout": taken.get("socket_connect_timeout")}
     said = {name: float(seconds) for name, seconds in said.items() if seconds}  # none would be to wait for ever: the default
     return Address(
-        shown=_shown(found.scheme, where(settings.client)),
+        shown=f"{found.scheme}+cluster://{','.join(map(str, seeds))}" if seeds else shown(found.scheme, where(settings.client)),
+        seeds=seeds,
         namespace=_namespace(asked, settings.namespace),
         client=found,
         username=taken.get("username"),
         password=Secret(password) if password else None,
         client_name=taken.get("client_name") or "bide",
-        **(said | _wishes(asked)),
+        **(said | _wishes(asked, settings)),
     )
-
-
-def _shown(scheme: str, found: Mapping[str, Any]) -> str:
-    if scheme == "unix":
-        return f"unix://{found['path']}?db={found['db']}"
-    host = f"[{found['host']}]" if ":" in found["host"] else found["host"]
-    return f"{scheme}://{host}:{found['port']}/{found['db']}"
 
 
 def _split(text: str) -> dict[str, str]:
     """The options by the names that are used here; unknown ones and those that are said twice are refused."""
     found: dict[str, str] = {}
-    for number, part in enumerate(text.split("&") if text else [], 1):
+    for position, part in enumerate(text.split("&") if text else [], 1):
         given, equals, value = part.partition("=")
         name = _ALIASES.get(given, given)
         if name not in _NAMES + _TLS_NAMES:
-            raise BadUrl(_unknown(given, number))
+            raise BadUrl(_unknown(given, position))
         if not equals or not value:
             raise BadUrl(f"The URL's option {name} has no value: write {name}=… or leave it out.")
         if name in found:
             raise BadUrl(f"The URL gives its option {name} twice: leave one of them out.")
-        found[name] = _decoded(value)
+        found[name] = decoded(value)
     return found
 
 
-def _unknown(name: str, number: int) -> str:
+def _unknown(name: str, position: int) -> str:
     known = f"There is: {', '.join(_KNOWN)}."
     if name in ("username", "password"):
         return f"{name} is no option: write redis://user:password@host, or unix://user:password@/path/to.sock."
     close = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, _NAMES + _TLS_NAMES, 1, 0.7)
     if close:  # only then the name is shown: what is like no option at all may be a piece of a password
         return f"The URL's option {name} is not known. Is it {close[0]}? {known}"
-    return f"The URL's option number {number} is not known. {known}"
-
-
-def _decoded(text: str) -> str:
-    """Without percent-encoding. A plus stays one, as it does in a path."""
-    plain = unquote(text, errors="replace")
-    if "\ufffd" in plain:
-        raise BadUrl(f"The URL holds a percent-encoding that is not UTF-8. {_ENCODE}")
-    return plain
-
-
-def _number(text: str, name: str, least: int, most: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) or not least <= int(text) <= most:
-        raise BadUrl(f"The URL's {name} can't be read: give a whole number from {least} to {most}.")
-    return int(text)
+    return f"The URL's option number {position} is not known. {known}"
 
 
 def _seconds(text: str, name: str) -> float:
@@ -201,20 +148,35 @@ def _one_of(text: str, name: str, choices: Mapping[str, Any], told: str) -> Any:
     return choices[text]
 
 
+def _confirm(text: str, name: str) -> str:
+    with contextlib.suppress(BadOption):  # its text shows the value
+        return options.confirm(text)
+    raise BadUrl("The URL's option confirm can't be read: give memory, aof, or replicas:1 with the number of replicas.")
+
+
 _WISHES: Mapping[str, Callable[[str, str], Any]] = {
-    "shards": lambda text, name: _number(text, f"option {name}", 1, 64),
+    "shards": lambda text, name: number(text, f"option {name}", 1, 64),
     "wake": lambda text, name: _one_of(
         text, name, {way: way for way in ("list", "poll", "expiry")}, "one of list, poll, expiry"
     ),
     "allow_eviction": lambda text, name: _one_of(text, name, {"0": False, "1": True}, "0 or 1"),
+    "confirm": _confirm,
     "timeout": _seconds,
     "connect_timeout": _seconds,
 }
 
 
-def _wishes(asked: Mapping[str, str]) -> dict[str, Any]:
+def _wishes(asked: Mapping[str, str], settings: Settings) -> dict[str, Any]:
     """What is said of how the queue works, by the names of Address; what is not said is not in it."""
-    return {name: parse(asked[name], name) for name, parse in _WISHES.items() if name in asked}
+    wishes = {name: parse(asked[name], name) for name, parse in _WISHES.items() if name in asked}
+    confirm = wishes.setdefault("confirm", settings.confirm)
+    if settings.confirm not in ("memory", confirm):
+        raise ConfigError(
+            f"The URL's confirm is not the queue's, which is {settings.confirm}: say it in one of the two places."
+        )
+    if confirm != "memory" and wishes.get("wake") == "poll":
+        raise ConfigError("Behind a proxy nothing can be confirmed: leave confirm= out, or wake=poll.")
+    return wishes
 
 
 def _namespace(asked: Mapping[str, str], given: str) -> str:

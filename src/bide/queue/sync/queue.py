@@ -50,6 +50,7 @@ class Verbs:
         clock: Clock | None = None,
         dead_for: Duration = "30d",
         dead_max: int = 100_000,
+        confirm: str = "memory",
         codec: Codec = JSON,
         max_body: int = MAX_BODY,
         hooks: Sequence[Hook] = (),
@@ -61,6 +62,8 @@ class Verbs:
         - client: your own client, if the engine takes one.
         - clock: for tests, such as ManualClock().
         - dead_for, dead_max: how long dead letters are kept, and how many in a topic.
+        - confirm: Redis: what every change waits for: "memory" for nothing more, "aof" for the disk, "replicas:1" for so many
+          replicas. What is not confirmed in time raises ConfirmTimeout.
         - codec: how bodies are encoded; JSON by default. max_body: the largest body, in bytes.
         - hooks: objects that are called before and after every engine call.
 
@@ -73,6 +76,7 @@ class Verbs:
             clock=clock,
             dead_for=dead_for,
             dead_max=dead_max,
+            confirm=confirm,
             codec=codec,
             max_body=max_body,
             hooks=hooks,

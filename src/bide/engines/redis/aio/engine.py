@@ -29,6 +29,7 @@ from bide.engines.base import (
 )
 from bide.engines.redis.aio.around import AsyncAround
 from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.aio.shards import disconnect, one_a_server, shards_of
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
@@ -58,14 +59,14 @@ class AsyncRedis(AsyncEngine):
 
     async def open(self) -> None:
         if not self._shards:
-            shards, wake = AsyncShard.all_of(self._namespace), self._namespace.address.wake
+            shards, wake = await shards_of(self._namespace), self._namespace.address.wake
             try:
-                for shard in _one_a_server(shards):
+                for shard in one_a_server(shards):
                     await shard.greet()
                 for shard in shards if wake == "expiry" else ():
                     await shard.ask_for_expiry()
             except BaseException:
-                await _disconnect(shards)
+                await disconnect(shards)
                 raise
             self._shards = shards
             self._around = AsyncAround(self._me, shards)
@@ -83,11 +84,11 @@ class AsyncRedis(AsyncEngine):
                 if shard.connections not in away and not await shard.leave(self._me, topics):
                     away.add(shard.connections)
         finally:
-            await _disconnect(shards)
+            await disconnect(shards)
 
     def abandon(self) -> None:
         shards, self._shards = self._shards, []
-        for shard in _one_a_server(shards):
+        for shard in one_a_server(shards):
             shard.connections.abandon()
 
     async def put(
@@ -162,7 +163,7 @@ class AsyncRedis(AsyncEngine):
     async def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        for move in moves if len(moves) > sending.PART else ():  # before the first part is done
+        for move in moves if len(self._shards) > 1 or len(moves) > sending.PART else ():  # before the first part is done
             shard = self._opened()[self._namespace.shard_of_ref(move.ref)]
             check_delay(move.delay, move.at, max(shard.clock.known, now or 0))
         return await self._spread(
@@ -271,13 +272,3 @@ class AsyncRedis(AsyncEngine):
         if not self._shards:
             raise Unavailable(UNOPENED)
         return self._shards
-
-
-def _one_a_server(shards: Sequence[AsyncShard]) -> list[AsyncShard]:
-    """The first shard of each server."""
-    return list({shard.connections: shard for shard in reversed(shards)}.values())[::-1]
-
-
-async def _disconnect(shards: Sequence[AsyncShard]) -> None:
-    for shard in _one_a_server(shards):
-        await shard.connections.close()

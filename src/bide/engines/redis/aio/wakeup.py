@@ -116,6 +116,8 @@ class AsyncBlocking(AsyncWakeup):
                 if over and listener not in heard:  # the server ends it about now
                     heard += await AsyncListener.hear([listener], SHORT)
                 while listener not in heard and not await shard.unblock(number):
+                    if listener.astray:
+                        raise ConnectionResetError("the server has been replaced")
                     heard += await AsyncListener.hear([listener], SHORT)  # UNBLOCK overtook the BLPOP
             told = [await listener.answer() for listener in listeners]
         finally:

@@ -8,7 +8,7 @@
 return tell({format('%d', now)})
 
 -- script: pin
--- Say how many shards there are. Gives: now.
+-- Say how the shards are spread. Gives: now.
 
 begin_shrinking()
 return {format('%d', now)}

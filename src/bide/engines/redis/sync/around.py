@@ -74,12 +74,7 @@ class Around:
         finally:
             for place in untold:
                 self._untold[place].add(request)
-        dues = [each.next_due for each in claims if each.next_due is not None]
-        told = max(each.now for each in claims)
-        more = len(found) < limit and (any(each.more for each in claims) or any(due <= told for due in dues))
-        upkeep = min((each.upkeep for each in claims if each.upkeep is not None), default=None)
-        wake = min((each.wake for each in claims if each.wake is not None), default=None)
-        return Claim(found, told, min(dues, default=None), bool(failed) or more, upkeep, wake)
+        return _together(claims, found, limit, failed=bool(failed))
 
     def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""
@@ -116,6 +111,16 @@ class Around:
             except BaseException:
                 requests.add(request)
                 raise
+
+
+def _together(claims: Sequence[Claim], found: Sequence[Claimed], limit: int, *, failed: bool) -> Claim:
+    """What the caller is told. Each server goes by its own clock, so their times are told from now, by the latest of them."""
+    now = max(each.now for each in claims)
+    dues = [now - each.now + each.next_due for each in claims if each.next_due is not None]
+    upkeeps = [now - each.now + each.upkeep for each in claims if each.upkeep is not None]
+    more = len(found) < limit and (any(each.more for each in claims) or any(due <= now for due in dues))
+    wake = min((each.wake for each in claims if each.wake is not None), default=None)
+    return Claim(found, now, min(dues, default=None), failed or more, min(upkeeps, default=None), wake)
 
 
 def _unserved_first(topics: Sequence[str], found: Sequence[Claimed]) -> tuple[list[str], int]:

@@ -6,34 +6,32 @@ on a new socket, and acts once.
 """
 
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import redis.exceptions as theirs
 
+from bide.engines.redis.confirming import Confirmation, touch
 from bide.engines.redis.failures import (
     LOST,
     TooOld,
+    Tries,
     Unanswered,
+    Unconfirmed,
     Unpinned,
     missing_script,
     passing,
     refused,
     translated,
 )
-from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.script import Script, scripts
+from bide.engines.redis.script import Script
 from bide.engines.redis.server import Server
-from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.errors import Unavailable
 from bide.ids import lane
 from bide.wakeable import Signal
 
 MOST = 32  # connections that one engine has open at a time
-SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
-TRIES = 3  # of a script that comes too late
-LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "sweep", "time")  # scripts that change nothing
 
 
 class Connection:
@@ -41,6 +39,7 @@ class Connection:
         self._server = server
         self.retry_for: float = server.retry_for
         self._driver: Any = None  # redis-py's connection, while no command is under way
+        self._version = 0  # of the server, when that was made
         self.lane: str = lane()
         self.number: int = 0  # of the latest operation; the server refuses lower ones
 
@@ -48,48 +47,94 @@ class Connection:
         """The answer to a command that may be repeated."""
         return self.run(None, (), args)
 
-    def run(self, script: Script | None, keys: Sequence[str], args: Sequence[Any], *, retry_for: float | None = None) -> Any:
+    def run(
+        self,
+        script: Script | None,
+        keys: Sequence[str],
+        args: Sequence[Any],
+        *,
+        retry_for: float | None = None,
+        confirmation: Confirmation | None = None,
+    ) -> Any:
         """The answer to a script or a command. Raises Unanswered when it may or may not have run.
 
-        It is retried until there is an answer, for `retry_for` seconds at most.
+        It is retried until there is an answer, for `retry_for` seconds at most. With a confirmation it also raises Unconfirmed.
         """
         command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
-        end = time.monotonic() + (self.retry_for if retry_for is None else retry_for)
-        pause, unsure = SOON, False  # unsure: a command was sent and not answered, so it may have acted
+        tries = Tries(self.retry_for if retry_for is None else retry_for)
         while True:
             driver, self._driver = self._driver, None
+            if driver is not None and self._version != self._server.version:
+                self._server.drop(driver)  # it leads to where the shard was
+                driver = None
             try:
                 if driver is None:
                     driver = self._server.connect()
+                    self._version = self._server.version
                 self._server.send(driver, *command)
                 answer = driver.read_response()
                 if script is not None:
                     _check(answer)
+                if confirmation is not None:
+                    self._confirm(driver, confirmation, *touch(keys[0]))
                 self._driver = driver
                 return answer
             except theirs.ResponseError as error:
-                if not passing(error):
+                if script is not None and missing_script(error):
                     self._driver = driver  # an error is a whole answer
-                    if script is not None and missing_script(error):
-                        command = ("EVAL", script.text, *command[2:])
-                        continue
-                    told = translated(error, self._server.shown, self._server.secrets)
-                    if unsure and not isinstance(told, Unpinned) and not (isinstance(told, TooOld) and told.sure):
-                        raise self._given_up(error, unsure) from None
-                    raise told from None
+                    command = ("EVAL", script.text, *command[2:])
+                    continue
+                if not passing(error):
+                    self._driver = driver
+                    raise self._refusal(error, tries.unsure) from None
                 failed: BaseException = error
-            except LOST as error:
-                if refused(error) and not unsure:
-                    raise translated(error, self._server.shown, self._server.secrets) from None
-                unsure = unsure or (driver is not None and not passing(error))  # type: ignore[arg-type]
+            except (Unconfirmed, *LOST) as error:
+                self._heed(error, tries, sent=driver is not None)
                 failed = error
             finally:
                 if driver is not self._driver:
                     self._server.drop(driver)
-            if time.monotonic() + pause > end:
-                raise self._given_up(failed, unsure)
-            Signal().wait(pause)
-            pause = min(LATER, 2 * pause)
+            self._prepare_next(failed, tries, driver)
+
+    def _heed(self, error: BaseException, tries: Tries, *, sent: bool) -> None:
+        if refused(error) and not tries.unsure:
+            raise translated(error, self._server.shown, self._server.secrets) from None
+        tries.unsure = tries.unsure or (sent and not passing(error))
+
+    def _prepare_next(self, failed: BaseException, tries: Tries, driver: Any) -> None:
+        """Before the next try: learn where to go, and wait. Raises when there is none."""
+        if isinstance(failed, Unconfirmed):
+            if not self._server.has_moved():
+                raise self._unconfirmed(failed) from None
+            return
+        pause = tries.pause(failed, redirected=self._server.learn(driver, failed))
+        if pause is None:
+            raise self._given_up(failed, tries.unsure)
+        Signal().wait(pause)
+
+    def _refusal(self, error: theirs.ResponseError, unsure: bool) -> BaseException:
+        told = translated(error, self._server.shown, self._server.secrets)
+        if unsure and not isinstance(told, Unpinned) and not (isinstance(told, TooOld) and told.sure):
+            return self._given_up(error, unsure)
+        return told
+
+    def _confirm(self, driver: Any, confirmation: Confirmation, first: Sequence[str], instead: Sequence[str]) -> None:
+        """Wait until enough have the latest write: also that of an operation which an earlier try of it had done."""
+        for write in (first, instead):
+            self._server.send(driver, *write)
+            self._server.send(driver, *confirmation.wait)
+            written, had = driver.read_response(), _answer(driver)
+            if written:
+                break
+        missing = str(had) if isinstance(had, Exception) else confirmation.missing(had)
+        if missing:
+            raise Unconfirmed(missing)
+
+    def _unconfirmed(self, error: Unconfirmed) -> Unconfirmed:
+        given_up = self.lane, self.number
+        self.lane, self.number = lane(), 0  # as with an operation that was given up
+        sentence = f"{self._server.shown} has done it, but did not confirm it: {error.sentence}. A failover may undo it."
+        return Unconfirmed(sentence, *given_up)
 
     def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
         why = self._server.told(error)
@@ -114,6 +159,7 @@ class Connections:
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()  # weak: a signal handler's error may lose one
         self._counting = threading.RLock()  # reentrant, as a signal handler may need a connection too
         self._closed = False
+        self.confirmation: Confirmation | None = None  # asked after every write
 
     def take(self) -> Connection:
         if self._free.empty():
@@ -143,95 +189,12 @@ class Connections:
             self.give(self._free.get())
 
 
-class Calls:
-    """Runs the scripts of one shard."""
-
-    def __init__(self, number: int, namespace: Namespace, connections: Connections, first: "Calls | None" = None) -> None:
-        """`first`: those of shard 0, if this is another one."""
-        prefix = namespace.prefix(number)
-        self._keys = (f"{prefix}meta", f"{prefix}-")
-        self._shards = namespace.shards
-        self._first = first
-        self._connections = connections
-        self._clock = connections.server.clock
-
-    def command(self, *args: Any) -> Any:
-        """The answer to a command that changes nothing."""
-        connection = self._connections.take()
-        try:
-            return connection.command(*args)
-        except Unanswered as lost:
-            raise Unavailable(str(lost)) from None
-        finally:
-            self._connections.give(connection)
-
-    def ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
-        """Run a script that may run more than once."""
-        return self.do(verb, args, now, once=False)
-
-    def do(self, verb: str, args: Sequence[Any], now: int | None, *, once: bool = True, salt: bytes = b"") -> Any:
-        """Run a script that must act once. It runs again if it came too late, as after a long silence.
-
-        With a salt it raises Unanswered, with the operation's number, when it may have acted.
-        """
-        connection, clock, lane = self._connections.take(), self._clock, ""
-        try:
-            for _ in range(TRIES):
-                if once:
-                    connection.number += 1
-                    lane = connection.lane
-                until = clock.until(now, connection.retry_for)
-                told = (
-                    "" if now is None else str(now), str(clock.known), lane, str(connection.number), salt, str(self._shards),
-                    str(until), *args,
-                )  # fmt: skip
-                try:
-                    reply = connection.run(scripts()[verb], self._keys, told)
-                except TooOld as late:  # it did nothing, and told the time
-                    clock.hear(late.now)
-                except Unpinned:
-                    self._pin(connection, now)
-                else:
-                    clock.hear(int(reply[0]))
-                    return reply
-        except Unanswered as lost:
-            if salt:
-                raise
-            raise (Unavailable if verb in LOOKS else OutcomeUnknown)(str(lost)) from None
-        finally:
-            self._connections.give(connection)
-        shown = self._connections.server.shown
-        raise Unavailable(f"{shown} answers too late for anything to be done. Nothing was done; try again.")
-
-    def in_passing(self, verb: str, args: Sequence[Any]) -> bool:
-        """Run a script without retries; False when the server is away."""
-        connection = self._connections.take()
-        try:
-            connection.run(scripts()[verb], self._keys, [*self._told(connection, None), *args], retry_for=0.0)
-        except (BideError, Unanswered, TooOld, Unpinned):
-            return False
-        finally:
-            self._connections.give(connection)
-        return True
-
-    def _pin(self, connection: Connection, now: int | None) -> None:
-        """Store the number of shards, in shard 0 first. Clients with another number are refused from then on."""
-        first = self._first
-        if first is not None and first._connections is self._connections:
-            first._pin(connection, now)
-        elif first is not None:
-            other = first._connections.take()
-            try:
-                first._pin(other, now)
-            finally:
-                first._connections.give(other)
-        reply = connection.run(scripts()["pin"], self._keys, self._told(connection, now))
-        self._clock.hear(int(reply[0]))
-
-    def _told(self, connection: Connection, now: int | None) -> list[Any]:
-        """The first arguments of every script, for one that may run more than once."""
-        until = self._clock.until(now, connection.retry_for)
-        return ["" if now is None else now, self._clock.known, "", 0, b"", self._shards, until]
+def _answer(driver: Any) -> Any:
+    """Also an error, as a value."""
+    try:
+        return driver.read_response()
+    except theirs.ResponseError as error:
+        return error
 
 
 def _check(answer: object) -> None:

@@ -30,6 +30,7 @@ from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.shard import Shard
+from bide.engines.redis.sync.shards import disconnect, one_a_server, shards_of
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown, Unavailable
@@ -58,14 +59,14 @@ class Redis(Engine):
 
     def open(self) -> None:
         if not self._shards:
-            shards, wake = Shard.all_of(self._namespace), self._namespace.address.wake
+            shards, wake = shards_of(self._namespace), self._namespace.address.wake
             try:
-                for shard in _one_a_server(shards):
+                for shard in one_a_server(shards):
                     shard.greet()
                 for shard in shards if wake == "expiry" else ():
                     shard.ask_for_expiry()
             except BaseException:
-                _disconnect(shards)
+                disconnect(shards)
                 raise
             self._shards = shards
             self._around = Around(self._me, shards)
@@ -83,11 +84,11 @@ class Redis(Engine):
                 if shard.connections not in away and not shard.leave(self._me, topics):
                     away.add(shard.connections)
         finally:
-            _disconnect(shards)
+            disconnect(shards)
 
     def abandon(self) -> None:
         shards, self._shards = self._shards, []
-        for shard in _one_a_server(shards):
+        for shard in one_a_server(shards):
             shard.connections.abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
@@ -156,7 +157,7 @@ class Redis(Engine):
     def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        for move in moves if len(moves) > sending.PART else ():  # before the first part is done
+        for move in moves if len(self._shards) > 1 or len(moves) > sending.PART else ():  # before the first part is done
             shard = self._opened()[self._namespace.shard_of_ref(move.ref)]
             check_delay(move.delay, move.at, max(shard.clock.known, now or 0))
         return self._spread(
@@ -263,13 +264,3 @@ class Redis(Engine):
         if not self._shards:
             raise Unavailable(UNOPENED)
         return self._shards
-
-
-def _one_a_server(shards: Sequence[Shard]) -> list[Shard]:
-    """The first shard of each server."""
-    return list({shard.connections: shard for shard in reversed(shards)}.values())[::-1]
-
-
-def _disconnect(shards: Sequence[Shard]) -> None:
-    for shard in _one_a_server(shards):
-        shard.connections.close()

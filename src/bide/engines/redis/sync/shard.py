@@ -1,19 +1,22 @@
 # Generated from ../aio/shard.py by tools/unasync.py; change that file instead.
 """One shard: each method runs a script, or several until all is told."""
 
+import contextlib
 import os
 import time
 from collections.abc import Collection, Sequence
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
-from bide.engines.redis.failures import Unanswered
+from bide.engines.redis.client import Address
+from bide.engines.redis.confirming import check_disk, confirmation
+from bide.engines.redis.failures import Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.server import Server
-from bide.engines.redis.sync.connections import Calls, Connections
-from bide.errors import ConfigError, OutcomeUnknown
+from bide.engines.redis.sync.calls import Calls
+from bide.engines.redis.sync.connections import Connections
+from bide.errors import ConfigError, ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 FREE = b"free"  # a purge that has left keys to free
@@ -34,15 +37,6 @@ class Shard:
         self._lead = Lead()
         self._purged: dict[tuple[str, State], bytes] = {}  # where unfinished purges go on
 
-    @classmethod
-    def all_of(cls, namespace: Namespace) -> "list[Shard]":
-        """Shards on one server share its connections and its clock."""
-        made = {server: Connections(Server(server, clock)) for server, clock in namespace.clocks.items()}
-        shards: list[Shard] = []
-        for number, server in enumerate(namespace.servers):
-            shards.append(cls(number, namespace, made[server], shards[0] if shards else None))
-        return shards
-
     def greet(self) -> None:
         """Check that the server answers, lets us in and evicts nothing, and learn its time. A proxy can't be asked."""
         if not self.clock.known:
@@ -51,12 +45,29 @@ class Shard:
         if address.wake == "poll":
             return
         check_eviction(address, self.calls.command("INFO", "memory"))
+        self._prepare_to_confirm(address)
         if address.wake == "expiry":
             try:
                 told = self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
                 return  # many hosted servers don't tell, so their operator must know
             check_events(address, told)
+
+    def _prepare_to_confirm(self, address: Address) -> None:
+        asked = confirmation(self._namespace.confirm, address.timeout)
+        if asked is not None and asked.on_disk:
+            info = _fields(self.calls.command("INFO", "server"), self.calls.command("INFO", "persistence"))
+            fsync = None
+            with contextlib.suppress(ConfigError):  # many hosted servers don't tell
+                fsync = self.calls.command("CONFIG", "GET", "appendfsync")[1].decode()
+            if not check_disk(address.shown, info, fsync):
+                asked = None
+        self.connections.confirmation = asked
+
+    def known_spread(self) -> str | None:
+        """How all shards are spread, as the first of them has it; None: nothing is stored yet."""
+        [spread] = self.calls.command("HMGET", f"{self.prefix}meta", "shards")
+        return spread.decode() if spread else None
 
     def tell_time(self) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""
@@ -76,6 +87,9 @@ class Shard:
             reply = self.calls.do(asked.verb, asked.args, now, salt=salt)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
+        except Unconfirmed as done:
+            named = asked.operations(self.number, done.lane, done.number)
+            raise ConfirmTimeout(f"{done.sentence} {SAFE}", operations=named) from None
         return sending.put_answer(asked, messages, self.number, salt, reply)
 
     def claim(
@@ -208,3 +222,9 @@ class Shard:
     def pause(self, topic: str, paused: bool) -> None:
         # no time passes, as what is due does not matter here
         self.calls.do("pause", (topic, int(paused)), self.clock.known)
+
+
+def _fields(*told: bytes) -> dict[str, str]:
+    """What INFO told."""
+    lines = b"\n".join(told).decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -116,6 +116,8 @@ class Blocking(Wakeup):
                 if over and listener not in heard:  # the server ends it about now
                     heard += Listener.hear([listener], SHORT)
                 while listener not in heard and not shard.unblock(number):
+                    if listener.astray:
+                        raise ConnectionResetError("the server has been replaced")
                     heard += Listener.hear([listener], SHORT)  # UNBLOCK overtook the BLPOP
             told = [listener.answer() for listener in listeners]
         finally:

@@ -56,7 +56,8 @@ do
   us = math.max(us, known * 1000)
 end
 local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
-local shards = format('%d', number(ARGV[6]))
+local shards = ARGV[6] -- how many there are, and in a Cluster which keys they have
+if not string.find(shards, '^%d[%d;]*$') then error('BADARG shards', 0) end
 local function this_time() -- as fields of `meta`
   if stored[3] and stored[5] then return {'raw', format('%d', raw), 'mark', format('%d', us)} end
   return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', shards}

@@ -1,0 +1,121 @@
+# unasync: ../sync/calls.py
+"""How the scripts of a shard run: each call is an operation of its connection's lane, and acts once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bide.engines.redis.aio.connections import AsyncConnection, AsyncConnections
+from bide.engines.redis.failures import TooOld, Unanswered, Unconfirmed, Unpinned
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.script import scripts
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+
+TRIES = 3  # of a script that comes too late
+LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "sweep", "time")  # scripts that change nothing
+PASSING = (*LOOKS, "expect", "hear", "leave")  # and those that change nothing which must last
+
+
+class AsyncCalls:
+    """Runs the scripts of one shard."""
+
+    def __init__(
+        self, number: int, namespace: Namespace, connections: AsyncConnections, first: "AsyncCalls | None" = None
+    ) -> None:
+        """`first`: those of shard 0, if this is another one."""
+        prefix = namespace.prefix(number)
+        self._keys = (f"{prefix}meta", f"{prefix}-")
+        self._namespace = namespace
+        self._first = first
+        self._connections = connections
+        self._clock = connections.server.clock
+
+    async def command(self, *args: Any) -> Any:
+        """The answer to a command that changes nothing."""
+        connection = await self._connections.take()
+        try:
+            return await connection.command(*args)
+        except Unanswered as lost:
+            raise Unavailable(str(lost)) from None
+        finally:
+            await self._connections.give(connection)
+
+    async def ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+        """Run a script that may run more than once."""
+        return await self.do(verb, args, now, once=False)
+
+    async def do(self, verb: str, args: Sequence[Any], now: int | None, *, once: bool = True, salt: bytes = b"") -> Any:
+        """Run a script that must act once. It runs again if it came too late, as after a long silence.
+
+        With a salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
+        """
+        connection, clock, lane = await self._connections.take(), self._clock, ""
+        confirmation = None if verb in PASSING else self._connections.confirmation
+        try:
+            for _ in range(TRIES):
+                if once:
+                    connection.number += 1
+                    lane = connection.lane
+                until = clock.until(now, connection.retry_for)
+                told = (
+                    "" if now is None else str(now), str(clock.known), lane, str(connection.number), salt,
+                    self._namespace.spread, str(until), *args,
+                )  # fmt: skip
+                try:
+                    reply = await connection.run(scripts()[verb], self._keys, told, confirmation=confirmation)
+                except TooOld as late:  # it did nothing, and told the time
+                    clock.hear(late.now)
+                except Unpinned:
+                    await self._pin(connection, now)
+                else:
+                    clock.hear(int(reply[0]))
+                    return reply
+        except Unconfirmed as done:
+            if salt:
+                raise
+            raise ConfirmTimeout(done.sentence) from None
+        except Unanswered as lost:
+            if salt:
+                raise
+            raise (Unavailable if verb in LOOKS else OutcomeUnknown)(str(lost)) from None
+        finally:
+            await self._connections.give(connection)
+        shown = self._connections.server.shown
+        raise Unavailable(f"{shown} answers too late for anything to be done. Nothing was done; try again.")
+
+    async def in_passing(self, verb: str, args: Sequence[Any]) -> bool:
+        """Run a script without retries; False when the server is away."""
+        connection = await self._connections.take()
+        try:
+            await connection.run(scripts()[verb], self._keys, [*self._told(connection, None), *args], retry_for=0.0)
+        except (BideError, Unanswered, TooOld, Unpinned):
+            return False
+        finally:
+            await self._connections.give(connection)
+        return True
+
+    async def _pin(self, connection: AsyncConnection, now: int | None) -> None:
+        """Store how the shards are spread, in shard 0 first. Clients that have it otherwise are refused from then on."""
+        first = self._first
+        if first is not None and first._connections is self._connections:
+            await first._pin(connection, now)
+        elif first is not None:
+            other = await first._connections.take()
+            try:
+                await first._pin(other, now)
+            finally:
+                await first._connections.give(other)
+        reply = await connection.run(scripts()["pin"], self._keys, self._told(connection, now))
+        self._clock.hear(int(reply[0]))
+
+    async def pin(self) -> None:
+        """Store how the shards are spread, unless somebody else was first: ConfigError if it is otherwise."""
+        connection = await self._connections.take()
+        try:
+            await self._pin(connection, None)
+        finally:
+            await self._connections.give(connection)
+
+    def _told(self, connection: AsyncConnection, now: int | None) -> list[Any]:
+        """The first arguments of every script, for one that may run more than once."""
+        until = self._clock.until(now, connection.retry_for)
+        return ["" if now is None else now, self._clock.known, "", 0, b"", self._namespace.spread, until]

@@ -1,0 +1,228 @@
+# Generated from ../aio/nodes.py by tools/unasync.py; change that file instead.
+"""Where a shard's server is, when several can be: asked of Sentinels, or of the nodes of a Cluster, until it moves."""
+
+import contextlib
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import redis.exceptions as theirs
+
+from bide.engines.redis.client import Address, sentinel_address
+from bide.engines.redis.failures import LOST, refused
+from bide.engines.redis.namespace import ServerClock
+from bide.engines.redis.server import Server
+from bide.engines.redis.topology import Place, Span, master_of, moved, spans
+
+SHORT = 1.0  # seconds for an answer of one that is asked: others may know as well
+FIRST = 0  # the slot of a service, which has no slots
+
+
+class Nodes(ABC):
+    """What one engine knows of its servers."""
+
+    def __init__(self, address: Address, asked: Address) -> None:
+        """`asked`: as those are reached who know."""
+        short = {"timeout": min(asked.timeout, SHORT), "connect_timeout": min(asked.connect_timeout, SHORT)}
+        self._asker = Server(msgspec.structs.replace(asked, **short), ServerClock())
+        self._seeds = address.seeds
+        self._doubted = True
+        self._away: Place | None = None  # who did not answer, so it is asked last
+
+    def place_of(self, slot: int) -> Place:
+        """The server that has the slot, as far as is known. Raises LOST when nobody knows."""
+        known = self._known(slot)
+        if known is not None and not self._doubted:
+            return known
+        self._doubted = False  # those who come meanwhile go by what was known
+        try:
+            self._look()
+        except BaseException:
+            self._doubted = True
+            raise
+        found = self._known(slot)
+        if found is None:
+            self._doubted = True
+            raise theirs.ClusterDownError(f"no node has slot {slot}")
+        return found
+
+    def doubt(self, place: Place | None) -> None:
+        """It did not do its work, so it may have gone, or another one has it now."""
+        self._doubted, self._away = True, place
+
+    @abstractmethod
+    def _known(self, slot: int) -> Place | None: ...
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Ask where everything is."""
+
+    @abstractmethod
+    def hear(self, slot: int, place: Place) -> None:
+        """A server said that this one has the slot."""
+
+    @abstractmethod
+    def greet(self, connection: Any) -> None:
+        """Check that a new connection leads where it should."""
+
+    def _ask(self, place: Place, *commands: Sequence[str]) -> list[Any]:
+        connection = self._asker.connect(place)
+        try:
+            answers = []
+            for command in commands:
+                self._asker.send(connection, *command)
+                answers.append(connection.read_response())
+            return answers
+        finally:
+            self._asker.drop(connection)
+
+    def _in_turn(self, places: Sequence[Place]) -> list[Place]:
+        """In any order, but last who did not answer."""
+        turned = list(dict.fromkeys(places))
+        random.shuffle(turned)
+        return sorted(turned, key=lambda place: place == self._away)
+
+    @staticmethod
+    def of(address: Address) -> "Nodes":
+        return Sentinels(address) if address.service else Cluster(address)
+
+
+class Sentinels(Nodes):
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, sentinel_address(address))
+        self._service = address.service
+        self._master: Place | None = None
+
+    def _known(self, slot: int) -> Place | None:
+        return self._master
+
+    def hear(self, slot: int, place: Place) -> None:
+        self._master = place
+
+    def _look(self) -> None:
+        """The newest answer counts: one who is cut off with an old master goes on naming that."""
+        found: list[tuple[int, Place]] = []
+        failed: Exception = theirs.ConnectionError(f"no Sentinel knows the service {self._service}")
+        for sentinel in self._in_turn(self._seeds):
+            try:
+                [told] = self._ask(sentinel, ("SENTINEL", "MASTER", self._service))
+            except (*LOST, theirs.ResponseError) as error:
+                if refused(error):
+                    raise
+                if not isinstance(error, theirs.ResponseError):
+                    failed = error
+                continue
+            master = master_of(told)
+            if master is not None:
+                found.append(master)
+        if not found:
+            raise failed
+        self._master = max(found)[1]
+
+    def greet(self, connection: Any) -> None:
+        """A replica would answer what only looks, from the past."""
+        self._asker.send(connection, "ROLE")
+        try:
+            role = connection.read_response()
+        except theirs.NoPermissionError:
+            return  # what writes finds out
+        if role[0] != b"master":
+            raise theirs.ReadOnlyError("the server is not the master any more")
+
+
+class Cluster(Nodes):
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, address)
+        self._spans: Sequence[Span] = ()
+        self._heard: Mapping[int, Place] = {}  # of single slots, newer than the spans
+
+    def _known(self, slot: int) -> Place | None:
+        if slot in self._heard:
+            return self._heard[slot]
+        return next((span.master for span in self._spans if span.first <= slot <= span.last), None)
+
+    def hear(self, slot: int, place: Place) -> None:
+        self._heard = {**self._heard, slot: place}
+
+    def greet(self, connection: Any) -> None:
+        """A node that does not have the slot says so itself."""
+
+    def spans(self) -> Sequence[Span]:
+        """Which node has which slots."""
+        self._look()
+        return self._spans
+
+    def _look(self) -> None:
+        """Ask one node after the other, until one says that all is well: one that is cut off knows only what was."""
+        known = [place for span in self._spans for place in (span.master, *span.replicas)]
+        failed: Exception = theirs.ConnectionError("no node was named")
+        found: list[Span] | None = None
+        for place in self._in_turn([*known, *self._seeds]):
+            try:
+                info, told = self._ask(place, ("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
+            except (*LOST, theirs.ResponseError) as error:
+                if refused(error) or (isinstance(error, theirs.ResponseError) and "cluster support disabled" in str(error)):
+                    raise
+                failed = error
+                continue
+            sound = b"cluster_state:ok" in info
+            if found is None or sound:
+                found = spans(told, place)
+            if sound:
+                break
+        if not found:
+            raise failed
+        self._spans, self._heard = found, {}
+
+
+class Route(Server):
+    """The server that has a shard now: whenever a connection is made, and until an error tells that it has gone."""
+
+    def __init__(self, address: Address, clock: ServerClock, nodes: Nodes, slot: int = FIRST) -> None:
+        super().__init__(address, clock)
+        self._nodes = nodes
+        self._slot = slot
+        self._place: Place | None = None
+
+    def connect(self, place: Place | None = None) -> Any:
+        place = self._nodes.place_of(self._slot)
+        self._follow(place)
+        try:
+            connection = super().connect(place)
+        except LOST:
+            self._nodes.doubt(place)
+            raise
+        try:
+            self._nodes.greet(connection)
+        except BaseException:
+            self._nodes.doubt(place)
+            self.drop(connection)
+            raise
+        return connection
+
+    def has_moved(self) -> bool:
+        before = self.version
+        self._nodes.doubt(self._place)
+        with contextlib.suppress(*LOST):
+            self._follow(self._nodes.place_of(self._slot))
+        return self.version != before
+
+    def learn(self, connection: Any, error: BaseException) -> bool:
+        if connection is None:  # none was made, and `connect` has seen why
+            return False
+        place = Place(connection.host, connection.port)
+        told = moved(error, place) if isinstance(error, theirs.MovedError) else None
+        if told is not None:
+            self._nodes.hear(*told)
+            self._follow(told[1])
+        elif place == self._place and not isinstance(error, (theirs.AskError, theirs.TryAgainError)):
+            self._nodes.doubt(place)
+        return told is not None
+
+    def _follow(self, place: Place) -> None:
+        """Connections to where the shard was are not used any more."""
+        if place != self._place:
+            self._place = place
+            self.replaced()

@@ -1,0 +1,91 @@
+"""What Sentinels and the nodes of a Cluster tell of where keys are."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from redis.crc import key_slot
+
+SLOTS = 16_384
+
+
+class Place(NamedTuple):
+    """A server, as one connects to it."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Span(NamedTuple):
+    """Slots of a Cluster that lie together, the node that has them, and its replicas."""
+
+    first: int
+    last: int
+    master: Place
+    replicas: tuple[Place, ...]
+
+
+def slot_of(tag: str) -> int:
+    return key_slot(tag.encode())
+
+
+def spans(told: Sequence[Any], asked: Place) -> list[Span]:
+    """An answer to CLUSTER SLOTS, in the order of the slots. `asked`: who gave it, as some don't name themselves."""
+    found = []
+    for first, last, *nodes in told:
+        places = [_place(host, port, asked) for host, port, *_ in nodes]
+        found.append(Span(int(first), int(last), places[0], tuple(places[1:])))
+    return sorted(found)
+
+
+def moved(error: BaseException, asked: Place) -> tuple[int, Place] | None:
+    """Of an answer MOVED: the slot, and the node that has it now."""
+    found = re.search(r"(?:MOVED )?(\d+) (\S*):(\d+)$", str(error))
+    return (int(found[1]), _place(found[2], found[3], asked)) if found else None
+
+
+def master_of(told: Sequence[bytes]) -> tuple[int, Place] | None:
+    """Of a Sentinel's answer about a service: how new what it knows is, and the master."""
+    fields = {name.decode(): value.decode() for name, value in zip(told[::2], told[1::2], strict=False)}
+    if not fields.get("ip") or not fields.get("port"):
+        return None
+    return int(fields.get("config-epoch") or 0), Place(fields["ip"], int(fields["port"]))
+
+
+def tags_of(namespace: str, spread: str) -> list[str]:
+    """What the keys of each shard begin with, by how they are spread: their number, and what `well_spread` chose."""
+    count, *suffixes = spread.split(";")
+    if not suffixes:
+        return [f"{namespace}:{number}" for number in range(int(count))]
+    return [f"{namespace}:0", *(f"{namespace}:{number}.{suffix}" for number, suffix in enumerate(suffixes, 1))]
+
+
+def well_spread(namespace: str, count: int | None, known: Sequence[Span]) -> str:
+    """For so many shards, or one a master: how they lie evenly over the masters of a Cluster, and over their slots.
+
+    The first shard has the same tag always, as whoever looks for the others begins there.
+    """
+    slots: dict[Place, list[int]] = {}
+    for span in known:
+        slots.setdefault(span.master, []).extend(range(span.first, span.last + 1))
+    first = slot_of(f"{namespace}:0")
+    masters = sorted(slots, key=lambda place: first not in slots[place])  # its own one is the first
+    count = count or len(masters)
+    rounds = -(-count // len(masters))
+    chosen = [str(count)]
+    for number in range(1, count):
+        own, turn = slots[masters[number % len(masters)]], number // len(masters)
+        part = set(own[len(own) * turn // rounds : len(own) * (turn + 1) // rounds] or own)
+        suffixes = map(str, itertools.count())
+        chosen.append(next(suffix for suffix in suffixes if slot_of(f"{namespace}:{number}.{suffix}") in part))
+    return ";".join(chosen)
+
+
+def _place(host: Any, port: Any, asked: Place) -> Place:
+    """As a node is named; one without a name is at the host that was asked."""
+    text = host.decode() if isinstance(host, bytes) else str(host or "")
+    return Place(text if text not in ("", "?") else asked.host, int(port))

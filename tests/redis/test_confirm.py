@@ -1,0 +1,187 @@
+"""`confirm=`: a change counts as accepted when the disk or the replicas have it, and is told when they don't."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, BadOption, BadUrl, BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Queue
+from bide.engines.base import NewMessage
+from bide.engines.redis.script import scripts
+from tests.redis.crowd import CALLS, calls, gather_crowd
+from tests.redis.keyspace import COLOURS, bench_at
+from tests.servers.fixtures import NewRedis
+from tests.servers.redis import RedisServer
+
+SHORT = "timeout=0.5"  # so that a confirmation is short in 0.2 s
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+WITHOUT = {"expect", "get", "hear", "lease_ends", "leased", "leave", "pin", "scan", "stats", "sweep", "time"}
+"""Scripts that change nothing which must last."""
+
+
+@pytest.fixture
+def pair(new_redis: NewRedis) -> tuple[RedisServer, RedisServer]:
+    """A master, and its only replica."""
+    master = new_redis(repl_diskless_sync_delay=0)
+    replica = new_redis(replicaof=f"127.0.0.1 {master.port}")
+    wait_for_link(replica)
+    return master, replica
+
+
+def wait_for_link(replica: RedisServer) -> None:
+    with replica.client() as client:
+        while client.info("replication")["master_link_status"] != "up":
+            client.ping()
+
+
+def url_of(server: RedisServer, confirm: str) -> str:
+    return f"{server.url}?{SHORT}&confirm={confirm}"
+
+
+@both_colours
+async def test_what_a_replica_has_is_accepted(pair: tuple[RedisServer, RedisServer], colour: str) -> None:
+    master, replica = pair
+    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
+        sent = await bench.put("t", b"x", key="k")
+        with replica.client() as client:  # it is there when the call returns
+            assert [key for key in client.keys("*") if key.endswith(b":topics")]
+        [held] = await bench.claim("t")
+        assert held.id == sent.id
+        assert await bench.end(held, "done") == "done"
+        with replica.client() as client:
+            assert not [key for key in client.keys("*") if b":1:" in key]
+
+
+async def test_every_change_waits_for_its_confirmation(pair: tuple[RedisServer, RedisServer]) -> None:
+    master, _ = pair
+    for name in set(calls()) - {"leave"}:  # which comes with the end of a bench
+        async with bench_at(url_of(master, "replicas:1")) as bench:
+            crowd = await gather_crowd(bench)
+            with master.client() as client:
+                client.config_resetstat()
+            for call in calls()[name]:
+                await call(bench, crowd)
+            assert ("wait" in master.commandstats()) == (name not in WITHOUT), name
+        with master.client() as client:
+            client.flushall()
+
+
+@both_colours
+async def test_what_no_replica_has_is_told_and_done_once(pair: tuple[RedisServer, RedisServer], colour: str) -> None:
+    master, replica = pair
+    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
+        await bench.put("t", b"first")
+        replica.freeze()
+        with pytest.raises(ConfirmTimeout, match="0 of 1 replicas") as short:
+            await bench.engine.put([NewMessage("t", b"second"), NewMessage("t", b"third", key="k")], now=bench.now)
+        operations = short.value.operations
+        assert len(operations) == 2
+        replica.thaw()
+        # Sending again with these does it no second time, and waits again
+        again = [
+            NewMessage("t", b"second", operation=operations[0]),
+            NewMessage("t", b"third", key="k", operation=operations[1]),
+        ]
+        first = await bench.engine.put(again, now=bench.now)
+        second = await bench.engine.put(again, now=bench.now)
+        assert [each.id for each in first] == [each.id for each in second]
+        assert [each.body for each in await bench.stored("t")] == [b"first", b"second", b"third"]
+
+
+@both_colours
+async def test_a_repeated_operation_is_confirmed_although_it_changes_nothing(
+    pair: tuple[RedisServer, RedisServer], colour: str
+) -> None:
+    master, replica = pair
+    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
+        await bench.put("t", b"x", key="k")
+        sent = await bench.put("t", b"y", operation="once")
+        replica.freeze()
+        for new in (NewMessage("t", b"y", operation="once"), NewMessage("t", b"z", key="k")):
+            with pytest.raises(ConfirmTimeout):
+                await bench.engine.put([new], now=bench.now)
+        replica.thaw()
+        assert (await bench.engine.put([NewMessage("t", b"y", operation="once")], now=bench.now))[0].id == sent.id
+
+
+@both_colours
+async def test_a_claim_that_was_not_confirmed_is_given_again_to_its_request(
+    pair: tuple[RedisServer, RedisServer], colour: str
+) -> None:
+    master, replica = pair
+    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
+        sent = await bench.put("t", b"x")
+        replica.freeze()
+        with pytest.raises(ConfirmTimeout):
+            await bench.engine.claim(["t"], 1, 60_000, request="mine", now=bench.now)
+        replica.thaw()
+        claim = await bench.engine.claim(["t"], 1, 60_000, request="mine", now=bench.now)
+        assert [(each.id, each.attempt) for each in claim.messages] == [(sent.id, 1)]
+
+
+async def test_a_full_server_confirms_what_drains_it(new_redis: NewRedis) -> None:
+    master = new_redis(repl_diskless_sync_delay=0)
+    replica = new_redis(replicaof=f"127.0.0.1 {master.port}")
+    wait_for_link(replica)
+    async with bench_at(url_of(master, "replicas:1")) as bench:
+        await bench.put_all(*[NewMessage("t", b"x" * 1_000)] * 100)
+        with master.client() as client:
+            client.config_set("maxmemory", 1)
+        found = await bench.claim("t", limit=100)
+        assert len(found) == 100
+        assert {await bench.end(each, "done") for each in found} == {"done"}
+
+
+async def test_senders_of_one_call_are_told_their_own_operations(pair: tuple[RedisServer, RedisServer]) -> None:
+
+    master, replica = pair
+    async with AsyncQueue(f"{master.url}?{SHORT}", confirm="replicas:1") as queue:
+        await queue.send("t", 0)
+        replica.freeze()
+        told = await asyncio.gather(*(queue.send("t", n) for n in range(5)), return_exceptions=True)
+        operations = [each.operation for each in told if isinstance(each, ConfirmTimeout)]
+        assert len(set(operations)) == len(operations) == 5
+        replica.thaw()
+        await asyncio.gather(*(queue.send("t", n, operation=name) for n, name in enumerate(operations)))
+        assert (await queue.stats("t")).ready == 6
+
+
+def test_the_disk_is_asked_or_synced_always_or_the_server_refused(new_redis: NewRedis) -> None:
+    with pytest.raises(ConfigError, match="writes no AOF"):
+        Queue(f"{new_redis().url}?confirm=aof").send("t", 1)
+    with Queue(url_of(new_redis(appendonly="yes", appendfsync="always"), "aof")) as queue:
+        queue.send("t", 1)
+    everysec = new_redis(appendonly="yes", appendfsync="everysec")
+    with everysec.client() as client:
+        version = tuple(map(int, client.info("server")["redis_version"].split(".")[:2]))
+    if version < (7, 2):
+        with pytest.raises(ConfigError, match=r"older than Redis 7\.2"):
+            Queue(url_of(everysec, "aof")).send("t", 1)
+    else:
+        with Queue(url_of(everysec, "aof")) as queue:
+            queue.send("t", 1)
+            assert everysec.commandstats()["waitaof"]["calls"] == 1
+
+
+def test_where_it_is_said(redis_url: str) -> None:
+    assert "replicas" in Queue("redis://", confirm="replicas:2").capabilities.accepted
+    assert Queue("redis://?confirm=aof").capabilities.accepted.count("AOF") == 1
+    refused: list[tuple[type[BideError], Callable[[], Any]]] = [
+        (BadOption, lambda: Queue("redis://", confirm="always")),
+        (BadOption, lambda: Queue("redis://", confirm="replicas:0")),
+        (BadUrl, lambda: Queue("redis://?confirm=two")),
+        (ConfigError, lambda: Queue("redis://?confirm=aof", confirm="replicas:1")),
+        (ConfigError, lambda: Queue("redis://?wake=poll&confirm=replicas:1")),
+        (ConfigError, lambda: Queue("memory://", confirm="aof")),
+        (ConfigError, lambda: Queue("sqlite:///x.db", confirm="replicas:1")),
+    ]
+    for kind, ask in refused:
+        with pytest.raises(kind, match="confirm"):
+            ask()
+    assert issubclass(ConfirmTimeout, OutcomeUnknown)
+
+
+def test_each_script_is_known_to_wait_or_not() -> None:
+    assert set(CALLS) == set(scripts())
+    assert set(CALLS) > WITHOUT
