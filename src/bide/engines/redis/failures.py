@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import redis.exceptions as theirs
 
+from bide.engines.redis import astray
 from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.redaction import redacted
 from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
@@ -133,6 +134,9 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
         return ConfigError(
             f"{shown} refused the user or the password ({text}). Mend the URL, or what the server knows of them."
         )
+    elsewhere = astray.of_cluster(shown) if isinstance(error, theirs.MovedError) else astray.from_server(shown, text)
+    if elsewhere is not None:
+        return elsewhere
     found = _CODE.search(text)
     code = found[0].split(" ")[0] if found else ""
     if found and code == "TOOOLD":

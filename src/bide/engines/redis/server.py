@@ -36,6 +36,7 @@ class _Server:
         self.secrets: list[str] = address.secrets
         self.retry_for: float = TIMEOUTS * address.timeout
         self.version: int = 0  # rises when another server takes its place
+        self.follows: bool = False  # whether it goes where a node of a Cluster says that the keys are
         self._pool = pool
 
     def new_connection(self, place: Place | None = None) -> Any:

@@ -84,7 +84,7 @@ class AsyncConnection:
                     self._driver = driver  # an error is a whole answer
                     command = ("EVAL", script.text, *command[2:])
                     continue
-                if not passing(error):
+                if not passing(error) or (isinstance(error, theirs.MovedError) and not self._server.follows):
                     self._driver = driver
                     raise self._refusal(error, tries.unsure) from None
                 failed: BaseException = error

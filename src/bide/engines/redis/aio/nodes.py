@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 import redis.exceptions as theirs
 
+from bide.engines.redis.astray import from_node, from_sentinel
 from bide.engines.redis.client import Address, sentinel_address
 from bide.engines.redis.failures import LOST, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.topology import Place, Span, master_of, moved, spans
+from bide.errors import ConfigError
 
 SHORT = 1.0  # seconds for an answer of one that is asked: others may know as well
 FIRST = 0  # the slot of a service, which has no slots
@@ -28,6 +30,7 @@ class AsyncNodes(ABC):
         short = {"timeout": min(asked.timeout, SHORT), "connect_timeout": min(asked.connect_timeout, SHORT)}
         self._asker = AsyncServer(msgspec.structs.replace(asked, **short), ServerClock())
         self._seeds = address.seeds
+        self._shown = address.shown
         self._doubted = True
         self._away: Place | None = None  # who did not answer, so it is asked last
 
@@ -84,6 +87,10 @@ class AsyncNodes(ABC):
         random.shuffle(turned)
         return sorted(turned, key=lambda place: place == self._away)
 
+    def _many(self, strange: Sequence[ConfigError]) -> bool:
+        """Whether the URL is to blame, and not one server that was set up anew."""
+        return len(strange) > len(self._seeds) / 2
+
     @staticmethod
     def of(address: Address) -> "AsyncNodes":
         return AsyncSentinels(address) if address.service else AsyncCluster(address)
@@ -104,6 +111,7 @@ class AsyncSentinels(AsyncNodes):
     async def _look(self) -> None:
         """The newest answer counts: one who is cut off with an old master goes on naming that."""
         found: list[tuple[int, Place]] = []
+        strange: list[ConfigError] = []
         failed: Exception = theirs.ConnectionError(f"no Sentinel knows the service {self._service}")
         for sentinel in self._in_turn(self._seeds):
             try:
@@ -111,14 +119,17 @@ class AsyncSentinels(AsyncNodes):
             except (*LOST, theirs.ResponseError) as error:
                 if refused(error):
                     raise
-                if not isinstance(error, theirs.ResponseError):
+                why = from_sentinel(self._shown, self._service, str(error))
+                if why is not None:
+                    strange.append(why)
+                elif not isinstance(error, theirs.ResponseError):
                     failed = error
                 continue
             master = master_of(told)
             if master is not None:
                 found.append(master)
         if not found:
-            raise failed
+            raise strange[0] if self._master is None and self._many(strange) else failed
         self._master = max(found)[1]
 
     async def greet(self, connection: Any) -> None:
@@ -159,12 +170,16 @@ class AsyncCluster(AsyncNodes):
         known = [place for span in self._spans for place in (span.master, *span.replicas)]
         failed: Exception = theirs.ConnectionError("no node was named")
         found: list[Span] | None = None
+        strange: list[ConfigError] = []
         for place in self._in_turn([*known, *self._seeds]):
             try:
                 info, told = await self._ask(place, ("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
             except (*LOST, theirs.ResponseError) as error:
-                if refused(error) or (isinstance(error, theirs.ResponseError) and "cluster support disabled" in str(error)):
+                if refused(error):
                     raise
+                why = from_node(self._shown, str(error))
+                if why is not None:
+                    strange.append(why)
                 failed = error
                 continue
             sound = b"cluster_state:ok" in info
@@ -173,7 +188,7 @@ class AsyncCluster(AsyncNodes):
             if sound:
                 break
         if not found:
-            raise failed
+            raise strange[0] if not self._spans and self._many(strange) else failed
         self._spans, self._heard = found, {}
 
 
@@ -182,6 +197,7 @@ class AsyncRoute(AsyncServer):
 
     def __init__(self, address: Address, clock: ServerClock, nodes: AsyncNodes, slot: int = FIRST) -> None:
         super().__init__(address, clock)
+        self.follows = True
         self._nodes = nodes
         self._slot = slot
         self._place: Place | None = None

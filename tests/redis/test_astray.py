@@ -1,0 +1,93 @@
+"""A URL that leads to another kind of server: the call says at once what to write in its place."""
+
+from typing import Any
+
+import pytest
+
+from bide import ConfigError
+from bide.engines.redis import astray
+from bide.engines.redis.topology import slot_of
+from tests.redis.keyspace import COLOURS, bench_at
+from tests.servers.cluster import RedisCluster
+from tests.servers.fixtures import NewRedis
+from tests.servers.redis import RedisServer
+from tests.servers.sentinel import SentinelGroup
+
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+
+
+async def refusal(url: str, colour: str) -> str:
+    """Why nothing can be sent there, said after at most one look at each server: a second one would not end."""
+    with pytest.raises(ConfigError) as told:
+        async with bench_at(url + ("&" if "?" in url else "?") + "timeout=600", colour) as bench:
+            await bench.put("t", b"x")
+    return str(told.value)
+
+
+def another_node(cluster: RedisCluster) -> Any:
+    """A master that does not have the keys of the first shard."""
+    owner = cluster.node_of(slot_of("bide:0"))
+    return next(node for node in cluster.masters() if node is not owner)
+
+
+@both_colours
+async def test_one_node_of_a_cluster(redis_cluster: RedisCluster, redis_cluster_url: str, colour: str) -> None:
+    node = another_node(redis_cluster)
+    told = await refusal(node.url, colour)
+    assert "names a node of a Redis Cluster" in told
+    assert f"write redis+cluster://{node.host_and_port}, or give a RedisCluster as client=" in told
+    assert "names a node of a Redis Cluster" in await refusal(node.url.replace("/0", "/3"), colour)
+
+
+@both_colours
+async def test_a_sentinel_in_place_of_a_server(redis_sentinels: SentinelGroup, redis_sentinels_url: str, colour: str) -> None:
+    sentinel = redis_sentinels.sentinels[0]
+    for url in (sentinel.url, sentinel.url.replace("/0", "/3")):
+        told = await refusal(url, colour)
+        assert f"write redis+sentinel://{sentinel.host_and_port}/SERVICE with the name of the service" in told
+
+
+@both_colours
+async def test_no_cluster(redis_server: RedisServer, redis_url: str, redis_sentinels: SentinelGroup, colour: str) -> None:
+    place = f"127.0.0.1:{redis_server.port}"
+    told = await refusal(f"redis+cluster://{place}", colour)
+    assert f"names a server that is no node of a Cluster: write redis://{place}/0." in told
+    told = await refusal(f"redis+cluster://{redis_sentinels.sentinels[0].host_and_port}", colour)
+    assert "knows nothing of Clusters" in told
+    assert "redis+sentinel://" in told
+
+
+@both_colours
+async def test_no_sentinel(redis_server: RedisServer, redis_url: str, colour: str) -> None:
+    place = f"127.0.0.1:{redis_server.port}"
+    told = await refusal(f"redis+sentinel://{place}/mymaster", colour)
+    assert "names a server that is no Sentinel" in told
+    assert f"write redis://{place}/0" in told
+
+
+@both_colours
+async def test_a_service_that_the_sentinels_do_not_know(
+    redis_sentinels: SentinelGroup, redis_sentinels_url: str, colour: str
+) -> None:
+    told = await refusal(redis_sentinels_url.replace("/mymaster", "/other"), colour)
+    assert "know no service other: correct its name" in told
+
+
+async def test_one_of_three_sentinels_that_knows_nothing_is_passed_over(
+    redis_sentinels: SentinelGroup, redis_sentinels_url: str, redis_server: RedisServer
+) -> None:
+    seeds = [redis_sentinels.sentinels[0].host_and_port, f"127.0.0.1:{redis_server.port}", "127.0.0.1:1"]
+    async with bench_at(f"redis+sentinel://{','.join(seeds)}/mymaster") as bench:
+        await bench.put("t", b"x")
+
+
+def test_a_url_keeps_its_tls_and_its_place() -> None:
+    assert str(astray.of_cluster("rediss://a:1/0")).endswith("write rediss+cluster://a:1, or give a RedisCluster as client=.")
+    assert astray.to_cluster("unix:///tmp/redis.sock?db=0").startswith("write redis+cluster://host:6379")
+    assert astray.to_server("rediss+sentinel://a:1,b:2/main/0") == "write rediss://a:1/0"
+
+
+def test_other_errors_are_left_alone() -> None:
+    assert astray.from_server("redis://a", "ERR wrong number of arguments") is None
+    assert astray.from_node("redis+cluster://a", "LOADING the dataset") is None
+    assert astray.from_sentinel("redis+sentinel://a/m", "m", "LOADING the dataset") is None
