@@ -9,7 +9,6 @@ from bide.engines.redis import astray
 from bide.engines.redis.topology import slot_of
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.cluster import RedisCluster
-from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 

@@ -14,7 +14,7 @@ from bide.engines.base import End, Hold, Move, NewMessage, Ref, Settings, Window
 from bide.engines.redis import CAPABILITIES, source
 from bide.engines.redis.client import Wake
 from bide.engines.redis.doctor import rights
-from bide.engines.redis.doctor.rights import ROLES, Role, needed
+from bide.engines.redis.doctor.rights import ROLES, Role, Use, needed
 from bide.engines.redis.sync.engine import Redis
 from bide.engines.registry import Source
 from bide.errors import ConfigError
@@ -149,11 +149,11 @@ def test_a_user_as_printed_is_woken_in_any_way(guarded: RedisServer, admin: Any,
     admin.config_set("notify-keyspace-events", "Ex" if wake == "expiry" else "")
     for role in ROLES:
         admin.flushall()
-        admin.execute_command(*rights.line(role, "bide", wake=wake).replace("CHANGE-ME", PASSWORD).split())
+        admin.execute_command(*rights.line(role, "bide", Use(wake)).replace("CHANGE-ME", PASSWORD).split())
         work(guarded, role, f"?wake={wake}")
         assert refused(admin) == []
-    common = set(needed("producer", "list")) & set(needed("producer", "poll"))  # another test takes these away
-    for right in set(needed("worker", wake)) - common:
+    common = set(needed("producer")) & set(needed("producer", Use("poll")))  # another test takes these away
+    for right in set(needed("worker", Use(wake))) - common:
         admin.flushall()
         admin.execute_command("ACL", "SETUSER", "bide-worker", f"-{right}")
         told = ""
@@ -178,7 +178,7 @@ def test_a_producer_can_not_wait_for_messages(guarded: RedisServer, admin: Any) 
     ("wake", "parts"), [("poll", ["+lpop"]), ("expiry", ["+subscribe", "&__keyevent@*__:expired"]), ("list", ["+blpop"])]
 )
 def test_each_way_of_waking_has_rights_of_its_own(guarded: RedisServer, admin: Any, wake: Wake, parts: list[str]) -> None:
-    lines = [rights.line(role, "bide", wake=wake, database=3).replace("CHANGE-ME", PASSWORD) for role in ROLES]
+    lines = [rights.line(role, "bide", Use(wake), database=3).replace("CHANGE-ME", PASSWORD) for role in ROLES]
     assert [part in line.split() for line in lines for part in parts] == [False] * len(parts) + [True] * len(parts)
     for line in lines:
         admin.execute_command(*line.split())

@@ -107,15 +107,14 @@ def _print_acl(queue: "Queue") -> int:
     from bide.engines import registry
 
     settings = queue.session.setup.settings
-    if registry.scheme_of(settings.url) not in ("redis", "rediss", "unix"):
+    if registry.scheme_of(settings.url).partition("+")[0] not in ("redis", "rediss", "unix"):
         raise ConfigError("--acl works only with Redis. Give a redis:// URL: --url, --url-file or $BIDE_URL.")
     from bide.engines.redis.doctor import rights
     from bide.engines.redis.url import read
 
     address = read(settings)
-    database = address.db
     for role in rights.ROLES:
-        echo(rights.line(role, address.namespace, wake=address.wake, database=database))
+        echo(rights.line(role, address.namespace, rights.Use.of(address), database=address.db))
     note(rights.REMARK)
     return Exit.OK
 
@@ -125,7 +124,7 @@ def _print(findings: Sequence["Finding"]) -> None:
     widest = max((len(each.name) for each in findings), default=0)
     table = Table("", "", whole=True)
     for each, mark in zip(findings, marks, strict=True):
-        lines = _wrapped(each.value + mark, widest)
+        lines = _wrapped(f"{each.where}: {each.value}{mark}" if each.where else each.value + mark, widest)
         table.add(
             [(f"{name:<{widest}}", line) for name, line in zip_longest([each.name], lines, fillvalue="")],
             [_STYLES[each.level]] * len(lines),

@@ -189,6 +189,7 @@ class Finding(msgspec.Struct, frozen=True):
     value: str
     level: Literal["ok", "warn", "bad"] = "ok"
     advice: str = ""
+    where: str = ""  # of several servers those that it is about; empty when it is about all
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,8 +58,8 @@ def from_sentinel(shown: str, service: str, text: str) -> ConfigError | None:
     """What the error of a server means that was asked for a service; None when it may know in a while."""
     if _NO_SENTINEL.search(text):
         return ConfigError(
-            f"{shown} names a server that is no Sentinel: name the Sentinels, which usually have port 26379, or {to_server(shown)} "
-            "for the server itself."
+            f"{shown} names a server that is no Sentinel: name the Sentinels, which usually have port 26379, or "
+            f"{to_server(shown)} for the server itself."
         )
     if _NO_SERVICE in text:
         return ConfigError(

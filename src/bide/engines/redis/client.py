@@ -50,7 +50,7 @@ class Client:
     ) -> None:
         self.scheme: str = scheme
         self.colour: Colour | None = colour  # of the client that this was taken from; None: of no client
-        self._given = given  # that client, as its pool of sentinels must live as long as our connections
+        self.given: object = given  # that client, as its pool of sentinels must live as long as our connections
         self._connection = connection
         self._options = {name: value for name, value in options.items() if name not in _OURS}
 
@@ -62,7 +62,7 @@ class Client:
 
     def without_db(self) -> "Client":
         options = {name: value for name, value in self._options.items() if name != "db"}
-        return Client(self.scheme, self._connection, options, self.colour, self._given)
+        return Client(self.scheme, self._connection, options, self.colour, self.given)
 
     def connection_class(self, colour: Colour) -> Any:
         if colour == self.colour:
@@ -78,7 +78,7 @@ class Client:
         """What a connection takes, but for what every connection of ours takes."""
         if self.colour in (None, colour):
             return dict(self._options)
-        known = _parameters(self.connection_class(colour)) - {"redis_connect_func"}  # it is of the client's colour
+        known = parameters(self.connection_class(colour)) - {"redis_connect_func"}  # it is of the client's colour
         for name, value in self._options.items():
             if value and name not in known:
                 raise ConfigError(f"The client has {name}, which {colour} connections can't take over: {_INSTEAD[colour]}")
@@ -101,7 +101,7 @@ def of_client(client: object) -> tuple[Client, Mapping[str, Any]]:
     pool: Any = client.connection_pool
     colour: Colour = "sync" if isinstance(client, redis.Redis) else "async"
     taken: Mapping[str, Any] = pool.connection_kwargs
-    return Client(_scheme_of(pool.connection_class), pool.connection_class, taken, colour, client), taken
+    return Client(scheme_of(pool.connection_class), pool.connection_class, taken, colour, client), taken
 
 
 def _of_cluster(client: Any) -> tuple[Client, Mapping[str, Any]]:
@@ -111,7 +111,7 @@ def _of_cluster(client: Any) -> tuple[Client, Mapping[str, Any]]:
     tls = taken.get("ssl") or issubclass(taken.get("connection_class") or object, tuple(_CLASSES["rediss"].values()))
     scheme = "rediss" if tls else "redis"
     connection = _CLASSES[scheme][colour]
-    known = _parameters(connection) - {"redis_connect_func"}  # which tells a node that its client reads from replicas
+    known = parameters(connection) - {"redis_connect_func"}  # which tells a node that its client reads from replicas
     [first, *_] = seeds_of(client)
     options = {name: value for name, value in taken.items() if name in known}
     return Client(scheme, connection, {**options, "host": first.host, "port": first.port}, colour, client), taken
@@ -234,11 +234,11 @@ def _login(username: str | None, password: Secret | None) -> dict[str, Any]:
 
 def _nameless(colour: Colour) -> dict[str, Any]:
     """For a connection that does not tell the server which driver it is made by."""
-    known = _parameters(_CLASSES["redis"][colour])
+    known = parameters(_CLASSES["redis"][colour])
     return {"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None}
 
 
-def _scheme_of(connection: Any) -> str:
+def scheme_of(connection: Any) -> str:
     """A class of the user's own counts as what it was made from."""
     for scheme in ("unix", "rediss"):
         if issubclass(connection, tuple(_CLASSES[scheme].values())):
@@ -246,6 +246,6 @@ def _scheme_of(connection: Any) -> str:
     return "redis"
 
 
-def _parameters(connection: type) -> set[str]:
+def parameters(connection: type) -> set[str]:
     """All that a class of connections takes, its bases included; it differs between releases of redis-py."""
     return {name for base in connection.__mro__[:-1] for name in inspect.signature(base).parameters}

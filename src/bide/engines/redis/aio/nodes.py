@@ -197,7 +197,7 @@ class AsyncRoute(AsyncServer):
 
     def __init__(self, address: Address, clock: ServerClock, nodes: AsyncNodes, slot: int = FIRST) -> None:
         super().__init__(address, clock)
-        self.follows = True
+        self.follows: bool = True
         self._nodes = nodes
         self._slot = slot
         self._place: Place | None = None

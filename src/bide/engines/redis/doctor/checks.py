@@ -26,7 +26,7 @@ def server(look: Look) -> Iterator[Finding]:
     for other in ("valkey", "dragonfly", "keydb"):
         if f"{other}_version" in look.info or look.info.get("server_name") == other:
             name, own = other.capitalize(), f"{look.info.get(f'{other}_version', '')} (as Redis {own})".lstrip()
-    value = f"{name} {own} at {look.namespace.address.shown}"
+    value = f"{name} {own}" if look.place else f"{name} {own} at {look.server.shown}"
     if look.version < (6, 2):
         yield Finding("server", value, "bad", "bide needs Redis 6.2 or newer")
     else:
@@ -34,13 +34,7 @@ def server(look: Look) -> Iterator[Finding]:
         yield _warn("server", value, advice, when=look.version < (7, 0))
 
 
-def mode(look: Look) -> Iterator[Finding]:
-    mode = look.info.get("redis_mode", look.info.get("server_mode", "standalone"))  # the second is Valkey's
-    advice = {
-        "cluster": "Redis Cluster is not in this release: name a single server",
-        "sentinel": "this one only watches servers: name the server, or give client= of a Sentinel",
-    }.get(mode, "")
-    yield Finding("mode", mode, "bad" if advice else "ok", advice)
+def tls(look: Look) -> Iterator[Finding]:
     note = look.namespace.address.tls_note
     if note or look.namespace.address.client.scheme == "rediss":
         yield _warn("tls", "weak" if note else "on", note, when=bool(note))
@@ -80,7 +74,7 @@ def waking(look: Look) -> Iterator[Finding]:
     wake = look.namespace.address.wake
     try:
         if wake == "expiry":
-            check_events(look.namespace.address, look.ask("CONFIG", "GET", "notify-keyspace-events"))
+            check_events(look.server.address, look.ask("CONFIG", "GET", "notify-keyspace-events"))
         yield Finding("waking", f"wake={wake}")
     except ConfigError as error:
         yield Finding("waking", f"wake={wake}", "bad", str(error))
@@ -114,17 +108,6 @@ def persistence(look: Look) -> Iterator[Finding]:
     for field in ("aof_last_write_status", "rdb_last_bgsave_status"):
         if look.info.get(field, "ok") != "ok":
             yield Finding("last save", "failed", "bad", f"{field} is not ok: the server's log says why; it may refuse to write")
-
-
-def replicas(look: Look) -> Iterator[Finding]:
-    count = look.number("connected_slaves")
-    if look.info.get("role") == "slave":
-        yield Finding("replicas", "this one is a replica", "bad", "it takes no messages: name its master")
-    elif count and "min_slaves_good_slaves" not in look.info:  # told only where min-replicas-to-write is set
-        advice = "a master that lost the others goes on taking messages that are lost in the end: set it to 1"
-        yield _warn("replicas", f"{count}, min-replicas-to-write 0", advice)
-    else:
-        yield Finding("replicas", f"{count}")
 
 
 def clock(look: Look) -> Iterator[Finding]:
@@ -164,7 +147,7 @@ def slow(look: Look) -> Iterator[Finding]:
 
 def messages(look: Look) -> Iterator[Finding]:
     kept, each = 0, ""
-    for prefix in map(look.namespace.prefix, range(look.namespace.shards)):
+    for prefix in map(look.namespace.prefix, look.shards):
         numbers = [known.partition(b"@")[0] for known in look.ask("HGETALL", prefix + "topics")[1::2]]
         kept += sum(int(live or 0) for live in look.ask_all([("HGET", prefix + text_of(n) + ":h", "live") for n in numbers]))
     if kept:

@@ -1,5 +1,6 @@
 """A connection that asks a server about itself, and changes nothing."""
 
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,6 @@ import redis.exceptions as theirs
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import Server
 
-LIMIT = 15.0  # seconds that all questions of one look may take
 SCANNING = 2.0  # seconds of them to look for keys
 PAGE = 1_000  # keys that one SCAN looks at
 
@@ -18,13 +18,24 @@ PAGE = 1_000  # keys that one SCAN looks at
 class Look:
     """A connection that is asked one thing after the other, and what it has told of itself."""
 
-    def __init__(self, namespace: Namespace, server: Server, connection: Any) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        server: Server,
+        connection: Any,
+        shards: Sequence[int] = (0,),
+        place: str = "",
+        end: float = math.inf,
+    ) -> None:
+        """`shards`: those that are there. `place`: of one of several servers. `end`: no question is asked after it."""
         self.namespace: Namespace = namespace
+        self.shards: Sequence[int] = shards
+        self.place: str = place
         self.server: Server = server
         self.asked: str = ""  # the latest command, for when it is refused
         self._info: Mapping[str, str] = {}
         self._connection = connection
-        self._end = time.monotonic() + LIMIT
+        self._end = end
 
     def ask(self, *words: str | bytes | int) -> Any:
         return self.ask_all([words])[0]
@@ -37,7 +48,7 @@ class Look:
         answers, error = [], None
         for _ in commands:
             if time.monotonic() > self._end:
-                raise theirs.TimeoutError(f"the questions took longer than {LIMIT:.0f} seconds")
+                raise theirs.TimeoutError("the questions took too long")
             try:
                 answers.append(self._connection.read_response())
             except theirs.ResponseError as refusal:
@@ -51,7 +62,7 @@ class Look:
         return {text_of(answer[0]): text_of(answer[1]) for answer in answers if answer}
 
     def of_shards(self, *fields: str) -> list[list[Any]]:
-        return self.ask_all([("HMGET", f"{self.namespace.prefix(n)}meta", *fields) for n in range(self.namespace.shards)])
+        return self.ask_all([("HMGET", f"{self.namespace.prefix(shard)}meta", *fields) for shard in self.shards])
 
     def microseconds(self) -> int:
         seconds, rest = self.ask("TIME")
@@ -98,7 +109,7 @@ def refusal(look: Look, error: BaseException) -> str:
 
 
 def _name_of(words: Sequence[str | bytes | int]) -> str:
-    two = words[0] in ("ACL", "CLIENT", "CONFIG", "MEMORY", "SLOWLOG")
+    two = words[0] in ("ACL", "CLIENT", "CLUSTER", "CONFIG", "MEMORY", "SENTINEL", "SLOWLOG")
     return " ".join(str(word) for word in words[: 1 + two])
 
 

@@ -1,12 +1,12 @@
 """What bide must be allowed to ask of a server: as lines for `redis-cli`, as one question, and question by question."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
-from bide.engines.redis.client import Wake
+from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.doctor.look import Look, text_of
 
 Role: TypeAlias = Literal["producer", "worker"]
@@ -63,6 +63,20 @@ _OPENS: Mapping[Wake, Mapping[str, str]] = {
 }
 """What everybody calls as well to open a queue."""
 
+_GROUPS: Mapping[str, Mapping[str, str]] = {
+    "": {},
+    "Sentinels": {"role": ""},
+    "Cluster": {"cluster|info": "", "cluster|slots": ""},
+}
+"""What everybody calls as well, by who tells where a shard is."""
+
+_CONFIRMS: Mapping[str, Mapping[str, str]] = {
+    "memory": {},
+    "aof": {"waitaof": "0 0 1"},
+    "replicas": {"wait": "0 1"},
+}
+"""What everybody calls as well, by what a change waits for."""
+
 REMARK = (
     "Put a password of your own in place of CHANGE-ME. Redis 7.2 and newer, and Valkey: add +client|setinfo to each line, or "
     "every connection leaves a note in ACL LOG. Older ones don't know it, and refuse the line."
@@ -81,29 +95,46 @@ return missing
 """A script that gives the numbers of the calls that its user may not make. It needs Redis 7.0, and no right but EVAL."""
 
 
-def needed(role: Role, wake: Wake = "list") -> list[str]:
+class Use(NamedTuple):
+    """How a queue is used, as far as rights depend on it."""
+
+    wake: Wake = "list"
+    group: str = ""
+    confirm: str = "memory"
+
+    @staticmethod
+    def of(address: Address) -> "Use":
+        group = "Cluster" if address.clustered else "Sentinels" if address.service else ""
+        return Use(address.wake, group, address.confirm.partition(":")[0])
+
+
+PLAIN = Use()
+
+
+def needed(role: Role, use: Use = PLAIN) -> list[str]:
     """What a producer calls, who sends, looks, cancels and moves; or a worker, who receives as well."""
-    return sorted(_samples(role, wake))
+    return sorted(_samples(role, use))
 
 
-def _samples(role: Role, wake: Wake) -> dict[str, str]:
-    return {**_CALLS, **_OPENS[wake], **(_SLEEPS[wake] if role == "worker" else {})}
+def _samples(role: Role, use: Use) -> dict[str, str]:
+    also = {**_OPENS[use.wake], **_GROUPS[use.group], **_CONFIRMS[use.confirm]}
+    return {**_CALLS, **also, **(_SLEEPS[use.wake] if role == "worker" else {})}
 
 
-def line(role: Role, namespace: str, *, wake: Wake = "list", database: int = 0) -> str:
+def line(role: Role, namespace: str, use: Use = PLAIN, *, database: int = 0) -> str:
     """Makes a user of this role, who sees this namespace and nothing else."""
-    channel = f" &{EXPIRED}" if role == "worker" and wake == "expiry" else ""
-    grants = " ".join(f"+{name}" for name in [*needed(role, wake), *(["select"] if database else [])])
+    channel = f" &{EXPIRED}" if role == "worker" and use.wake == "expiry" else ""
+    grants = " ".join(f"+{name}" for name in [*needed(role, use), *(["select"] if database else [])])
     return f"ACL SETUSER bide-{role} on resetpass >CHANGE-ME resetkeys resetchannels ~{{{namespace}:*{channel} -@all {grants}"
 
 
-def calls(key: str, *, wake: Wake = "list") -> list[str]:
+def calls(key: str, use: Use = PLAIN) -> list[str]:
     """What a worker calls, in the order of its rights: a line each, as ASK takes them."""
-    samples = _samples("worker", wake)
-    return [f"{name.replace('|', ' ')} {samples[name].replace(KEY, key)}" for name in needed("worker", wake)]
+    samples = _samples("worker", use)
+    return [f"{name.replace('|', ' ')} {samples[name].replace(KEY, key)}" for name in needed("worker", use)]
 
 
-def missing_in(flags: Sequence[str], commands: str, wake: Wake = "list") -> list[str] | None:
+def missing_in(flags: Sequence[str], commands: str, use: Use = PLAIN) -> list[str] | None:
     """What a worker lacks by what ACL GETUSER tells before 7.0; None when the rules are no plain list."""
     if "allcommands" in flags:
         return []
@@ -111,35 +142,40 @@ def missing_in(flags: Sequence[str], commands: str, wake: Wake = "list") -> list
     if first != "-@all" or any(rule[0] != "+" or "@" in rule for rule in rules):
         return None
     held = {rule[1:].lower() for rule in rules}
-    return [name for name in needed("worker", wake) if name not in held and name.partition("|")[0] not in held]
+    return [name for name in needed("worker", use) if name not in held and name.partition("|")[0] not in held]
 
 
-def _finding(missing: Sequence[str] | None, wake: Wake) -> Finding:
+def _finding(missing: Sequence[str] | None, use: Use) -> Finding:
     """What to make of the rights that a worker lacks, where that could be told."""
     if missing is None:
         return Finding("rights", "not known: Redis can't tell before 7.0 what such rules come to")
     if not missing:
         return Finding("rights", "all that a worker needs")
     names = ", ".join(missing)
-    if set(missing).isdisjoint(needed("producer", wake)):
+    if set(missing).isdisjoint(needed("producer", use)):
         return Finding("rights", "all that a producer needs", "warn", f"it can't receive: a worker also needs {names}")
     return Finding("rights", f"missing: {names}", "bad", "`bide doctor --acl` prints lines that grant what is needed")
 
 
 def check(look: Look) -> Iterator[Finding]:
     try:
-        yield _finding(_missing(look), look.namespace.address.wake)
+        yield _finding(_missing(look), _use(look))
     except theirs.NoPermissionError:
         if look.asked not in ("EVAL", "INFO"):
             raise
-        yield _finding([look.asked.lower()], look.namespace.address.wake)
+        yield _finding([look.asked.lower()], _use(look))
+
+
+def _use(look: Look) -> Use:
+    use = Use.of(look.namespace.address)
+    return use._replace(confirm="memory") if use.confirm == "aof" and look.version < (7, 2) else use  # it has no WAITAOF
 
 
 def _missing(look: Look) -> list[str] | None:
-    wake = look.namespace.address.wake
+    use = _use(look)
     if look.version >= (7, 0):
-        numbers = look.ask("EVAL", ASK, 0, *calls(f"{look.namespace.prefix(0)}meta", wake=wake))
-        return [needed("worker", wake)[number - 1] for number in numbers]
+        numbers = look.ask("EVAL", ASK, 0, *calls(f"{look.namespace.prefix(look.shards[0])}meta", use))
+        return [needed("worker", use)[number - 1] for number in numbers]
     flat = look.ask("ACL", "GETUSER", look.ask("ACL", "WHOAMI"))
     user = {text_of(name): value for name, value in zip(flat[::2], flat[1::2], strict=False)}
-    return missing_in([text_of(flag) for flag in user["flags"]], text_of(user["commands"]), wake)
+    return missing_in([text_of(flag) for flag in user["flags"]], text_of(user["commands"]), use)

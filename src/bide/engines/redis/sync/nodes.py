@@ -197,7 +197,7 @@ class Route(Server):
 
     def __init__(self, address: Address, clock: ServerClock, nodes: Nodes, slot: int = FIRST) -> None:
         super().__init__(address, clock)
-        self.follows = True
+        self.follows: bool = True
         self._nodes = nodes
         self._slot = slot
         self._place: Place | None = None

@@ -1,0 +1,147 @@
+"""A master that Sentinels watch: what they know and agree on, then the master and its replicas themselves."""
+
+from collections.abc import Iterator, Sequence
+
+from bide.core.amounts import span
+from bide.engines.base import Finding
+from bide.engines.redis import astray
+from bide.engines.redis.client import Address
+from bide.engines.redis.doctor import copies, servers
+from bide.engines.redis.doctor.visits import BRIEF, Refusal, Stop, Told, Visits, answers_to, fields, merged
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.server import TIMEOUTS
+from bide.engines.redis.topology import Place, master_of
+
+DOWN = ("s_down", "o_down", "disconnected")
+FEW = 3  # with fewer, one that is away stops every failover
+
+
+def examine(namespace: Namespace, asked: Address) -> list[Finding]:
+    """`asked`: how the Sentinels are reached."""
+    visits, address = Visits(namespace, BRIEF), namespace.address
+    service = address.service
+    questions = {name: ("SENTINEL", name.upper(), service) for name in ("master", "ckquorum", "replicas", "sentinels")}
+    told = visits.all([Stop(asked, place) for place in address.seeds], answers_to(**questions, masters=("SENTINEL", "MASTERS")))
+    knowing = [each for each in told if _row(each)]
+    if not knowing:
+        return merged(_strange(address, told))
+    rows = [_row(each) for each in knowing]
+    [_, place] = max(filter(None, (master_of(each.answers["master"]) for each in knowing)))
+    known = [fields(row) for row in max((_listed(each, "replicas") for each in knowing), key=len)]
+    stops = [Stop(address, place, range(namespace.shards)), *(Stop(address, _place(row)) for row in known)]
+    master, *replicas = visits.all(stops, servers.ask)
+    found = [
+        Finding("mode", f"the master of {service}, watched by {_counted(1 + _most(rows, 'num-other-sentinels'), 'Sentinel')}"),
+        *_sentinels(told, rows),
+        *_agreed(knowing, place, master),
+        *_quorum(knowing),
+        _patience(rows, address),
+        _nodes(known),
+        *master.findings,
+        *copies.check(master, replicas, "Sentinels", namespace.confirm),
+        *copies.versions([master, *replicas]),
+    ]
+    return found if master.lost is None else [*found, master.lost]
+
+
+def _strange(address: Address, told: Sequence[Told]) -> Iterator[tuple[str, Finding]]:
+    """Of no Sentinel that could help."""
+    for each in told:
+        if each.lost is not None:
+            yield each.where, each.lost
+            continue
+        answer = each.answers["master"]
+        services = sorted(fields(row).get("name", "") for row in _listed(each, "masters"))
+        why = astray.from_sentinel(address.shown, address.service, answer.error)
+        known = f"correct the URL: known are {', '.join(services)}" if services else ""
+        advice = known or str(why or "see `bide doctor --acl`")
+        yield each.where, Finding("sentinels", f"{address.service} is not known: {answer}", "bad", advice)
+
+
+def _sentinels(told: Sequence[Told], rows: Sequence[dict[str, str]]) -> Iterator[Finding]:
+    away = [f"{each.where} can't be reached" for each in told if each.lost is not None]
+    away += [f"{each.where}: {each.answers['master']}" for each in told if each.lost is None and not _row(each)]
+    value, there = "; ".join([f"{len(rows)} of {len(told)} answer", *away]), 1 + _most(rows, "num-other-sentinels")
+    if away:
+        yield Finding("sentinels", value, "bad" if len(rows) <= len(told) / 2 else "warn", "start them, or mend the URL")
+    elif there < FEW:
+        yield Finding(
+            "sentinels", value, "warn", f"there should be {FEW} or more: with fewer, one that is away stops failovers"
+        )
+    else:
+        yield Finding("sentinels", value)
+
+
+def _agreed(knowing: Sequence[Told], place: Place, master: Told) -> Iterator[Finding]:
+    named: dict[str, list[str]] = {}
+    for each in knowing:
+        row = _row(each)
+        named.setdefault(f"{row.get('ip')}:{row.get('port')}", []).append(each.where)
+    flags = {flag for each in knowing for flag in _row(each).get("flags", "").split(",")}
+    if len(named) > 1:
+        value = "; ".join(f"{place} by {', '.join(where)}" for place, where in named.items())
+        yield Finding("master", value, "bad", "they disagree: is a failover under way, or are some cut off?")
+    elif not flags.isdisjoint(DOWN):
+        yield Finding("master", f"{place} is down, as some say", "bad", "a failover should follow: see quorum")
+    elif master.info.get("role") == "slave":
+        yield Finding("master", f"{place} is a replica now", "bad", "a failover is under way, or the Sentinels were not told")
+    else:
+        yield Finding("master", f"{place}, as all say")
+
+
+def _quorum(knowing: Sequence[Told]) -> Iterator[Finding]:
+    answers = {each.where: each.answers["ckquorum"] for each in knowing}
+    unknown = {where: answer for where, answer in answers.items() if isinstance(answer, Refusal)}
+    missed = [f"{where}: {answer.error}" for where, answer in unknown.items() if "NOQUORUM" in answer.error]
+    if missed:
+        yield Finding("quorum", "; ".join(missed), "bad", "too few Sentinels can be asked for a failover: start the others")
+    elif len(unknown) == len(answers):
+        yield Finding("quorum", f"not known: {next(iter(unknown.values()))}")
+    else:
+        yield Finding("quorum", "enough for a failover")
+
+
+def _patience(rows: Sequence[dict[str, str]], address: Address) -> Finding:
+    times = sorted({int(row.get("down-after-milliseconds", 0)) for row in rows})
+    waits = TIMEOUTS * address.timeout
+    value = " or ".join(span(each / 1000) for each in times)
+    if len(times) > 1:
+        return Finding("down-after", value, "warn", "the Sentinels differ: set the same down-after-milliseconds on all")
+    if times[-1] / 1000 >= waits:
+        advice = f"calls fail after {span(waits)}, before a replica is promoted: set it lower, or timeout= in the URL higher"
+        return Finding("down-after", value, "warn", advice)
+    return Finding("down-after", value)
+
+
+def _nodes(known: Sequence[dict[str, str]]) -> Finding:
+    down = [str(_place(row)) for row in known if not set(DOWN).isdisjoint(row.get("flags", "").split(","))]
+    never = [str(_place(row)) for row in known if row.get("slave-priority") == "0"]
+    value = f"{_counted(len(known), 'replica')} known to the Sentinels"
+    if down:
+        return Finding("nodes", f"{value}, down: {', '.join(down)}", "warn", "start it, or have it forgotten: SENTINEL RESET")
+    if never and len(never) == len(known):
+        return Finding("nodes", f"{value}, none may be promoted", "warn", "replica-priority 0 keeps them from it: raise one")
+    return Finding("nodes", value)
+
+
+def _row(told: Told) -> dict[str, str]:
+    """What a Sentinel told of the service; nothing when it knows none."""
+    answer = told.answers.get("master")
+    return fields(answer) if isinstance(answer, list) and master_of(answer) else {}
+
+
+def _listed(told: Told, name: str) -> Sequence[Sequence[bytes]]:
+    answer = told.answers.get(name)
+    return answer if isinstance(answer, list) else []
+
+
+def _place(row: dict[str, str]) -> Place:
+    return Place(row.get("ip", ""), int(row.get("port", 0)))
+
+
+def _most(rows: Sequence[dict[str, str]], name: str) -> int:
+    return max(int(row.get(name, 0)) for row in rows)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,147 @@
+"""How the shards of a queue lie over the masters of a Cluster, and which of their slots are on the way to another node."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import redis.exceptions as theirs
+
+from bide.engines.base import Finding
+from bide.engines.redis.doctor.look import Look, refusal, text_of
+from bide.engines.redis.doctor.view import View, rows
+from bide.engines.redis.doctor.visits import Stop, Told, Visits
+from bide.engines.redis.failures import other_spread
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.topology import Place, moved, slot_of, well_spread
+
+PAUSE = 1.0  # seconds in which a slot that is being moved loses a key
+
+
+class Move(NamedTuple):
+    slot: int
+    source: str | None  # id of the node that gives it; None when no node does
+    target: str | None
+
+
+def learn(visits: Visits, own: Namespace, view: View) -> list[Finding]:
+    """Have the namespace know how it is spread, as stored, or as it will be. Gives what is wrong with that."""
+    asked = own.address.shards
+    place, meta = view.owner(slot_of(own.tag(0))), f"{own.prefix(0)}meta"
+    if place is None:
+        own.spread_as(str(asked or 1))
+        return []
+    told = _ask_for_spread(visits, own, place, meta)
+    if "goes to" in told.answers:
+        told = _ask_for_spread(visits, own, told.answers["goes to"], meta)
+    if "spread" not in told.answers:
+        own.spread_as(str(asked or 1))
+        why = told.answers.get("why") or (told.lost.value if told.lost else "nobody knows")
+        return [Finding("shards", f"how the others are spread is not known: {why}", "warn", "run this as an administrator")]
+    spread = told.answers["spread"]
+    if spread is None:
+        own.spread_as(well_spread(own.address.namespace, asked, view.spans))
+        return []
+    own.spread_as(text_of(spread))
+    if asked in (None, own.shards):
+        return []
+    return [Finding("shards", f"{own.shards}", "bad", other_spread(own.address.shown, text_of(spread)))]
+
+
+def _ask_for_spread(visits: Visits, own: Namespace, place: Place, meta: str) -> Told:
+    def ask(look: Look, told: Told) -> None:
+        try:
+            told.answers["spread"] = look.ask_all([("ASKING",), ("HMGET", meta, "shards")])[1][0]  # also while it moves
+        except theirs.AskError as error:
+            there = moved(error, place)
+            if there is not None:
+                told.answers["goes to"] = there[1]
+        except theirs.ResponseError as error:
+            told.answers["why"] = refusal(look, error)
+
+    [told] = visits.all([Stop(own.address, place)], ask)
+    return told
+
+
+def where(own: Namespace, view: View) -> dict[Place, list[int]]:
+    """The shards of each master."""
+    found: dict[Place, list[int]] = {}
+    for shard in range(own.shards):
+        place = view.owner(slot_of(own.tag(shard)))
+        if place is not None:
+            found.setdefault(place, []).append(shard)
+    return found
+
+
+def spread(own: Namespace, view: View, there: Mapping[Place, Sequence[int]]) -> Iterator[Finding]:
+    masters = view.masters
+    if not masters:
+        return
+    lies = [f"{', '.join(map(str, there[place]))} on {place}" for place in masters if place in there]
+    value = "; ".join([f"{own.shards}: {lies[0]}", *lies[1:]]) if lies else f"{own.shards}, no node has them"
+    most, least = (choose(masters, key=lambda place: len(there.get(place, ()))) for choose in (max, min))
+    fair = -(-own.shards // len(masters))
+    if len(there.get(most, ())) > fair:
+        shard = there[most][-1]
+        advice = (
+            f"{most} does more than its share: move slot {slot_of(own.tag(shard))} to {least} (`redis-cli --cluster reshard`)"
+        )
+        yield Finding("shards", value, "warn", advice)
+    else:
+        yield Finding("shards", value)
+
+
+def moving(visits: Visits, own: Namespace, view: View, told: Mapping[Any, Told]) -> Iterator[Finding]:
+    """A slot that was left half here, half there pauses its shard; a migration that goes on ends by itself."""
+    shards = {slot_of(own.tag(shard)): shard for shard in range(own.shards)}
+    moves = [move for move in _moves(told) if move.slot in shards]
+    left = _keys_left(visits, own, view, moves)
+    for move in moves:
+        name, target = f"slot {move.slot} of shard {shards[move.slot]}", view.name(move.target) if move.target else "nobody"
+        if move.source is None:
+            advice = f"if nobody moves it any more: `redis-cli --cluster fix {target}`"
+            yield Finding("moving", f"{name} is IMPORTING on {target}, and no node gives it", "warn", advice)
+            continue
+        source = view.name(move.source)
+        value, counts = f"{name} is MIGRATING from {source} to {target}", left.get(move.slot, ())
+        if counts and counts[1] < counts[0]:
+            yield Finding("moving", f"{value}, {counts[1]:,} keys to go", "warn", "its shard waits until they are there")
+        else:
+            stuck = f", and none of {counts[0]:,} keys went in {PAUSE:.0f} s" if counts else ""
+            advice = f"its shard waits: if nobody moves it any more, `redis-cli --cluster fix {source}`"
+            yield Finding("moving", value + stuck, "bad", advice)
+
+
+def _moves(told: Mapping[Any, Told]) -> list[Move]:
+    """From what each node says of itself."""
+    sources: dict[int, tuple[str, str]] = {}
+    targets: dict[int, str] = {}
+    for each in told.values():
+        nodes = each.answers.get("nodes")
+        for row in rows(nodes) if isinstance(nodes, bytes) else ():
+            for slot, leaves, other in row.moving if "myself" in row.flags and "master" in row.flags else ():
+                if leaves:
+                    sources[slot] = row.id, other
+                else:
+                    targets[slot] = row.id
+    found = [Move(slot, source, target) for slot, (source, target) in sources.items()]
+    found += [Move(slot, None, target) for slot, target in targets.items() if slot not in sources]
+    return sorted(found, key=lambda move: move.slot)
+
+
+def _keys_left(visits: Visits, own: Namespace, view: View, moves: Sequence[Move]) -> dict[int, tuple[int, int]]:
+    """How many keys of each slot are with the node that gives it, and a moment later. Who does not say is left out."""
+    given: dict[Place, list[int]] = {}
+    for move in moves:
+        place = view.places.get(move.source or "")
+        if place is not None:
+            given.setdefault(place, []).append(move.slot)
+
+    def count(look: Look, told: Told) -> None:
+        own_slots = given[next(place for place in given if str(place) == look.place)]
+        questions = [("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in own_slots]
+        first = look.ask_all(questions)
+        time.sleep(PAUSE)
+        told.answers["counts"] = dict(zip(own_slots, zip(first, look.ask_all(questions), strict=True), strict=True))
+
+    found = visits.all([Stop(own.address, place) for place in given], count)
+    return {slot: counts for told in found for slot, counts in told.answers.get("counts", {}).items()}

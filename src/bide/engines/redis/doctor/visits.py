@@ -1,0 +1,136 @@
+"""Visits to servers, several at once: each is asked on a connection of its own, and all are left in time."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import msgspec
+import redis.exceptions as theirs
+
+from bide.engines.base import Finding
+from bide.engines.redis.client import Address
+from bide.engines.redis.doctor.look import Look, refusal, text_of
+from bide.engines.redis.failures import refused as not_let_in
+from bide.engines.redis.failures import translated
+from bide.engines.redis.namespace import Namespace, ServerClock
+from bide.engines.redis.server import Server
+from bide.engines.redis.topology import Place
+from bide.errors import BideError
+
+LIMIT = 15.0  # seconds for all visits together
+TIMEOUT = 5.0  # seconds for an answer, also where the URL has more
+BRIEF = 2.5  # seconds, where several servers are visited, some only after others
+MOST = 64  # visits at a time
+
+Words = Sequence[str | bytes | int]
+
+
+class Stop(NamedTuple):
+    """A server to visit, and what of the namespace is there."""
+
+    address: Address
+    place: Place | None = None  # of one of several servers
+    shards: Sequence[int] = ()
+
+    @property
+    def where(self) -> str:
+        return self.address.shown if self.place is None else str(self.place)
+
+
+class Refusal(str):
+    """In place of an answer: why there is none. `error`: in the words of the server."""
+
+    error: str = ""
+
+
+class Told:
+    """What a server has told."""
+
+    def __init__(self, where: str) -> None:
+        self.where: str = where
+        self.findings: list[Finding] = []
+        self.lost: Finding | None = None  # why it could tell no more
+        self.info: Mapping[str, str] = {}
+        self.answers: dict[str, Any] = {}
+
+    def number(self, name: str) -> int:
+        return int(self.info.get(name) or 0)
+
+
+class Visits:
+    """All visits of one examination."""
+
+    def __init__(self, namespace: Namespace, timeout: float = TIMEOUT) -> None:
+        self.namespace: Namespace = namespace
+        self._timeout = timeout
+        self._end = time.monotonic() + LIMIT
+
+    def all(self, stops: Sequence[Stop], do: Callable[[Look, Told], None]) -> list[Told]:
+        """What each of them told, as far as it was reached."""
+        if len(stops) < 2:
+            return [self._visit(stop, do) for stop in stops]
+        with ThreadPoolExecutor(min(MOST, len(stops))) as threads:
+            return list(threads.map(lambda stop: self._visit(stop, do), stops))
+
+    def _visit(self, stop: Stop, do: Callable[[Look, Told], None]) -> Told:
+        told, given = Told(stop.where), stop.address
+        most = min(self._timeout, max(0.1, self._end - time.monotonic()))
+        quick = {"timeout": min(given.timeout, most), "connect_timeout": min(given.connect_timeout, most)}
+        try:
+            server = Server(msgspec.structs.replace(given, **quick), ServerClock())
+            connection = server.new_connection(stop.place)
+        except BideError as error:
+            told.lost = Finding("server", str(error), "bad")
+            return told
+        try:
+            connection.connect()
+            look = Look(
+                self.namespace, server, connection, stop.shards, str(stop.place or ""), self._end - server.address.timeout
+            )
+            do(look, told)
+        except theirs.ResponseError as error:  # a right that every connection needs
+            why = str(translated(error, stop.where, server.secrets))
+            told.lost = Finding("server", why, "bad", "see `bide doctor --acl`")
+        except (theirs.RedisError, OSError, EOFError) as error:
+            lost = f"{stop.where} can't be reached: {server.told(error)}. Is it running, and let in?"
+            why = str(translated(error, stop.where, server.secrets)) if not_let_in(error) else lost
+            told.lost = Finding("server", why, "bad", "nothing more can be told")
+        finally:
+            server.drop(connection)
+        return told
+
+
+def answers_to(**questions: Words) -> Callable[[Look, Told], None]:
+    """A visit that asks these. What the server refuses to tell is a Refusal."""
+
+    def do(look: Look, told: Told) -> None:
+        for name, words in questions.items():
+            try:
+                told.answers[name] = look.ask(*words)
+            except theirs.ResponseError as error:
+                refused = Refusal(refusal(look, error))
+                refused.error = look.server.told(error)
+                told.answers[name] = refused
+
+    return do
+
+
+def fields(answer: Sequence[Any]) -> dict[str, str]:
+    """Of an answer that is names and values by turns."""
+    words = [text_of(each) for each in answer]
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+def merged(found: Iterable[tuple[str, Finding]]) -> list[Finding]:
+    """Equal findings of several servers as one, which names them unless it holds for all. In the order of the names."""
+    servers: dict[Finding, list[str]] = {}
+    everywhere = set[str]()
+    for where, finding in found:
+        servers.setdefault(finding, []).append(where)
+        everywhere.add(where)
+    order = list(dict.fromkeys(finding.name for finding in servers))
+    return [
+        each if set(servers[each]) == everywhere else msgspec.structs.replace(each, where=", ".join(servers[each]))
+        for each in sorted(servers, key=lambda each: order.index(each.name))
+    ]
