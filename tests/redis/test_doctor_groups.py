@@ -94,6 +94,16 @@ def test_the_queue_still_learns_how_a_cluster_is_spread(redis_cluster_url: str) 
         assert queue.stats("t").ready == 1
 
 
+def test_what_the_doctor_expects_of_an_empty_cluster_binds_nobody(redis_cluster_url: str) -> None:
+    queue = Queue(redis_cluster_url)
+    assert next(each for each in queue.examine() if each.name == "shards").value.startswith("3: ")
+    with Queue(redis_cluster_url + "?shards=2") as other:
+        other.send("t", 1)
+    with queue:
+        queue.send("t", 2)
+        assert queue.stats("t").ready == 2
+
+
 def test_another_number_of_shards_than_the_stored_one_is_bad(redis_cluster_url: str) -> None:
     with Queue(redis_cluster_url) as queue:
         queue.send("t", 1)
