@@ -63,6 +63,7 @@ class Send(msgspec.Struct, gc=False, kw_only=True):
 class Delivered(msgspec.Struct, gc=False, kw_only=True):
     began: int  # the receive that it came from; 0 when that is not known
     ended: int
+    took: int  # ms, that receive
     topic: str
     key: str | None
     tag: str | None

@@ -79,6 +79,7 @@ def _add_delivery(facts: Facts, record: Record, receive: Record | None) -> None:
         Delivered(
             began=0 if receive is None else receive.mono,
             ended=record.mono,
+            took=0 if receive is None else -((receive.mono - record.mono) // 1_000_000),
             topic=topic,
             key=record.key,
             tag=record.tag,

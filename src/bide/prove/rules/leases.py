@@ -75,11 +75,12 @@ def _cause(facts: Facts, message: Message, mine: Sequence[Act], first: Delivered
 
 def _lease_end(mine: Sequence[Act], first: Delivered, second: Delivered, terms: Terms) -> int:
     """The engine's time until which the first delivery was held, at least, if nothing ended it."""
-    until = first.now + first.lease
+    since = first.now - first.took if terms.spread else first.now
+    until = since + first.lease
     for act in sorted((act for act in mine if act.op == "extend" and act.possible), key=lambda act: act.began):
         span = act.began - first.ended
         gone_by = max(0, span - slack(span)) // MS if terms.steady else 0
-        later = first.now + gone_by + (act.lease or 0)
+        later = since + gone_by + (act.lease or 0)
         until = later if act.ended < second.began else min(until, later)
     return until
 

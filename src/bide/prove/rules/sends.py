@@ -15,7 +15,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
         for each in message.deliveries:
             _content(facts, message, each, found)
             if len(message.sends) > 1:
-                _latest(message, each, found)
+                _latest(facts, message, each, found)
         if message.left is not None:
             _content(facts, message, message.left, found)
     if terms.can.keys:
@@ -67,21 +67,22 @@ def _may_have_lost_key(facts: Facts, message: Message, send: Send) -> bool:
     return any(each.id != message.id for each in facts.keyed.get((send.topic, send.key or ""), ()))
 
 
-def _latest(message: Message, delivered: Delivered, found: Findings) -> None:
+def _latest(facts: Facts, message: Message, delivered: Delivered, found: Findings) -> None:
     """A body that was replaced does not come out any more."""
     mine = next((send for send in message.sends if send.tag == delivered.tag), None)
     if mine is None:
         return
     for send in message.sends:
         news = send.outcome in ("replaced", "postponed") and (send.operation is None or send.operation != mine.operation)
-        if news and before(mine, send) and before(send, delivered):
+        if news and before(mine, send) and before(send, delivered) and not facts.forgotten(send):
             found.broken("nothing unexpected", message.id, f"the old body came out, with the token {delivered.token}")
             return
 
 
 def _one_a_key(facts: Facts, topic: str, key: str, sends: Sequence[Send], found: Findings) -> None:
     """Two messages that were both made under one key: the first must have ended, or run, when the second was made."""
-    made = sorted((send for send in sends if send.outcome == "created" and not send.repeated), key=lambda send: send.began)
+    made = [send for send in sends if send.outcome == "created" and not send.repeated and not facts.forgotten(send)]
+    made.sort(key=lambda send: send.began)
     if len({send.id for send in made}) < 2:
         return
     soonest = list(accumulate((send.ended for send in reversed(made)), min))[::-1]
@@ -92,8 +93,17 @@ def _one_a_key(facts: Facts, topic: str, key: str, sends: Sequence[Send], found:
         if index == len(made):
             return
         message = facts.messages[first.id or ""]
-        if not any(facts.requeues(message)) and soonest[index] < _had_key_until(facts, message, key):
+        if (
+            not any(facts.requeues(message))
+            and not _revived(facts, message)
+            and soonest[index] < _had_key_until(facts, message, key)
+        ):
             found.broken("idempotent", first.id, f"held the key {key} of {topic} when another message was made under it")
+
+
+def _revived(facts: Facts, message: Message) -> bool:
+    """Whether it may have ended, and live again since the server went back."""
+    return any(facts.forgotten(act) for act in message.acts)
 
 
 def _had_key_until(facts: Facts, message: Message, key: str) -> int:

@@ -21,6 +21,7 @@ class Setter(NamedTuple):
     real: int  # nor than this, by the machine's
     made: bool = False  # it made the message: all others came later
     token: str | None = None  # of the delivery that it ended
+    undone: bool = False  # or may be, by a server that went back
 
 
 def slack(span: int) -> int:
@@ -76,32 +77,33 @@ def _may_hold(setter: Setter, delivered: Delivered, setters: list[Setter]) -> bo
         (setter.ended < later.began or (setter.made and not later.made))
         and (later.ended < delivered.began or (later.token is not None and later.token < delivered.token))
         for later in setters
-        if later.ended != NEVER
+        if later.ended != NEVER and not later.undone
     )
 
 
 def _setters(facts: Facts, message: Message, terms: Terms) -> Iterable[Setter]:
     for send in message.sends:
         real = 0 if send.delay is None else send.began + send.delay * MS
-        yield Setter(send.began, send.ended, send.due or 0, real, send.key is None or send.outcome == "created")
+        made = send.key is None or send.outcome == "created"
+        yield Setter(send.began, send.ended, send.due or 0, real, made, undone=facts.forgotten(send))
     for act in message.acts:
         sets = act.op in ("retry", "reschedule") or (act.op == "release" and act.delay)
         if sets and act.possible:
-            yield _set_by(act, message, terms, sure=True)
+            yield _set_by(facts, act, message, terms, sure=True)
     for act in facts.requeues(message):
-        yield _set_by(act, message, terms, sure=False)
+        yield _set_by(facts, act, message, terms, sure=False)
     for key in {send.key for send in message.sends if send.key}:
         for act in facts.by_key.get((message.topic, key), ()):
             if act.op == "reschedule" and act.possible:
-                yield _set_by(act, message, terms, sure=False)
+                yield _set_by(facts, act, message, terms, sure=False)
 
 
-def _set_by(act: Act, message: Message, terms: Terms, *, sure: bool) -> Setter:
+def _set_by(facts: Facts, act: Act, message: Message, terms: Terms, *, sure: bool) -> Setter:
     """`sure`: if it happened, it happened to this message."""
     least = act.at if act.at is not None else _engine_time(message, act, terms) + (act.delay or 0)
     real = 0 if act.at is not None else act.began + (act.delay or 0) * MS
     token = act.token if terms.can.fencing else None
-    return Setter(act.began, act.ended if sure else NEVER, least, real, token=token)
+    return Setter(act.began, act.ended if sure else NEVER, least, real, token=token, undone=facts.forgotten(act))
 
 
 def _engine_time(message: Message, act: Act, terms: Terms) -> int:
@@ -130,12 +132,13 @@ def _gone_by(since: int, until: int, terms: Terms) -> int:
     return (until - since - slack(until - since)) // MS if terms.steady else 0
 
 
-def sharpen(facts: Facts, tick: int) -> None:
+def sharpen(facts: Facts, terms: Terms) -> None:
     """If no clock was set, the engine's times say when within its receive a message was handed out."""
     for message in facts.messages.values():
         for send in message.sends[:1]:
             if _tells_time(send):
                 put = (send.due or 0) - (send.delay or 0)
                 for each in message.deliveries:
-                    span = (each.now - put - tick) * MS
+                    now = each.now - each.took if terms.spread else each.now
+                    span = (now - put - terms.can.tick) * MS
                     each.began = max(each.began, min(each.ended, send.began + span - slack(span)))
