@@ -25,7 +25,7 @@ BideError
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bide.types import Sent
@@ -98,10 +98,21 @@ class OutcomeUnknown(EngineError):
     order.
     """
 
-    def __init__(self, message: str, operation: str | None = None, *, operations: "Sequence[str]" = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        operation: str | None = None,
+        *,
+        operations: "Sequence[str]" = (),
+        answers: "Sequence[Any]" = (),
+        untried: "Sequence[int]" = (),
+    ) -> None:
+        """Of a batch of an engine: the answers of the parts that were done, None for others; and which were not tried."""
         super().__init__(message)
         self.operation: str | None = operation or (operations[0] if len(operations) == 1 else None)
         self.operations: Sequence[str] = operations
+        self.answers: Sequence[Any] = answers
+        self.untried: Sequence[int] = untried
 
 
 class ConfirmTimeout(OutcomeUnknown):

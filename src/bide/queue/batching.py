@@ -82,6 +82,7 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         super().__init__()
         self._call = call
         self._closed = False
+        self._apart: set[asyncio.Task[None]] = set()
 
     def add(self, item: T) -> "asyncio.Future[R]":
         """The answer for one item. A caller that is cancelled before its call began takes its item back."""
@@ -96,6 +97,8 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         self._closed = True
         if self.caller is not None:
             await asyncio.shield(self.caller)
+        while self._apart:
+            await asyncio.wait(self._apart)
 
     def stopped(self) -> None:
         for _, answer in self.waiting:
@@ -116,7 +119,14 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         except OutcomeUnknown as error:  # each caller is told the operation of its own message
             for i, future in enumerate(futures):
                 own = type(error)(str(error), error.operations[i]) if i < len(error.operations) else error
-                _fail(future, own)
+                if i < len(error.answers) and error.answers[i] is not None:
+                    _answer(future, error.answers[i])
+                elif i not in error.untried:
+                    _fail(future, own)
+            if error.untried:  # a part of the engine does not answer: others don't wait for what waits for that
+                rest = asyncio.get_running_loop().create_task(self.one_call([(items[i], futures[i]) for i in error.untried]))
+                self._apart.add(rest)
+                rest.add_done_callback(self._apart.discard)
         except Exception as error:
             for future in futures:
                 _fail(future, error)
@@ -126,8 +136,12 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             raise
         else:
             for future, answer in zip(futures, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
+                _answer(future, answer)
+
+
+def _answer(future: "asyncio.Future[R]", answer: R) -> None:
+    if not future.done():
+        future.set_result(answer)
 
 
 def _fail(future: "asyncio.Future[R]", error: Exception) -> None:

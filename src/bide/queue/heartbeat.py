@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bide.engines.base import MAX_BATCH, Hold
 from bide.engines.registry import Source
 from bide.engines.sync import Engine
-from bide.errors import BideError
+from bide.errors import BideError, OutcomeUnknown
 from bide.logs import Log
 
 _log = Log("bide.heartbeat")
@@ -175,11 +175,15 @@ class Heartbeat:
         with self._lock:
             return parts([beat for beat in self._beats if beat.until <= self.seen or beat.late])
 
-    def renewed(self, part: Part, answers: Sequence[bool], seen: int) -> None:
-        """The engine has answered a renewal that was asked for when its time was `seen`, or later."""
+    def renewed(self, part: Part, answers: Sequence[bool | None], seen: int) -> None:
+        """The engine has answered a renewal that was asked for when its time was `seen`, or later. None: it does not know."""
+        unknown = {beat for (beat, _), held in zip(part.leases, answers, strict=True) if held is None}
         for (beat, hold), held in zip(part.leases, answers, strict=True):
-            beat.renewed(seen + beat.lease_ms)
-            if not held and self.remove(beat, hold):  # else it was ended while its renewal was under way
+            if beat in unknown:
+                beat.put_off(2 * BEATS)
+            else:
+                beat.renewed(seen + beat.lease_ms)
+            if held is False and self.remove(beat, hold):  # else it was ended while its renewal was under way
                 beat.lost(hold)
 
     def add(self, beat: Beat) -> None:
@@ -329,12 +333,10 @@ class Heartbeat:
     def _renew(self, engine: Engine, part: Part) -> None:
         seen = self.seen
         try:
-            answers = engine.extend(part.holds, part.lease_ms)
+            answers: Sequence[bool | None] = engine.extend(part.holds, part.lease_ms)
         except BideError as error:
             _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part.leases), error)
-            for beat, _ in part.leases:
-                beat.put_off(2 * BEATS)
-            return
+            answers = (isinstance(error, OutcomeUnknown) and error.answers) or [None] * len(part.leases)
         self.renewed(part, answers, seen)
 
     def _renew_unanswered(self, engine: Engine, asked: Asked) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended
-from bide.errors import EngineError
+from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import Batches
 from bide.worker.ending import LAST_WORDS, Ending
@@ -54,6 +54,12 @@ class Settling(Batches[Entry]):
         try:
             answers = await self._engine.settle(list(map(_end, batch)))
         except EngineError as error:
+            if isinstance(error, OutcomeUnknown) and error.answers:
+                done, batch = _parted(batch, error.answers)
+                self._settled(*done)
+                if not _refused(error):
+                    self.bring_last(batch)  # a part of the engine does not answer, and must not hold up what others take
+                    return
             if not _refused(error):
                 self.bring_again(batch)
             elif len(batch) > 1:  # one of them may be the cause, and must not hold up the others
@@ -74,6 +80,15 @@ class Settling(Batches[Entry]):
         if self._retrying.failing_since:
             self._retrying.regain()
         self._settled(batch, answers)
+
+
+def _parted(
+    batch: Sequence[Entry], answers: Sequence[Ended | None]
+) -> tuple[tuple[Sequence[Entry], Sequence[Ended]], list[Entry]]:
+    """What was done, with its answers, and what was not, as far as is known."""
+    known = [(entry, answer) for entry, answer in zip(batch, answers, strict=True) if answer is not None]
+    left = [entry for entry, answer in zip(batch, answers, strict=True) if answer is None]
+    return ([entry for entry, _ in known], [answer for _, answer in known]), left
 
 
 def _refused(error: EngineError) -> bool:

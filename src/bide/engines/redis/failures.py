@@ -32,6 +32,7 @@ _WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user no
 
 
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
+BRIEF = 0.2  # seconds that a command is repeated for when other servers are worth more: a connection may have been closed
 MIGRATION = 35.0  # seconds to wait while a shard moves to another node of a Cluster
 REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 
@@ -91,11 +92,16 @@ class Tries:
 
     def __init__(self, seconds: float) -> None:
         self.unsure: bool = False  # it was sent and not answered, so it may have acted
-        self._began = time.monotonic()
-        self._end = self._began + seconds
-        self._patient = seconds > 0
+        self.began: float = time.monotonic()
+        self._end = self.began + seconds
+        self._patient = seconds > BRIEF
         self._pause = SOON
         self._redirected = False
+
+    def prolong(self, seconds: float) -> None:
+        """Repeat it for so long after all."""
+        self._end = max(self._end, self.began + seconds)
+        self._patient = True
 
     def pause(self, error: BaseException, *, redirected: bool) -> float | None:
         """Seconds until the next try; None when there is none. `redirected`: the error said where to go."""
@@ -103,7 +109,7 @@ class Tries:
             self._redirected = True
             return 0.0
         if self._patient and moving(error):
-            self._end = max(self._end, self._began + MIGRATION)
+            self._end = max(self._end, self.began + MIGRATION)
         pause, self._pause = self._pause, min(LATER, 2 * self._pause)
         return pause if time.monotonic() + pause <= self._end else None
 

@@ -15,17 +15,24 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any
 
+import msgspec
 import redis.exceptions as theirs
 from hiredis import pack_command
 
 from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.namespace import ServerClock
+from bide.engines.redis.presence import HASTE, Presence
 from bide.engines.redis.redaction import redacted
 from bide.engines.redis.topology import Place
 from bide.punctual import alarm_at
 
 FULL = 64 * 1024  # bytes: what asyncio buffers before it has a sender wait
 TIMEOUTS = 3  # a command is repeated for so many times the timeout of one
+
+
+def hasty(address: Address) -> Address:
+    short = {"timeout": min(address.timeout, HASTE), "connect_timeout": min(address.connect_timeout, HASTE)}
+    return msgspec.structs.replace(address, **short)
 
 
 class _Server:
@@ -37,6 +44,8 @@ class _Server:
         self.retry_for: float = TIMEOUTS * address.timeout
         self.version: int = 0  # rises when another server takes its place
         self.follows: bool = False  # whether it goes where a node of a Cluster says that the keys are
+        self.presence: Presence = Presence(self.shown, self.retry_for)
+        self.look_at: float = math.inf  # monotonic: when to ask again whether another one has taken its place
         self._pool = pool
 
     def new_connection(self, place: Place | None = None) -> Any:
@@ -89,6 +98,13 @@ class Server(_Server):
     def has_moved(self) -> bool:
         """Ask whether another server has taken its place."""
         return False
+
+    def look_again(self) -> None:
+        """Ask whether another server has taken its place, when all seems well."""
+
+    def hasty(self) -> "Server":
+        """The same, for questions that are worth no long wait."""
+        return Server(hasty(self.address), self.clock)
 
 
 class AsyncServer(_Server):
@@ -144,6 +160,13 @@ class AsyncServer(_Server):
     async def has_moved(self) -> bool:
         """Ask whether another server has taken its place."""
         return False
+
+    async def look_again(self) -> None:
+        """Ask whether another server has taken its place, when all seems well."""
+
+    def hasty(self) -> "AsyncServer":
+        """The same, for questions that are worth no long wait."""
+        return AsyncServer(hasty(self.address), self.clock)
 
     def sever(self) -> None:
         """Close all connections of an event loop that is closed."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from bide.core.codec import JSON, decode
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import SWEEP, Claim, Claimed, End, Ended, Hold
-from bide.errors import BadMessage, BideError, EngineError
+from bide.errors import BadMessage, BideError, EngineError, OutcomeUnknown
 from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
@@ -175,7 +175,13 @@ class AsyncReceiver:
         """Renew what the heartbeat has not renewed in time, before others' leases are looked at; how many leases."""
         seen, doubtful = self._heartbeat.seen, self._heartbeat.doubtful()
         for part in doubtful:
-            self._heartbeat.renewed(part, await self._engine.extend(part.holds, part.lease_ms), seen)
+            try:
+                answers: Sequence[bool | None] = await self._engine.extend(part.holds, part.lease_ms)
+            except OutcomeUnknown as error:  # a part of the engine may not answer; that of others must not wait for it
+                if not error.answers:
+                    raise
+                answers = error.answers
+            self._heartbeat.renewed(part, answers, seen)
         return sum(len(part.leases) for part in doubtful)
 
     async def open(

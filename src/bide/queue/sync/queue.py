@@ -19,6 +19,7 @@ from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.receiving import listen
 from bide.queue.sync.session import Session
+from bide.queue.sync.settling import settle_all
 from bide.queue.task import P, R, Task
 from bide.queue.tasks.definition import Definition, Unknown
 from bide.types import (
@@ -234,7 +235,7 @@ class Verbs:
         acked: list[bool] = []
         for first in range(0, len(each), MAX_BATCH):
             part = each[first : first + MAX_BATCH]
-            answers = engine.settle([delivery.end("done") for delivery in part], connection=connection)
+            answers = settle_all(engine, [delivery.end("done") for delivery in part], connection)
             for delivery in part:
                 delivery.mark_ended()
             acked += [answer != "lost" for answer in answers]

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from random import randrange
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -27,13 +27,14 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.redis.aio.around import AsyncAround
+from bide.engines.redis.aio.around import AWAY, AsyncAround, present_first
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import disconnect, one_a_server, shards_of
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
+from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
-from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.ids import lane, requests
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -41,6 +42,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound=list[Any])
 MOST = 1_000  # sets of topics whose next due time is remembered
 UNOPENED = "The Redis engine is not open: open() it first."
+PARTS = 3  # of a lease: when there are several shards, a renewal has one of these
 NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the millisecond
 
 
@@ -97,12 +99,21 @@ class AsyncRedis(AsyncEngine):
         shards = self._shards
         if len(shards) == 1 and len(messages) == 1:  # the short way, that most sends take
             return await shards[0].put(messages, now)
-        any_shard = self._next() % len(self._opened())
+        any_shard = self._any_shard()
         parts = sending.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard))
-        if len(parts) == 1:
-            [(shard, _)] = parts
+        if len(parts) > 1:
+            return await self._put_apart(shards, messages, any_shard, now)
+        [(shard, _)] = parts
+        if any(new.key is not None or new.operation is not None for new in messages):
             return await shards[shard].put(messages, now)
-        return await self._put_apart(shards, messages, any_shard, now)
+        while any(not other.silent for other in shards if other is not shards[shard]):
+            try:
+                return await shards[shard].put(messages, now, patience=BRIEF)
+            except Unavailable:  # it has done nothing, so another one may do it
+                if not shards[shard].silent:
+                    raise
+                shard = self._any_shard()
+        return await shards[shard].put(messages, now)
 
     async def _put_apart(
         self, shards: Sequence[AsyncShard], messages: Sequence[NewMessage], any_shard: int, now: int | None
@@ -150,10 +161,28 @@ class AsyncRedis(AsyncEngine):
         shards = self._shards
         if len(shards) == 1 and len(ends) <= sending.PART:  # the short way, that most take
             return await shards[0].settle(ends, now)
-        return await self._spread(ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now))
+        return await self._spread(
+            ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
+        )
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
-        return await self._spread(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
+        shards = self._opened()
+        if len(shards) == 1:
+            return await self._spread(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
+        # leases of other shards, and those of later calls, must not run out meanwhile
+        patience = min(lease / 1000 / PARTS, shards[0].connections.server.retry_for)
+        try:
+            return await self._spread(
+                holds,
+                self._namespace.shard_of_id,
+                lambda shard, some: shard.extend(some, lease, now, patience=patience),
+                wait_for="nobody",
+            )
+        except (Unavailable, OutcomeUnknown) as error:
+            told = isinstance(error, ConfirmTimeout) or (isinstance(error, OutcomeUnknown) and error.answers)
+            if told or all(shard.silent for shard in shards):
+                raise
+            raise OutcomeUnknown(str(error), answers=[None] * len(holds)) from error
 
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
@@ -172,15 +201,18 @@ class AsyncRedis(AsyncEngine):
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         shards = self._opened()
-        first = self._next()
+        first = self._next() % len(shards)
         did = Tended()
         failed: list[BideError] = []
-        for turn in range(len(shards)):
+        for turn, shard in enumerate(present_first([*shards[first:], *shards[:first]])):
             spare = budget - did.returned - did.expired - did.dropped
             if spare <= 0:
                 return did + Tended(more=True)
+            if shard.silent and len(failed) < turn:  # others did; it is for claims to find out when it is back
+                continue
+            patience = None if turn == len(failed) == len(shards) - 1 else BRIEF
             try:
-                did += await shards[(first + turn) % len(shards)].tend(min(spare, sending.PART), ended_by, now)
+                did += await shard.tend(min(spare, sending.PART), ended_by, now, patience=patience)
             except BideError as error:  # one shard that fails keeps the others from nothing
                 failed.append(error)
         if len(failed) == len(shards):
@@ -245,24 +277,43 @@ class AsyncRedis(AsyncEngine):
         items: Sequence[T],
         shard_of: Callable[[T], int],
         call: Callable[[AsyncShard, Sequence[T]], Awaitable[R]],
+        *,
+        wait_for: Literal["all", "the only part", "nobody"] = "all",
     ) -> list[Any]:
         """Ask each shard for its part of a batch, in pieces if that is long. The answers are in the order of the batch.
 
-        When one fails after another was done, it is not known what has happened to which: OutcomeUnknown.
+        When one fails and another was done, it is OutcomeUnknown, with the answers of the others. `wait_for`: a shard that did
+        not answer lately is asked last, or not at all.
         """
         shards = self._opened()
         if len(shards) == 1 and len(items) <= sending.PART:
             return await call(shards[0], items)
         answers: dict[int, Any] = {}
-        for shard, indexes in sending.parts(items, shard_of):
+        untried: list[int] = []
+        failed: BideError | None = None
+        parts = [(shards[shard], indexes) for shard, indexes in sending.parts(items, shard_of)]
+        for shard, indexes in sorted(parts, key=lambda part: part[0].silent):
             try:
-                got = await call(shards[shard], [items[i] for i in indexes])
+                if (wait_for == "nobody" or (wait_for == "the only part" and answers)) and await shard.is_away():
+                    untried += indexes
+                    continue
+                got = await call(shard, [items[i] for i in indexes])
             except BideError as error:
-                if not answers:
-                    raise
-                raise OutcomeUnknown(f"{error} This was one part of several, and others of the batch were done.") from error
-            answers.update(zip(indexes, got, strict=True))
-        return [answers[i] for i in range(len(items))]
+                failed = failed or error
+            else:
+                answers.update(zip(indexes, got, strict=True))
+        if len(answers) == len(items):
+            return [answers[i] for i in range(len(items))]
+        if not answers:
+            raise failed or Unavailable(AWAY)
+        told = f"{failed or AWAY} This was one part of several, and others of the batch were done."
+        raise OutcomeUnknown(told, answers=[answers.get(i) for i in range(len(items))], untried=untried) from failed
+
+    def _any_shard(self) -> int:
+        """For what may be on any: the next one by turns, of those that answer."""
+        shards, first = self._opened(), self._next()
+        places = ((first + turn) % len(shards) for turn in range(len(shards)))
+        return next((place for place in places if not shards[place].silent), first % len(shards))
 
     def _next(self) -> int:
         self._turn += 1

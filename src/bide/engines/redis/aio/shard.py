@@ -12,7 +12,7 @@ from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.client import Address
 from bide.engines.redis.confirming import check_disk, confirmation
-from bide.engines.redis.failures import Unanswered, Unconfirmed
+from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
@@ -79,14 +79,24 @@ class AsyncShard:
         """From now on each wake-up also sets an alarm key that expires."""
         await self.calls.ask("expect", (), self.clock.known)
 
-    async def unblock(self, number: int) -> bool:
-        """Wake a blocked listener; False when it is not blocked, or not yet."""
-        return bool(await self.calls.command("CLIENT", "UNBLOCK", number))
+    @property
+    def silent(self) -> bool:
+        """Whether its server did not answer lately, as far as is known."""
+        return self.connections.server.presence.since > 0
 
-    async def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+    async def is_away(self) -> bool:
+        """The same, but at times it is asked again."""
+        return self.silent and await self.calls.is_away()
+
+    async def unblock(self, number: int) -> bool:
+        """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for."""
+        return bool(await self.calls.command("CLIENT", "UNBLOCK", number, patience=BRIEF))
+
+    async def put(self, messages: Sequence[NewMessage], now: int | None, *, patience: float | None = None) -> list[Sent]:
+        """`patience`: seconds until it is Unavailable, if nothing was done."""
         asked, salt = sending.put(messages), os.urandom(2)
         try:
-            reply = await self.calls.do(asked.verb, asked.args, now, salt=salt)
+            reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         except Unconfirmed as done:
@@ -105,6 +115,7 @@ class AsyncShard:
         *,
         keep: int = 0,
         woken: bool = True,
+        patience: float | None = None,
     ) -> Claim:
         """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one.
 
@@ -112,7 +123,7 @@ class AsyncShard:
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
         began = time.monotonic()
-        reply = await self.calls.do("claim", (*asked, *topics), now)
+        reply = await self.calls.do("claim", (*asked, *topics), now, patience=patience)
         ended = time.monotonic()
         return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
@@ -126,17 +137,20 @@ class AsyncShard:
         return bool(woken)
 
     async def sweep(self, topics: Sequence[str]) -> bool:
-        """Whether there is something to do for a sleeper that nothing woke, or there will be before the next sweep."""
-        _, awake = await self.calls.ask("sweep", (AHEAD, *topics), None)
+        """Whether there is something to do for a sleeper that nothing woke, or there will be before the next sweep.
+
+        A server that is away is not waited for.
+        """
+        _, awake = await self.calls.ask("sweep", (AHEAD, *topics), None, patience=BRIEF)
         return bool(awake)
 
     async def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
         asked = delivering.settle(ends, self._namespace.dead_max)
         return delivering.settle_answer(asked, len(ends), await self.calls.do("settle", asked.args, now))
 
-    async def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
-        return delivering.extend_answer(groups, len(holds), await self.calls.do("extend", args, now))
+        return delivering.extend_answer(groups, len(holds), await self.calls.do("extend", args, now, patience=patience))
 
     async def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
         return sending.cancel_answer(await self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
@@ -144,10 +158,9 @@ class AsyncShard:
     async def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
         return sending.reschedule_answer(await self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
 
-    async def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
-        _, returned, buried, expired, dropped, more = await self.calls.ask(
-            "tend", (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by), now
-        )
+    async def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
+        args = (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by)
+        _, returned, buried, expired, dropped, more = await self.calls.ask("tend", args, now, patience=patience)
         return Tended(returned, buried, expired, dropped, bool(more))
 
     async def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:

@@ -7,6 +7,7 @@ The server checks the timeouts of blocked clients ten times a second only. Where
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import redis.exceptions as theirs
 
@@ -50,8 +51,12 @@ class AsyncWakeup(ABC):
         """Whether there is something to do that nothing told of: the claim of a lost token, or upkeep."""
         found = False
         for shard in self._shards:
-            found = found or (not self._closed and await shard.sweep(topics))
+            found = found or (not self._closed and not await shard.is_away() and await shard.sweep(topics))
         return found
+
+    def _present(self) -> Sequence[AsyncShard]:
+        """The shards that answer, as far as is known; all if none does."""
+        return [shard for shard in self._shards if not shard.silent] or self._shards
 
     @abstractmethod
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
@@ -70,16 +75,19 @@ class AsyncBlocking(AsyncWakeup):
 
     def __init__(self, address: Address, shards: Sequence[AsyncShard]) -> None:
         super().__init__(address, shards)
-        self._free: list[list[AsyncListener]] = []  # one for each shard
+        self._free: list[Listeners] = []
         self._blocked: set[tuple[AsyncShard, int]] = set()
 
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         try:
             listeners = self._free.pop()
         except IndexError:
-            listeners = [AsyncListener(shard.connections.server) for shard in self._shards]
+            listeners = {shard: AsyncListener(shard.connections.server) for shard in self._shards}
+        present = self._present()
+        if len(present) < len(self._shards):  # others are asked when they are back
+            end = min(end, time.monotonic() + AGAIN)
         try:
-            woken = await self._block(listeners, topics, end, sharp)
+            woken = await self._block({shard: listeners[shard] for shard in present}, topics, end, sharp)
         except BaseException:
             await self._drop(listeners)
             raise
@@ -101,10 +109,11 @@ class AsyncBlocking(AsyncWakeup):
         while self._free:
             await self._drop(self._free.pop())
 
-    async def _block(self, listeners: Sequence[AsyncListener], topics: Sequence[str], end: float, sharp: bool) -> bool:
+    async def _block(self, chosen: "Listeners", topics: Sequence[str], end: float, sharp: bool) -> bool:
         blocked: list[tuple[AsyncShard, int]] = []
+        listeners = list(chosen.values())
         try:
-            for shard, listener in zip(self._shards, listeners, strict=True):
+            for shard, listener in chosen.items():
                 blocked.append((shard, await listener.open()))
                 self._blocked.add(blocked[-1])
                 left = max(SHORT, end - time.monotonic())
@@ -131,10 +140,11 @@ class AsyncBlocking(AsyncWakeup):
             heard = await AsyncListener.hear(listeners, SHORT if self._closed else min(left, SWEEP))
             if heard or self._closed or left <= SWEEP or await self._sweep(topics):
                 return heard
+            _check_place(listeners)
 
     @staticmethod
-    async def _drop(listeners: Sequence[AsyncListener]) -> None:
-        for listener in listeners:
+    async def _drop(listeners: "Listeners") -> None:
+        for listener in listeners.values():
             await listener.close()
 
 
@@ -173,6 +183,7 @@ class AsyncExpiring(AsyncWakeup):
                     swept = time.monotonic()
                     if await self._sweep(topics):
                         break
+                    _check_place(listeners)
                 for listener in await AsyncListener.hear(listeners, min(left, SLICE)):
                     told = await listener.answer()
                     if isinstance(told, list) and told[-1] in alarms:
@@ -182,5 +193,13 @@ class AsyncExpiring(AsyncWakeup):
                 await listener.close()
         return True  # nobody takes the tokens
 
+
+def _check_place(listeners: Sequence[AsyncListener]) -> None:
+    """Nothing comes to those who listen to a server that another one has replaced, though it may live on, cut off."""
+    if any(listener.astray for listener in listeners):
+        raise ConnectionResetError("the server has been replaced")
+
+
+Listeners: TypeAlias = dict[AsyncShard, AsyncListener]
 
 WAKEUPS: Mapping[Wake, type[AsyncWakeup]] = {"list": AsyncBlocking, "poll": AsyncPolling, "expiry": AsyncExpiring}

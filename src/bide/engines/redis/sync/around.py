@@ -2,16 +2,19 @@
 """Claims that go around several shards. One that fails keeps nobody from what the others have."""
 
 import contextlib
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End
+from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.shard import Shard
-from bide.errors import BideError
+from bide.errors import BideError, Unavailable
 from bide.wakeable import Briefly
 
 SOON = 0.5  # seconds
 LEASE = 1_000  # ms, of what is released at once
+AWAY = "A server of the queue did not answer lately. Nothing was done there."
 
 
 class Around:
@@ -45,36 +48,53 @@ class Around:
         turned = delivering.turned(list(dict.fromkeys(topics)), first)
         untold: set[int] = set()  # shards
         try:
-            for turn in range(len(self._shards) if new else 0):
-                place = (first + turn) % len(self._shards)
-                if place in failed:
+            for turn, place in enumerate(self._in_turn(first) if new else ()):
+                last = turn == len(self._shards) - 1
+                if place in failed and (claims or not last):
+                    continue
+                if claims and self._shards[place].is_away():
+                    failed[place] = Unavailable(AWAY)
                     continue
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
                 # a shard that stopped at its bounds may have more
-                later = turn < len(self._shards) - 1 or any(claim.more for claim in claims)
+                later = not last or any(claim.more for claim in claims)
                 keep = others if others <= room and later else 0
                 shard = self._shards[place]
+                patience = None if last and not claims else BRIEF  # while others answer, nobody waits for one
                 try:
                     self._give_back(place, lease, now)
                     if not held:
                         untold.add(place)
                     # without room, a shard only tells when to come back
-                    claim = shard.claim(self._me, named, room, lease, request, now, keep=keep, woken=woken)
+                    claim = shard.claim(self._me, named, room, lease, request, now, keep=keep, woken=woken, patience=patience)
                     if not held:  # an earlier try of the same claim may have reached the shard only now
                         _release(shard, claim.messages[room:], now)
                         found += claim.messages[:room]
                 except BideError as error:
                     failed[place] = error
                 else:
+                    failed.pop(place, None)
                     claims.append(claim)
             untold &= failed.keys()  # of the others' messages the caller is told now
             if failed and new and not found:
-                raise next(iter(failed.values()))
+                self._raise(failed, some=bool(claims))
         finally:
             for place in untold:
                 self._untold[place].add(request)
-        return _together(claims, found, limit, failed=bool(failed))
+        # to those who only ask what they hold, a shard that is away may hold more
+        return _together(claims, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
+
+    def _in_turn(self, first: int) -> list[int]:
+        """The shards, but last those that did not answer lately."""
+        first %= len(self._shards)
+        return [shard.number for shard in present_first([*self._shards[first:], *self._shards[:first]])]
+
+    def _raise(self, failed: Mapping[int, BideError], *, some: bool) -> None:
+        """Say that a shard fails; but not that it does not answer, while others do."""
+        errors = [error for place, error in failed.items() if not (some and self._shards[place].silent)]
+        if errors:
+            raise errors[0]
 
     def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""
@@ -90,9 +110,14 @@ class Around:
     def _held(self, limit: int, lease: int, request: str, now: int | None, failed: dict[int, BideError]) -> list[Claim]:
         """What the request holds already."""
         claims: list[Claim] = []
-        for place, shard in enumerate(self._shards):
+        for turn, place in enumerate(self._in_turn(0)):
+            shard, last = self._shards[place], turn == len(self._shards) - 1
             try:
-                claims.append(shard.claim(self._me, [], limit, lease, request, now))
+                if claims and shard.is_away():
+                    failed[place] = Unavailable(AWAY)
+                    continue
+                patience = None if last and not claims else BRIEF
+                claims.append(shard.claim(self._me, [], limit, lease, request, now, patience=patience))
                 self._untold[place].discard(request)
             except BideError as error:
                 failed[place] = error
@@ -113,14 +138,20 @@ class Around:
                 raise
 
 
-def _together(claims: Sequence[Claim], found: Sequence[Claimed], limit: int, *, failed: bool) -> Claim:
+def present_first(shards: Sequence[Shard]) -> list[Shard]:
+    return sorted(shards, key=lambda shard: shard.silent)
+
+
+def _together(claims: Sequence[Claim], found: Sequence[Claimed], limit: int, *, failed: bool, more: bool) -> Claim:
     """What the caller is told. Each server goes by its own clock, so their times are told from now, by the latest of them."""
     now = max(each.now for each in claims)
     dues = [now - each.now + each.next_due for each in claims if each.next_due is not None]
     upkeeps = [now - each.now + each.upkeep for each in claims if each.upkeep is not None]
-    more = len(found) < limit and (any(each.more for each in claims) or any(due <= now for due in dues))
-    wake = min((each.wake for each in claims if each.wake is not None), default=None)
-    return Claim(found, now, min(dues, default=None), failed or more, min(upkeeps, default=None), wake)
+    more = more or (len(found) < limit and (any(each.more for each in claims) or any(due <= now for due in dues)))
+    wakes = [each.wake for each in claims if each.wake is not None]
+    if failed:
+        wakes.append(time.monotonic() + SOON)
+    return Claim(found, now, min(dues, default=None), more, min(upkeeps, default=None), min(wakes, default=None))
 
 
 def _unserved_first(topics: Sequence[str], found: Sequence[Claimed]) -> tuple[list[str], int]:

@@ -27,24 +27,54 @@ class Calls:
         self._connections = connections
         self._clock = connections.server.clock
 
-    def command(self, *args: Any) -> Any:
+    def is_away(self) -> bool:
+        """Whether the server has not answered lately: not to the last command, nor to a quick question since."""
+        presence = self._connections.server.presence
+        if presence.since and presence.is_to_be_asked():
+            if self._answers_quickly():
+                presence.find()
+            else:
+                presence.lose()
+        return presence.since > 0
+
+    def _answers_quickly(self) -> bool:
+        connection = Connection(self._connections.server.hasty())
+        try:
+            connection.run(scripts()["time"], self._keys, self._told(connection, None), retry_for=0.0)
+        except (BideError, Unanswered, TooOld, Unpinned):
+            return False
+        finally:
+            connection.close()
+        return True
+
+    def command(self, *args: Any, patience: float | None = None) -> Any:
         """The answer to a command that changes nothing."""
         connection = self._connections.take()
         try:
-            return connection.command(*args)
+            return connection.command(*args, retry_for=patience)
         except Unanswered as lost:
             raise Unavailable(str(lost)) from None
         finally:
             self._connections.give(connection)
 
-    def ask(self, verb: str, args: Sequence[Any], now: int | None) -> Any:
+    def ask(self, verb: str, args: Sequence[Any], now: int | None, *, patience: float | None = None) -> Any:
         """Run a script that may run more than once."""
-        return self.do(verb, args, now, once=False)
+        return self.do(verb, args, now, once=False, patience=patience)
 
-    def do(self, verb: str, args: Sequence[Any], now: int | None, *, once: bool = True, salt: bytes = b"") -> Any:
+    def do(
+        self,
+        verb: str,
+        args: Sequence[Any],
+        now: int | None,
+        *,
+        once: bool = True,
+        salt: bytes = b"",
+        patience: float | None = None,
+    ) -> Any:
         """Run a script that must act once. It runs again if it came too late, as after a long silence.
 
-        With a salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
+        patience: seconds for which it is repeated while there is no answer, when others are worth more than this one. With a
+        salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
         """
         connection, clock, lane = self._connections.take(), self._clock, ""
         confirmation = None if verb in PASSING else self._connections.confirmation
@@ -59,7 +89,9 @@ class Calls:
                     self._namespace.spread, str(until), *args,
                 )  # fmt: skip
                 try:
-                    reply = connection.run(scripts()[verb], self._keys, told, confirmation=confirmation)
+                    reply = connection.run(
+                        scripts()[verb], self._keys, told, retry_for=patience, insist=bool(salt), confirmation=confirmation
+                    )
                 except TooOld as late:  # it did nothing, and told the time
                     clock.hear(late.now)
                 except Unpinned:

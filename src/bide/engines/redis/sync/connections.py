@@ -43,9 +43,9 @@ class Connection:
         self.lane: str = lane()
         self.number: int = 0  # of the latest operation; the server refuses lower ones
 
-    def command(self, *args: Any) -> Any:
+    def command(self, *args: Any, retry_for: float | None = None) -> Any:
         """The answer to a command that may be repeated."""
-        return self.run(None, (), args)
+        return self.run(None, (), args, retry_for=retry_for)
 
     def run(
         self,
@@ -54,14 +54,18 @@ class Connection:
         args: Sequence[Any],
         *,
         retry_for: float | None = None,
+        insist: bool = False,
         confirmation: Confirmation | None = None,
     ) -> Any:
         """The answer to a script or a command. Raises Unanswered when it may or may not have run.
 
-        It is retried until there is an answer, for `retry_for` seconds at most. With a confirmation it also raises Unconfirmed.
+        It is retried until there is an answer, for `retry_for` seconds at most; as long as usual if it may have run and is to
+        `insist` on hearing so. With a confirmation it also raises Unconfirmed.
         """
         command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
         tries = Tries(self.retry_for if retry_for is None else retry_for)
+        if self._server.look_at < tries.began:
+            self._server.look_again()
         while True:
             driver, self._driver = self._driver, None
             if driver is not None and self._version != self._server.version:
@@ -78,6 +82,7 @@ class Connection:
                 if confirmation is not None:
                     self._confirm(driver, confirmation, *touch(keys[0]))
                 self._driver = driver
+                self._server.presence.find()
                 return answer
             except theirs.ResponseError as error:
                 if script is not None and missing_script(error):
@@ -89,17 +94,19 @@ class Connection:
                     raise self._refusal(error, tries.unsure) from None
                 failed: BaseException = error
             except (Unconfirmed, *LOST) as error:
-                self._heed(error, tries, sent=driver is not None)
+                self._heed(error, tries, sent=driver is not None, insist=insist)
                 failed = error
             finally:
                 if driver is not self._driver:
                     self._server.drop(driver)
             self._prepare_next(failed, tries, driver)
 
-    def _heed(self, error: BaseException, tries: Tries, *, sent: bool) -> None:
+    def _heed(self, error: BaseException, tries: Tries, *, sent: bool, insist: bool) -> None:
         if refused(error) and not tries.unsure:
             raise translated(error, self._server.shown, self._server.secrets) from None
         tries.unsure = tries.unsure or (sent and not passing(error))
+        if insist and tries.unsure:
+            tries.prolong(self.retry_for)
 
     def _prepare_next(self, failed: BaseException, tries: Tries, driver: Any) -> None:
         """Before the next try: learn where to go, and wait. Raises when there is none."""
@@ -107,7 +114,10 @@ class Connection:
             if not self._server.has_moved():
                 raise self._unconfirmed(failed) from None
             return
-        pause = tries.pause(failed, redirected=self._server.learn(driver, failed))
+        redirected = self._server.learn(driver, failed)
+        if not redirected:
+            self._server.presence.lose()
+        pause = tries.pause(failed, redirected=redirected)
         if pause is None:
             raise self._given_up(failed, tries.unsure)
         Signal().wait(pause)

@@ -2,23 +2,25 @@
 """Where a shard's server is, when several can be: asked of Sentinels, or of the nodes of a Cluster, until it moves."""
 
 import contextlib
+import math
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import redis.exceptions as theirs
 
 from bide.engines.redis.astray import from_node, from_sentinel
 from bide.engines.redis.client import Address, sentinel_address
 from bide.engines.redis.failures import LOST, refused
 from bide.engines.redis.namespace import ServerClock
-from bide.engines.redis.server import Server
+from bide.engines.redis.server import Server, hasty
 from bide.engines.redis.topology import Place, Span, master_of, moved, spans
 from bide.errors import ConfigError
 
-SHORT = 1.0  # seconds for an answer of one that is asked: others may know as well
+LOOK = 5.0  # seconds after which Sentinels are asked again, also when all seems well
+SILENT = 30.0  # seconds in which one that did not answer is asked last
 FIRST = 0  # the slot of a service, which has no slots
 
 
@@ -27,12 +29,11 @@ class Nodes(ABC):
 
     def __init__(self, address: Address, asked: Address) -> None:
         """`asked`: as those are reached who know."""
-        short = {"timeout": min(asked.timeout, SHORT), "connect_timeout": min(asked.connect_timeout, SHORT)}
-        self._asker = Server(msgspec.structs.replace(asked, **short), ServerClock())
+        self._asker = Server(hasty(asked), ServerClock())
         self._seeds = address.seeds
         self._shown = address.shown
         self._doubted = True
-        self._away: Place | None = None  # who did not answer, so it is asked last
+        self._silent: dict[Place, float] = {}  # who did not answer, until when it is asked last
 
     def place_of(self, slot: int) -> Place:
         """The server that has the slot, as far as is known. Raises LOST when nobody knows."""
@@ -53,7 +54,9 @@ class Nodes(ABC):
 
     def doubt(self, place: Place | None) -> None:
         """It did not do its work, so it may have gone, or another one has it now."""
-        self._doubted, self._away = True, place
+        self._doubted = True
+        if place is not None:
+            self._silent[place] = time.monotonic() + SILENT
 
     @abstractmethod
     def _known(self, slot: int) -> Place | None: ...
@@ -71,21 +74,30 @@ class Nodes(ABC):
         """Check that a new connection leads where it should."""
 
     def _ask(self, place: Place, *commands: Sequence[str]) -> list[Any]:
-        connection = self._asker.connect(place)
+        connection = None
         try:
+            connection = self._asker.connect(place)
             answers = []
             for command in commands:
                 self._asker.send(connection, *command)
                 answers.append(connection.read_response())
-            return answers
+        except LOST:
+            self._silent[place] = time.monotonic() + SILENT
+            raise
         finally:
-            self._asker.drop(connection)
+            if connection is not None:
+                self._asker.drop(connection)
+        self._silent.pop(place, None)
+        return answers
 
     def _in_turn(self, places: Sequence[Place]) -> list[Place]:
-        """In any order, but last who did not answer."""
+        """In any order, but last who did not answer lately."""
         turned = list(dict.fromkeys(places))
         random.shuffle(turned)
-        return sorted(turned, key=lambda place: place == self._away)
+        return sorted(turned, key=self._is_silent)
+
+    def _is_silent(self, place: Place) -> bool:
+        return self._silent.get(place, 0.0) > time.monotonic()
 
     def _many(self, strange: Sequence[ConfigError]) -> bool:
         """Whether the URL is to blame, and not one server that was set up anew."""
@@ -114,6 +126,8 @@ class Sentinels(Nodes):
         strange: list[ConfigError] = []
         failed: Exception = theirs.ConnectionError(f"no Sentinel knows the service {self._service}")
         for sentinel in self._in_turn(self._seeds):
+            if found and self._is_silent(sentinel):
+                break  # it would cost a second each time
             try:
                 [told] = self._ask(sentinel, ("SENTINEL", "MASTER", self._service))
             except (*LOST, theirs.ResponseError) as error:
@@ -201,6 +215,7 @@ class Route(Server):
         self._nodes = nodes
         self._slot = slot
         self._place: Place | None = None
+        self._look_later()
 
     def connect(self, place: Place | None = None) -> Any:
         place = self._nodes.place_of(self._slot)
@@ -217,6 +232,20 @@ class Route(Server):
             self.drop(connection)
             raise
         return connection
+
+    def hasty(self) -> "Route":
+        return Route(hasty(self.address), self.clock, self._nodes, self._slot)
+
+    def look_again(self) -> None:
+        """A master that is cut off may answer as if all were well."""
+        self._look_later()
+        self._nodes.doubt(None)
+        with contextlib.suppress(*LOST):
+            self._follow(self._nodes.place_of(self._slot))
+
+    def _look_later(self) -> None:
+        """Only Sentinels know better; the nodes of a Cluster stop by themselves."""
+        self.look_at: float = time.monotonic() + LOOK if self.address.service else math.inf
 
     def has_moved(self) -> bool:
         before = self.version

@@ -10,7 +10,7 @@ from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.client import Address
 from bide.engines.redis.confirming import check_disk, confirmation
-from bide.engines.redis.failures import Unanswered, Unconfirmed
+from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
@@ -77,14 +77,24 @@ class Shard:
         """From now on each wake-up also sets an alarm key that expires."""
         self.calls.ask("expect", (), self.clock.known)
 
-    def unblock(self, number: int) -> bool:
-        """Wake a blocked listener; False when it is not blocked, or not yet."""
-        return bool(self.calls.command("CLIENT", "UNBLOCK", number))
+    @property
+    def silent(self) -> bool:
+        """Whether its server did not answer lately, as far as is known."""
+        return self.connections.server.presence.since > 0
 
-    def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
+    def is_away(self) -> bool:
+        """The same, but at times it is asked again."""
+        return self.silent and self.calls.is_away()
+
+    def unblock(self, number: int) -> bool:
+        """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for."""
+        return bool(self.calls.command("CLIENT", "UNBLOCK", number, patience=BRIEF))
+
+    def put(self, messages: Sequence[NewMessage], now: int | None, *, patience: float | None = None) -> list[Sent]:
+        """`patience`: seconds until it is Unavailable, if nothing was done."""
         asked, salt = sending.put(messages), os.urandom(2)
         try:
-            reply = self.calls.do(asked.verb, asked.args, now, salt=salt)
+            reply = self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience)
         except Unanswered as lost:
             raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
         except Unconfirmed as done:
@@ -103,6 +113,7 @@ class Shard:
         *,
         keep: int = 0,
         woken: bool = True,
+        patience: float | None = None,
     ) -> Claim:
         """`keep`: of so many of the first topics the claim takes one message each, or leaves room for one.
 
@@ -110,7 +121,7 @@ class Shard:
         """
         asked = (me, request, str(lease), str(limit), str(keep), "1" if woken else "0")
         began = time.monotonic()
-        reply = self.calls.do("claim", (*asked, *topics), now)
+        reply = self.calls.do("claim", (*asked, *topics), now, patience=patience)
         ended = time.monotonic()
         return delivering.claim_answer(self.number, request, reply, lambda us, due: self._lead.plan(began, ended, us, due))
 
@@ -124,17 +135,20 @@ class Shard:
         return bool(woken)
 
     def sweep(self, topics: Sequence[str]) -> bool:
-        """Whether there is something to do for a sleeper that nothing woke, or there will be before the next sweep."""
-        _, awake = self.calls.ask("sweep", (AHEAD, *topics), None)
+        """Whether there is something to do for a sleeper that nothing woke, or there will be before the next sweep.
+
+        A server that is away is not waited for.
+        """
+        _, awake = self.calls.ask("sweep", (AHEAD, *topics), None, patience=BRIEF)
         return bool(awake)
 
     def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
         asked = delivering.settle(ends, self._namespace.dead_max)
         return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now))
 
-    def extend(self, holds: Sequence[Hold], lease: int, now: int | None) -> list[bool]:
+    def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
         groups, args = delivering.extend(holds, lease)
-        return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now))
+        return delivering.extend_answer(groups, len(holds), self.calls.do("extend", args, now, patience=patience))
 
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
         return sending.cancel_answer(self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
@@ -142,10 +156,9 @@ class Shard:
     def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
         return sending.reschedule_answer(self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
 
-    def tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
-        _, returned, buried, expired, dropped, more = self.calls.ask(
-            "tend", (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by), now
-        )
+    def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
+        args = (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by)
+        _, returned, buried, expired, dropped, more = self.calls.ask("tend", args, now, patience=patience)
         return Tended(returned, buried, expired, dropped, bool(more))
 
     def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
