@@ -14,7 +14,7 @@ from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
-SHORT = "timeout=0.5"  # so that a confirmation is short in 0.2 s
+SHORT = "timeout=2"  # so that a confirmation is short in 0.8 s
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 WITHOUT = {"expect", "get", "hear", "lease_ends", "leased", "leave", "pin", "scan", "stats", "sweep", "time"}
 """Scripts that change nothing which must last."""
@@ -131,6 +131,24 @@ async def test_a_full_server_confirms_what_drains_it(new_redis: NewRedis) -> Non
         found = await bench.claim("t", limit=100)
         assert len(found) == 100
         assert {await bench.end(each, "done") for each in found} == {"done"}
+
+
+@both_colours
+async def test_a_send_that_is_repeated_and_not_confirmed_again_keeps_its_operation(
+    pair: tuple[RedisServer, RedisServer], colour: str
+) -> None:
+    """Under another one it would be done twice, if a failover undoes the second try and not the first."""
+    master, replica = pair
+    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
+        await bench.put("t", b"first")
+        replica.freeze()
+        with pytest.raises(ConfirmTimeout) as short:
+            await bench.engine.put([NewMessage("t", b"x")], now=bench.now)
+        again = [NewMessage("t", b"x", operation=name) for name in short.value.operations]
+        with pytest.raises(ConfirmTimeout) as shorter:
+            await bench.engine.put(again, now=bench.now)
+        assert shorter.value.operations == short.value.operations
+        replica.thaw()
 
 
 async def test_senders_of_one_call_are_told_their_own_operations(pair: tuple[RedisServer, RedisServer]) -> None:

@@ -98,9 +98,11 @@ class AsyncShard:
         try:
             reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience)
         except Unanswered as lost:
-            raise OutcomeUnknown(f"{lost} {SAFE}", operations=asked.operations(self.number, lost.lane, lost.number)) from None
+            raise OutcomeUnknown(
+                f"{lost} {SAFE}", operations=asked.operations(messages, self.number, lost.lane, lost.number)
+            ) from None
         except Unconfirmed as done:
-            named = asked.operations(self.number, done.lane, done.number)
+            named = asked.operations(messages, self.number, done.lane, done.number)
             raise ConfirmTimeout(f"{done.sentence} {SAFE}", operations=named) from None
         return sending.put_answer(asked, messages, self.number, salt, reply)
 

@@ -45,11 +45,14 @@ class Put(NamedTuple):
     others: Sequence[int]
     args: Sequence[Arg]
 
-    def operations(self, shard: int, lane: str, number: int) -> list[str]:
-        """A name for each message of the batch, by which a later put finds out what became of it."""
+    def operations(self, messages: Sequence[NewMessage], shard: int, lane: str, number: int) -> list[str]:
+        """A name for each message of the batch, by which a later put finds out what became of it.
+
+        One that has a name keeps it: an earlier try under it may have been done, and this one undone by a failover.
+        """
         order = [i for indexes, _ in self.sections.values() for i in indexes] + list(self.others)
         named = {i: f"~{shard}.{lane}.{number}#{position}" for position, i in enumerate(order)}
-        return [named[i] for i in range(len(order))]
+        return [new.operation or named[i] for i, new in enumerate(messages)]
 
 
 class PutReply(NamedTuple):
