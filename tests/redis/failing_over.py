@@ -287,13 +287,16 @@ class Dealt:
 
 
 def _lost(records: Sequence[Record]) -> int:
-    """Accepted, and neither received nor cancelled nor left."""
+    """Accepted, and neither received nor cancelled nor left. Those with a key may have been cancelled or replaced by it."""
     ids = {"send": set[str](), "deliver": set[str](), "cancel": set[str](), "left": set[str]()}
     for record in records:
         if record.op in ids and record.result == "ok" and record.id:
             ids[record.op].add(record.id)
-    maybe = {record.id for record in records if record.op == "cancel" and record.id}
-    return len(ids["send"] - ids["deliver"] - ids["cancel"] - ids["left"] - maybe)
+    keyed = {record.tag for record in records if record.op == "send" and record.key}
+    calls = {(record.process, record.call) for record in records if record.op == "send" and record.tag in keyed}
+    ids["maybe"] = {record.id for record in records if record.id and (record.process, record.call) in calls}
+    ids["maybe"] |= {record.id for record in records if record.op == "cancel" and record.id}
+    return len(ids.pop("send").difference(*ids.values()))
 
 
 def _join(threads: Sequence[Thread]) -> None:

@@ -17,6 +17,7 @@ from tests.servers.fixtures import NewCluster, NewSentinels
 from tests.servers.sentinel import SentinelGroup
 
 LONG = os.environ.get("BIDE_LONG")
+pytestmark = pytest.mark.timeout(1_800 if LONG else 120)
 FAULTS = 20 if LONG else 2
 NAMESPACE = "bide"
 ALL = {0, 1, 2}  # shards
@@ -60,6 +61,7 @@ def cut_off_node(cluster: RedisCluster, number: int, dealt: Dealt) -> None:
     cluster.cut_off(old)
     cluster.wait_for_promotion(of=old)
     dealt.now()
+    old.ask("CONFIG", "SET", "cluster-node-timeout", 2_000)  # its clock goes as fast as others' again
     cluster.heal(old)
     cluster.wait_until_whole()
 
