@@ -117,6 +117,17 @@ async def pin(at: Bench) -> None:
         await first.connections.give(connection)
 
 
+async def spread(at: Bench) -> None:
+    """What somebody else does who knows that there are more shards."""
+    first = any_shard(at)
+    connection = await first.connections.take()
+    try:
+        told = [*first.calls._told(connection, at.now), "1:1|2@1"]
+        await connection.run(scripts()["spread"], first.calls._keys, told)
+    finally:
+        await first.connections.give(connection)
+
+
 Ask = Callable[[Bench, Crowd], Awaitable[Any]]
 CALLS: dict[str, list[Ask]] = {
     "put": [lambda at, _: at.put_all(*BATCH[:3])],
@@ -144,6 +155,7 @@ CALLS: dict[str, list[Ask]] = {
     ],
     "expect": [lambda at, _: any_shard(at).ask_for_expiry()],
     "pin": [lambda at, _: pin(at)],
+    "spread": [lambda at, _: spread(at)],
     "time": [lambda at, _: any_shard(at).tell_time()],
     "hear": [lambda at, _: any_shard(at).hear(["none", "near", "ready"])],
     "sweep": [lambda at, _: any_shard(at).sweep(["none", "near", "ready"])],

@@ -36,7 +36,7 @@ from tests.redis.layout import (
 
 ENDED, SIMPLE, OTHER = b"012"
 OWN = {"meta", "topics", "held", "open", "lease", "until", "exp", "graves", "retired", "timers", "alarm"}
-META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"upkeep"}
+META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"respread", b"upkeep"}
 OF_TOPIC = re.compile(r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|crowd|[bm][A-X][0-9a-f]+:[0-9a-f]+")
 OF_RETIRED = re.compile(r"slots|o[A-X]|b[A-X][0-9a-f]+:[0-9a-f]+")
 TOLD = 8  # faults, of many

@@ -83,7 +83,9 @@ def test_what_a_message_takes_is_about_what_all_keys_take(redis_server: RedisSer
             queue.send_many("t", new)
         seen = [queue_finding(queue, "messages").value.rpartition("about ")[2] for _ in range(5)]
         truth = sum(client.memory_usage(key, samples=0) for key in client.scan_iter(count=1_000)) / 20_000
-    assert all(0.85 * truth < int(each.split()[0]) < 1.15 * truth for each in seen)
+    ratios = sorted(int(each.split()[0]) / truth for each in seen)
+    assert 0.85 < ratios[2] < 1.15
+    assert 0.7 < ratios[0] <= ratios[-1] < 1.3  # each looks at other keys
 
 
 def test_an_empty_server_is_fine_and_stays_empty(redis_server: RedisServer, redis_url: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bide.engines.redis.topology import slot_of, tags_of
+from bide.engines.redis.spread import read
+from bide.engines.redis.topology import slot_of
 from tests.redis.crew import at_work, rate
 from tests.redis.failing_over import Crowd, Dealt, Outcome
 from tests.servers.cluster import ClusterNode, RedisCluster
@@ -134,7 +135,8 @@ def slots_of(cluster: RedisCluster) -> list[int]:
     """Those of the queue's shards, in their order."""
     anchor = cluster.node_of(slot_of(f"{NAMESPACE}:0"))
     spread = anchor.ask("HGET", f"{{{NAMESPACE}:0}}:meta", "shards")
-    return [slot_of(tag) for tag in tags_of(NAMESPACE, spread.decode())]
+    known = read(spread.decode())
+    return [slot_of(each.tag(NAMESPACE, number)) for each in known.generations for number in each.numbers]
 
 
 def next_master(cluster: RedisCluster, slot: int) -> ClusterNode:

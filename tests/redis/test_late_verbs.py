@@ -163,8 +163,8 @@ async def test_a_verb_without_an_operation_is_found(
 
     do = AsyncCalls.do
 
-    async def nameless(self: AsyncCalls, verb: str, args: Any, now: Any, *, once: bool = True, salt: bytes = b"") -> Any:
-        return await do(self, verb, args, now, once=False, salt=salt)
+    async def nameless(self: AsyncCalls, verb: str, args: Any, now: Any, *, once: bool = True, **how: Any) -> Any:
+        return await do(self, verb, args, now, once=False, **how)
 
     monkeypatch.setattr(AsyncCalls, "do", nameless)
     before, after = await arrives_late(redis_server, "async", LATE["put"], far=False)

@@ -11,7 +11,7 @@ from bide.engines.base import NewMessage
 from bide.engines.redis.aio import engine as aio
 from bide.engines.redis.protocol import delivering
 from bide.engines.redis.sync import engine as sync
-from bide.engines.redis.sync.shards import shards_of
+from bide.engines.redis.sync.shards import Shards
 from bide.errors import ConfigError
 from bide.testing.contract.bench import LEASE, Bench
 from tests.redis.keyspace import COLOURS, bench_at, names, shop
@@ -83,7 +83,7 @@ async def test_looking_does_not_say_how_many_shards_there_are(redis_url: str, co
 
 def claimed_on(url: str, shard: int, now: int) -> str:
     """A message that the request `r` is given on one shard, as when its claim was given up, and arrives there late."""
-    shards = shards_of(shop(url)._namespace)
+    shards = Shards(shop(url)._namespace)
     try:
         [claimed] = shards[shard].claim("somebody", ["t"], 1, LEASE, "r", now).messages
         return claimed.id
@@ -163,7 +163,7 @@ async def test_a_full_claim_says_more_when_a_shard_had_enough_to_do_before_it_ca
     for engine in (aio, sync):
         monkeypatch.setattr(engine, "randrange", lambda most: turn)
     async with bench_at(f"{redis_url}?shards=2", colour) as bench:
-        first, second = shards_of(shop(f"{redis_url}?shards=2")._namespace)
+        first, second = Shards(shop(f"{redis_url}?shards=2")._namespace)
         for _ in range(3):
             first.put([NewMessage("a", b"old", expires_in=1)] * 1_000, bench.now)
         first.put([NewMessage("quiet", b"")], bench.now)

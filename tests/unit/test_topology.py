@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from bide.engines.redis.topology import SLOTS, Place, Span, master_of, moved, slot_of, spans, tags_of, well_spread
+from bide.engines.redis.topology import SLOTS, Place, Span, master_of, moved, slot_of, spans, well_placed
 
 A, B, C = (Place("10.0.0.1", port) for port in (1, 2, 3))
 THREE = [Span(0, 5460, A, ()), Span(5461, 10922, B, ()), Span(10923, 16383, C, ())]
@@ -15,7 +15,8 @@ SCATTERED = [Span(first, first + 1023, (A, B, C)[first // 1024 % 3], ()) for fir
 @pytest.mark.parametrize("known", [THREE, SCATTERED], ids=["whole", "scattered"])
 @pytest.mark.parametrize("namespace", ["bide", "shop", "a.b-c_9"])
 def test_shards_lie_evenly_over_the_masters_and_their_slots(count: int | None, known: list[Span], namespace: str) -> None:
-    tags = tags_of(namespace, well_spread(namespace, count, known))
+    made = well_placed(namespace, 0, count, known)
+    tags = [made.tag(namespace, number) for number in made.numbers]
     assert len(tags) == len(set(tags)) == (count or 3)
     assert tags[0] == f"{namespace}:0"
     slots = [slot_of(tag) for tag in tags]

@@ -10,6 +10,7 @@ from bide.engines.redis import doctor
 from bide.engines.redis.aio.engine import AsyncRedis
 from bide.engines.redis.client import Address
 from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.resharding import Resharding
 from bide.engines.redis.sync.engine import Redis
 from bide.engines.redis.url import read
 from bide.errors import ConfigError
@@ -42,6 +43,10 @@ class RedisSource:
 
     def sync(self) -> Redis:
         return Redis(self._namespace, self.capabilities)
+
+    def resharding(self) -> Resharding:
+        """For `with`: spread the messages over another number of shards."""
+        return Resharding(self._namespace)
 
     def examine(self) -> list[Finding]:
         return doctor.examine(self._namespace)

@@ -9,6 +9,7 @@ import redis.exceptions as theirs
 from bide.engines.redis import astray
 from bide.engines.redis.protocol.encoding import LAYOUT
 from bide.engines.redis.redaction import redacted
+from bide.engines.redis.spread import read as read_spread
 from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
 
 LOST = (theirs.ConnectionError, theirs.TimeoutError, theirs.InvalidResponse, OSError, EOFError)
@@ -48,6 +49,14 @@ class TooOld(Exception):
 
 class Unpinned(Exception):
     """Nothing was done: shard 0 does not have the number of shards yet."""
+
+
+class OtherSpread(Exception):
+    """Nothing was done: the shard has it that messages are spread like this."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found: str = found
 
 
 class Unanswered(Exception):
@@ -126,14 +135,14 @@ def layout_advice(found: str) -> str:
 
 
 def other_spread(shown: str, found: str) -> str:
-    count = found.partition(";")[0]
+    count = read_spread(found).current.size
     return (
         f"The messages of this namespace at {shown} are spread over {count} shards. "
         f"Write shards={count} in the URL, or use another namespace."
     )
 
 
-def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned:
+def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned | OtherSpread:
     """The error to raise, with what to do. Nothing was changed."""
     text = _WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
     if refused(error):
@@ -157,7 +166,7 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
             f"{layout_advice(found[4])}."
         )
     if found and code == "BADSHARDS":
-        return ConfigError(other_spread(shown, found[5]))
+        return OtherSpread(found[5])
     if found and code == "NORIGHT":
         return ConfigError(
             f"The user at {shown} may not call {found[6]}: nothing was changed. `bide doctor --acl` prints the rights it needs."

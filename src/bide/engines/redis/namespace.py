@@ -3,13 +3,15 @@
 import math
 import re
 import time
+import weakref
 import zlib
 from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.client import Address
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.topology import tags_of
+from bide.engines.redis.spread import Generation, Spread, plain
 from bide.errors import ConfigError
 
 GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
@@ -70,36 +72,50 @@ class Lead:
         self.seconds = min(max(0.0, self.seconds), MOST)
 
 
+class Spreading(Protocol):
+    """Something that goes by how the shards are spread."""
+
+    def spread_changed(self) -> None: ...
+
+
 class Namespace:
     def __init__(self, address: Address, settings: Settings, servers: Sequence[Address] = ()) -> None:
         """`servers`: the server of each shard, if there are several."""
         self.address: Address = address
-        self.spread: str = ""  # how many shards there are, and what their keys begin with; of a Cluster not known at first
-        self.tags: Sequence[str] = ()
-        if not address.clustered:
-            self.spread_as(str(address.shards or 1))
+        self.spread: Spread | None = None if address.clustered else plain(address.shards or 1)
+        self.told: str = "" if self.spread is None else str(self.spread)  # as every call tells it
+        self._users: weakref.WeakSet[Spreading] = weakref.WeakSet()
         self._servers = servers
         self._clocks: dict[Hashable, ServerClock] = {}
         self.confirm: str = address.confirm
         self.dead_for: int = settings.dead_for
         self._dead_max = settings.dead_max
 
-    def spread_as(self, spread: str) -> None:
-        self.spread, self.tags = spread, tags_of(self.address.namespace, spread)
+    def spread_as(self, spread: Spread) -> None:
+        """From now on. Whoever uses the shards is told, in this thread."""
+        self.spread, self.told = spread, str(spread)
+        for user in list(self._users):
+            user.spread_changed()
+
+    def tell(self, user: Spreading) -> None:
+        """It wants to be told of changes."""
+        self._users.add(user)
 
     @property
-    def shards(self) -> int:
-        return len(self.tags)
+    def live(self) -> Sequence[int]:
+        return self.spread.live if self.spread else ()
 
     @property
-    def servers(self) -> Sequence[Address]:
-        """The server of each shard."""
-        return self._servers or [self.address] * self.shards
+    def generations(self) -> Sequence[Generation]:
+        return self.spread.generations if self.spread else ()
+
+    def server_of(self, shard: int) -> Address:
+        return self._servers[shard] if shard < len(self._servers) else self.address
 
     @property
     def dead_max(self) -> int:
         """Dead letters of a topic that each shard keeps."""
-        return -(-self._dead_max // max(1, self.shards))
+        return -(-self._dead_max // max(1, len(self.live)))
 
     def clock_of(self, server: Hashable) -> ServerClock:
         """The one clock of a server, or of a shard that goes from server to server."""
@@ -107,33 +123,36 @@ class Namespace:
 
     def tag(self, shard: int) -> str:
         """What the keys of a shard begin with. In a Cluster it decides on which node they are."""
-        return self.tags[shard] if shard < len(self.tags) else f"{self.address.namespace}:{shard}"
+        name = self.address.namespace
+        return next((each.tag(name, shard) for each in self.generations if shard in each.numbers), f"{name}:{shard}")
 
     def prefix(self, shard: int) -> str:
         return f"{{{self.tag(shard)}}}:"
 
-    def shard_of(self, new: NewMessage, otherwise: int) -> int:
+    def shard_of(self, new: NewMessage, otherwise: int, within: Generation) -> int:
         """By the key, so that a key has one message; else by the operation, so that a repeated send goes to the same shard."""
-        if new.operation is not None and (asked := GIVEN_UP.fullmatch(new.operation)):
-            return min(int(asked[1]), self.shards - 1)
+        if new.operation is not None and (asked := GIVEN_UP.fullmatch(new.operation)) and int(asked[1]) in within.numbers:
+            return int(asked[1])
         if new.key is not None:
-            return self._by(new.topic, new.key)
-        return otherwise if new.operation is None else self._by(new.topic, new.operation)
+            return by_name(new.topic, new.key, within)
+        return otherwise if new.operation is None else by_name(new.topic, new.operation, within)
 
-    def shard_of_ref(self, ref: Ref) -> int:
+    def shard_of_ref(self, ref: Ref, within: Generation) -> int:
         if ref.id is not None:
             return self._known(ref.id)
-        return self._by(ref.topic or "", ref.key or "")
+        return by_name(ref.topic or "", ref.key or "", within)
 
     def shard_of_id(self, delivery: End | Hold) -> int:
         return self._known(delivery.id)
 
     def _known(self, id: str) -> int:
-        shard = name_of(id).shard
-        return shard if shard < self.shards else 0
+        """A shard that is not there has no message, and any other will say so."""
+        shard, live = name_of(id).shard, self.live
+        return shard if shard in live else live[0]
 
-    def _by(self, topic: str, text: str) -> int:
-        return zlib.crc32(f"{topic} {text}".encode()) % self.shards
+
+def by_name(topic: str, text: str, within: Generation) -> int:
+    return within.first + zlib.crc32(f"{topic} {text}".encode()) % within.size
 
 
 def check_eviction(address: Address, memory: bytes | str) -> None:

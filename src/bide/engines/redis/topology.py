@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from redis.crc import key_slot
 
+from bide.engines.redis.spread import Generation
+
 SLOTS = 16_384
 
 
@@ -56,33 +58,26 @@ def master_of(told: Sequence[bytes]) -> tuple[int, Place] | None:
     return int(fields.get("config-epoch") or 0), Place(fields["ip"], int(fields["port"]))
 
 
-def tags_of(namespace: str, spread: str) -> list[str]:
-    """What the keys of each shard begin with, by how they are spread: their number, and what `well_spread` chose."""
-    count, *suffixes = spread.split(";")
-    if not suffixes:
-        return [f"{namespace}:{number}" for number in range(int(count))]
-    return [f"{namespace}:0", *(f"{namespace}:{number}.{suffix}" for number, suffix in enumerate(suffixes, 1))]
+def well_placed(namespace: str, first: int, size: int | None, known: Sequence[Span]) -> Generation:
+    """So many shards from this number on, or one a master, that lie evenly over the masters of a Cluster and their slots.
 
-
-def well_spread(namespace: str, count: int | None, known: Sequence[Span]) -> str:
-    """For so many shards, or one a master: how they lie evenly over the masters of a Cluster, and over their slots.
-
-    The first shard has the same tag always, as whoever looks for the others begins there.
+    Shard 0 has the same tag always, as whoever looks for the others begins there.
     """
     slots: dict[Place, list[int]] = {}
     for span in known:
         slots.setdefault(span.master, []).extend(range(span.first, span.last + 1))
-    first = slot_of(f"{namespace}:0")
-    masters = sorted(slots, key=lambda place: first not in slots[place])  # its own one is the first
-    count = count or len(masters)
-    rounds = -(-count // len(masters))
-    chosen = [str(count)]
-    for number in range(1, count):
-        own, turn = slots[masters[number % len(masters)]], number // len(masters)
+    anchor = slot_of(f"{namespace}:0")
+    masters = sorted(slots, key=lambda place: anchor not in slots[place])  # its own one is the first
+    size = size or len(masters)
+    rounds = -(-size // len(masters))
+    suffixes = []
+    for number in range(max(1, first), first + size):
+        turn, which = divmod(number - first, len(masters))
+        own = slots[masters[which]]
         part = set(own[len(own) * turn // rounds : len(own) * (turn + 1) // rounds] or own)
-        suffixes = map(str, itertools.count())
-        chosen.append(next(suffix for suffix in suffixes if slot_of(f"{namespace}:{number}.{suffix}") in part))
-    return ";".join(chosen)
+        tried = map(str, itertools.count())
+        suffixes.append(next(suffix for suffix in tried if slot_of(f"{namespace}:{number}.{suffix}") in part))
+    return Generation(first, size, tuple(suffixes))
 
 
 def _place(host: Any, port: Any, asked: Place) -> Place:

@@ -15,6 +15,7 @@ import redis.exceptions as theirs
 from bide.engines.redis.confirming import Confirmation, touch
 from bide.engines.redis.failures import (
     LOST,
+    OtherSpread,
     TooOld,
     Tries,
     Unanswered,
@@ -124,7 +125,7 @@ class AsyncConnection:
 
     def _refusal(self, error: theirs.ResponseError, unsure: bool) -> BaseException:
         told = translated(error, self._server.shown, self._server.secrets)
-        if unsure and not isinstance(told, Unpinned) and not (isinstance(told, TooOld) and told.sure):
+        if unsure and not isinstance(told, (Unpinned, OtherSpread)) and not (isinstance(told, TooOld) and told.sure):
             return self._given_up(error, unsure)
         return told
 

@@ -71,6 +71,12 @@ class AsyncShard:
         [spread] = await self.calls.command("HMGET", f"{self.prefix}meta", "shards")
         return spread.decode() if spread else None
 
+    async def since_spread(self) -> int:
+        """The ms since this shard has heard of the way in which all are spread now."""
+        now = int((await self.calls.ask("time", (), None))[0])
+        [since] = await self.calls.command("HMGET", f"{self.prefix}meta", "respread")
+        return now - int(since or 0)
+
     async def tell_time(self) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""
         await self.calls.ask("time", (), None)
@@ -93,7 +99,13 @@ class AsyncShard:
         return bool(await self.calls.command("CLIENT", "UNBLOCK", number, patience=BRIEF))
 
     async def put(self, messages: Sequence[NewMessage], now: int | None, *, patience: float | None = None) -> list[Sent]:
-        """`patience`: seconds until it is Unavailable, if nothing was done."""
+        """`patience`: seconds until it is Unavailable, if nothing was done. Raises OtherSpread if others take what is new."""
+        return [sent for sent in await self.put_known(messages, now, patience=patience) if sent is not None]
+
+    async def put_known(
+        self, messages: Sequence[NewMessage], now: int | None, *, patience: float | None = None
+    ) -> list[Sent | None]:
+        """The same of a shard that empties itself: None for what it knows nothing of."""
         asked, salt = sending.put(messages), os.urandom(2)
         try:
             reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience)

@@ -1,76 +1,105 @@
 # unasync: ../sync/shards.py
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
+from collections.abc import Iterator
+
 from bide.engines.redis.aio.connections import AsyncConnections
-from bide.engines.redis.aio.nodes import AsyncCluster, AsyncNodes, AsyncRoute, AsyncSentinels
+from bide.engines.redis.aio.nodes import AsyncCluster, AsyncRoute, AsyncSentinels
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.client import Address
 from bide.engines.redis.failures import other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import AsyncServer
-from bide.engines.redis.topology import slot_of, well_spread
+from bide.engines.redis.spread import Spread
+from bide.engines.redis.spread import read as read_spread
+from bide.engines.redis.topology import slot_of, well_placed
 from bide.errors import ConfigError
 
 
-async def shards_of(namespace: Namespace) -> list[AsyncShard]:
-    if namespace.address.clustered:
-        return await _over_a_cluster(namespace)
-    made: dict[Address, AsyncConnections] = {}
-    shards: list[AsyncShard] = []
-    for number, address in enumerate(namespace.servers):  # those on one server share its connections and its clock
-        if address not in made:
-            made[address] = AsyncConnections(_server(namespace, address))
-        shards.append(AsyncShard(number, namespace, made[address], shards[0] if shards else None))
-    return shards
+class AsyncShards:
+    """Those that one engine uses. They may become others at any time."""
 
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._made: dict[str, AsyncShard] = {}  # by the beginning of their keys
+        self._servers: dict[Address, AsyncConnections] = {}
+        self._nodes: AsyncCluster | None = AsyncCluster(namespace.address) if namespace.address.clustered else None
+        self._by_number: dict[int, AsyncShard] = {}
+        self.live: list[AsyncShard] = []
+        self.only: AsyncShard | None = None  # the one, if there is one
+        namespace.tell(self)
+        self.spread_changed()
 
-def one_a_server(shards: list[AsyncShard]) -> list[AsyncShard]:
-    """The first shard of each server."""
-    return list({shard.connections: shard for shard in reversed(shards)}.values())[::-1]
+    def __getitem__(self, number: int) -> AsyncShard:
+        return self._by_number[number]
 
+    def __iter__(self) -> Iterator[AsyncShard]:
+        return iter(self.live)
 
-async def disconnect(shards: list[AsyncShard]) -> None:
-    for shard in one_a_server(shards):
-        await shard.connections.close()
+    def __len__(self) -> int:
+        return len(self.live)
 
+    def spread_changed(self) -> None:
+        found = {number: self._shard(number) for number in self._namespace.live}
+        self._by_number = found
+        self.live = list(found.values())
+        self.only = self.live[0] if len(self.live) == 1 else None
 
-def _server(namespace: Namespace, address: Address) -> AsyncServer:
-    clock = namespace.clock_of(address)
-    return AsyncRoute(address, clock, AsyncSentinels(address)) if address.service else AsyncServer(address, clock)
+    @property
+    def anchor(self) -> AsyncShard:
+        """The first shard, which knows how all are spread also when it is not used any more."""
+        return self._shard(0)
 
-
-async def _over_a_cluster(namespace: Namespace) -> list[AsyncShard]:
-    """Each shard has connections and a clock of its own, as it may go from node to node."""
-    nodes = AsyncCluster(namespace.address)
-    anchor = _routed(namespace, nodes, 0, None)
-    try:
-        if not namespace.spread:
-            await _spread(namespace, nodes, anchor)
-        return [anchor, *(_routed(namespace, nodes, number, anchor) for number in range(1, namespace.shards))]
-    except BaseException:
-        await disconnect([anchor])
-        raise
-
-
-def _routed(namespace: Namespace, nodes: AsyncNodes, number: int, first: AsyncShard | None) -> AsyncShard:
-    tag = namespace.tag(number)
-    server = AsyncRoute(namespace.address, namespace.clock_of(tag), nodes, slot_of(tag))
-    return AsyncShard(number, namespace, AsyncConnections(server), first)
-
-
-async def _spread(namespace: Namespace, nodes: AsyncCluster, anchor: AsyncShard) -> None:
-    """Learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
-    address = namespace.address
-    known = await anchor.known_spread()
-    if known is None:
-        namespace.spread_as(well_spread(address.namespace, address.shards, await nodes.spans()))
-        try:
-            await anchor.calls.pin()
+    async def open(self) -> None:
+        """Of a Cluster, learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
+        if self._nodes is None or self._namespace.spread is not None:
             return
-        except ConfigError:
-            known = await anchor.known_spread()  # somebody else was first; or this user may not write
-            if known is None:
-                raise
-    namespace.spread_as(known)
-    if address.shards not in (None, namespace.shards):
-        raise ConfigError(other_spread(address.shown, known))
+        namespace, anchor = self._namespace, self.anchor
+        address = namespace.address
+        known = await anchor.known_spread()
+        if known is None:
+            chosen = well_placed(address.namespace, 0, address.shards, await self._nodes.spans())
+            namespace.spread_as(Spread(0, [chosen]))
+            try:
+                await anchor.calls.pin()
+                return
+            except ConfigError:
+                known = await anchor.known_spread()  # somebody else was first; or this user may not write
+                if known is None:
+                    namespace.spread = None
+                    raise
+        found = read_spread(known)
+        if not found.epoch and address.shards not in (None, found.current.size):
+            raise ConfigError(other_spread(address.shown, known))
+        namespace.spread_as(found)
+
+    def one_a_server(self) -> list[AsyncShard]:
+        """The first shard of each server."""
+        return list({shard.connections: shard for shard in reversed(self.live)}.values())[::-1]
+
+    async def disconnect(self) -> None:
+        for connections in {shard.connections for shard in self._made.values()}:
+            await connections.close()
+
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed."""
+        for connections in {shard.connections for shard in self._made.values()}:
+            connections.abandon()
+
+    def _shard(self, number: int) -> AsyncShard:
+        prefix = self._namespace.prefix(number)
+        if prefix not in self._made:
+            first = self.anchor if number else None
+            self._made[prefix] = AsyncShard(number, self._namespace, self._connections(number), first)
+        return self._made[prefix]
+
+    def _connections(self, number: int) -> AsyncConnections:
+        namespace, address = self._namespace, self._namespace.server_of(number)
+        if self._nodes is not None:  # a shard of a Cluster has connections and a clock of its own, as it goes from node to node
+            tag = namespace.tag(number)
+            return AsyncConnections(AsyncRoute(address, namespace.clock_of(tag), self._nodes, slot_of(tag)))
+        if address not in self._servers:
+            clock = namespace.clock_of(address)
+            route = AsyncRoute(address, clock, AsyncSentinels(address)) if address.service else None
+            self._servers[address] = AsyncConnections(route or AsyncServer(address, clock))
+        return self._servers[address]

@@ -13,6 +13,7 @@ import redis.exceptions as theirs
 
 from bide.engines.base import SWEEP
 from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.server import AsyncListener
@@ -28,7 +29,7 @@ SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
 
 class AsyncWakeup(ABC):
-    def __init__(self, address: Address, shards: Sequence[AsyncShard]) -> None:
+    def __init__(self, address: Address, shards: AsyncShards) -> None:
         self._address = address
         self._shards = shards
         self._closed = False
@@ -50,13 +51,13 @@ class AsyncWakeup(ABC):
     async def _sweep(self, topics: Sequence[str]) -> bool:
         """Whether there is something to do that nothing told of: the claim of a lost token, or upkeep."""
         found = False
-        for shard in self._shards:
+        for shard in self._shards.live:
             found = found or (not self._closed and not await shard.is_away() and await shard.sweep(topics))
         return found
 
     def _present(self) -> Sequence[AsyncShard]:
         """The shards that answer, as far as is known; all if none does."""
-        return [shard for shard in self._shards if not shard.silent] or self._shards
+        return [shard for shard in self._shards if not shard.silent] or self._shards.live
 
     @abstractmethod
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
@@ -73,17 +74,16 @@ class AsyncWakeup(ABC):
 class AsyncBlocking(AsyncWakeup):
     """wake=list: blocked on the wake lists that tokens are pushed to, by one listener a shard."""
 
-    def __init__(self, address: Address, shards: Sequence[AsyncShard]) -> None:
+    def __init__(self, address: Address, shards: AsyncShards) -> None:
         super().__init__(address, shards)
         self._free: list[Listeners] = []
         self._blocked: set[tuple[AsyncShard, int]] = set()
 
     async def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
-        try:
-            listeners = self._free.pop()
-        except IndexError:
-            listeners = {shard: AsyncListener(shard.connections.server) for shard in self._shards}
-        present = self._present()
+        listeners, present = self._free.pop() if self._free else {}, self._present()
+        for shard in present:
+            if shard not in listeners:
+                listeners[shard] = AsyncListener(shard.connections.server)
         if len(present) < len(self._shards):  # others are asked when they are back
             end = min(end, time.monotonic() + AGAIN)
         try:

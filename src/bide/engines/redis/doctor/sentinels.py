@@ -28,7 +28,8 @@ def examine(namespace: Namespace, asked: Address) -> list[Finding]:
     rows = [_row(each) for each in knowing]
     [_, place] = max(filter(None, (master_of(each.answers["master"]) for each in knowing)))
     known = [fields(row) for row in max((_listed(each, "replicas") for each in knowing), key=len)]
-    stops = [Stop(address, place, range(namespace.shards)), *(Stop(address, _place(row)) for row in known)]
+    servers.learn(visits, namespace, Stop(address, place))
+    stops = [Stop(address, place, namespace.live), *(Stop(address, _place(row)) for row in known)]
     master, *replicas = visits.all(stops, servers.ask)
     found = [
         Finding("mode", f"the master of {service}, watched by {_counted(1 + _most(rows, 'num-other-sentinels'), 'Sentinel')}"),

@@ -1,13 +1,16 @@
 """All checks of one server that holds shards, and what else is asked of each server."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 import redis.exceptions as theirs
 
 from bide.engines.base import Finding
 from bide.engines.redis.doctor import checks, rights
-from bide.engines.redis.doctor.look import Look, refusal
-from bide.engines.redis.doctor.visits import Refusal, Told
+from bide.engines.redis.doctor.look import Look, refusal, text_of
+from bide.engines.redis.doctor.visits import Refusal, Stop, Told, Visits
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.spread import read
 
 Check = Callable[[Look], Iterator[Finding]]
 CHECKS: Mapping[str, Check] = {
@@ -25,6 +28,20 @@ CHECKS: Mapping[str, Check] = {
     "messages": checks.messages,
     "connections": checks.connections,
 }
+
+
+def learn(visits: Visits, namespace: Namespace, first: Stop) -> None:
+    """How the messages are spread, as the server of the first shard has it, where the URL does not say it or it has changed."""
+
+    def ask_for_spread(look: Look, told: Told) -> None:
+        with contextlib.suppress(theirs.ResponseError):
+            told.answers["spread"] = look.ask("HMGET", f"{namespace.prefix(0)}meta", "shards")[0]
+
+    [told] = visits.all([first], ask_for_spread)
+    if found := told.answers.get("spread"):
+        spread = read(text_of(found))
+        if spread.epoch or namespace.address.shards is None:
+            namespace.spread_as(spread)
 
 
 def ask(look: Look, told: Told) -> None:

@@ -14,9 +14,10 @@ from bide.engines.redis.namespace import Namespace
 
 def examine(namespace: Namespace) -> list[Finding]:
     visits = Visits(namespace)
+    servers.learn(visits, namespace, Stop(namespace.server_of(0)))
     stops = [
-        Stop(address, None, [shard for shard, each in enumerate(namespace.servers) if each == address])
-        for address in dict.fromkeys(namespace.servers)
+        Stop(address, None, [shard for shard in namespace.live if namespace.server_of(shard) == address])
+        for address in dict.fromkeys(map(namespace.server_of, namespace.live))
     ]
     told = visits.all(stops, _ask)
     for stop, master in zip(stops, told, strict=True):

@@ -12,7 +12,8 @@ from bide.engines.redis.doctor.view import View, rows
 from bide.engines.redis.doctor.visits import Stop, Told, Visits
 from bide.engines.redis.failures import other_spread
 from bide.engines.redis.namespace import Namespace
-from bide.engines.redis.topology import Place, moved, slot_of, well_spread
+from bide.engines.redis.spread import Spread, plain, read
+from bide.engines.redis.topology import Place, moved, slot_of, well_placed
 
 PAUSE = 1.0  # seconds in which a slot that is being moved loses a key
 
@@ -28,23 +29,24 @@ def learn(visits: Visits, own: Namespace, view: View) -> list[Finding]:
     asked = own.address.shards
     place, meta = view.owner(slot_of(own.tag(0))), f"{own.prefix(0)}meta"
     if place is None:
-        own.spread_as(str(asked or 1))
+        own.spread_as(plain(asked or 1))
         return []
     told = _ask_for_spread(visits, own, place, meta)
     if "goes to" in told.answers:
         told = _ask_for_spread(visits, own, told.answers["goes to"], meta)
     if "spread" not in told.answers:
-        own.spread_as(str(asked or 1))
+        own.spread_as(plain(asked or 1))
         why = told.answers.get("why") or (told.lost.value if told.lost else "nobody knows")
         return [Finding("shards", f"how the others are spread is not known: {why}", "warn", "run this as an administrator")]
     spread = told.answers["spread"]
     if spread is None:
-        own.spread_as(well_spread(own.address.namespace, asked, view.spans))
+        own.spread_as(Spread(0, [well_placed(own.address.namespace, 0, asked, view.spans)]))
         return []
-    own.spread_as(text_of(spread))
-    if asked in (None, own.shards):
+    found = read(text_of(spread))
+    own.spread_as(found)
+    if found.epoch or asked in (None, found.current.size):
         return []
-    return [Finding("shards", f"{own.shards}", "bad", other_spread(own.address.shown, text_of(spread)))]
+    return [Finding("shards", f"{found.current.size}", "bad", other_spread(own.address.shown, text_of(spread)))]
 
 
 def _ask_for_spread(visits: Visits, own: Namespace, place: Place, meta: str) -> Told:
@@ -65,7 +67,7 @@ def _ask_for_spread(visits: Visits, own: Namespace, place: Place, meta: str) -> 
 def where(own: Namespace, view: View) -> dict[Place, list[int]]:
     """The shards of each master."""
     found: dict[Place, list[int]] = {}
-    for shard in range(own.shards):
+    for shard in own.live:
         place = view.owner(slot_of(own.tag(shard)))
         if place is not None:
             found.setdefault(place, []).append(shard)
@@ -77,9 +79,9 @@ def spread(own: Namespace, view: View, there: Mapping[Place, Sequence[int]]) -> 
     if not masters:
         return
     lies = [f"{', '.join(map(str, there[place]))} on {place}" for place in masters if place in there]
-    value = "; ".join([f"{own.shards}: {lies[0]}", *lies[1:]]) if lies else f"{own.shards}, no node has them"
+    value = "; ".join([f"{len(own.live)}: {lies[0]}", *lies[1:]]) if lies else f"{len(own.live)}, no node has them"
     most, least = (choose(masters, key=lambda place: len(there.get(place, ()))) for choose in (max, min))
-    fair = -(-own.shards // len(masters))
+    fair = -(-len(own.live) // len(masters))
     if len(there.get(most, ())) > fair:
         shard = there[most][-1]
         advice = (
@@ -92,7 +94,7 @@ def spread(own: Namespace, view: View, there: Mapping[Place, Sequence[int]]) -> 
 
 def moving(visits: Visits, own: Namespace, view: View, told: Mapping[Any, Told]) -> Iterator[Finding]:
     """A slot that was left half here, half there pauses its shard; a migration that goes on ends by itself."""
-    shards = {slot_of(own.tag(shard)): shard for shard in range(own.shards)}
+    shards = {slot_of(own.tag(shard)): shard for shard in own.live}
     moves = [move for move in _moves(told) if move.slot in shards]
     left = _keys_left(visits, own, view, moves)
     for move in moves:

@@ -41,7 +41,7 @@ class Mark(NamedTuple):
         return f"{self.shard}.{self.stage}.{self.instant}.{self.local.hex()}"
 
 
-def read_mark(after: str, shards: int) -> Mark:
+def read_mark(after: str, shards: Sequence[int]) -> Mark:
     try:
         shard, stage, instant, local = after.split(".")
         mark = Mark(int(stage), int(instant), int(shard), bytes.fromhex(local))
@@ -53,7 +53,7 @@ def read_mark(after: str, shards: int) -> Mark:
         or len(mark.local) not in (0, LOCAL)
     ):
         raise _BAD_MARK
-    if mark.shard >= shards:
+    if mark.shard > max(shards):
         raise _OTHER_MARK
     return mark
 
@@ -119,7 +119,7 @@ class Search:
 class Listing:
     """A page of a topic: where to look for what comes next, and what of it belongs on the page."""
 
-    def __init__(self, topic: str, state: State | None, limit: int, after: str | None, shards: int) -> None:
+    def __init__(self, topic: str, state: State | None, limit: int, after: str | None, shards: Sequence[int]) -> None:
         stages = _STAGES[state]
         self._topic = topic
         self._state: State | None = state
@@ -138,7 +138,7 @@ class Listing:
         if self._mark.stage != self._stages[0]:
             self._mark = _begin(self._stages[0])
         state: State | None = "dead" if self._mark.stage == DEAD else self._state
-        return [Search(self._topic, state, self._mark, room + 1, shard) for shard in range(self._shards)]
+        return [Search(self._topic, state, self._mark, room + 1, shard) for shard in self._shards]
 
     def choose(self, searches: Iterable[Search]) -> list[Found]:
         """Those that come next, in order."""

@@ -95,10 +95,10 @@ def within(sender: Name) -> bytes:
     return sender.topic.encode() + sender.local + sender.salt
 
 
-def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, answer: Sequence[Any]) -> list[Sent]:
+def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: bytes, answer: Sequence[Any]) -> list[Sent | None]:
     reply = PutReply(*answer)
     now, ceiling, first = int(reply.now), int(reply.ceiling), shard.to_bytes(1, "big")
-    answers: dict[int, Sent] = {}
+    answers: dict[int, Sent | None] = {}
     placed = iter(reply.placed)
     for (topic, _), (indexes, _) in asked.sections.items():
         digits, ids = next(placed), next(placed)
@@ -109,7 +109,8 @@ def put_answer(asked: Put, messages: Sequence[NewMessage], shard: int, salt: byt
             answers[i] = Sent(id, topic, due_time(new.delay, new.at, now, ceiling), "created")
     if asked.others:
         for i, (head, letter, rest, due) in zip(asked.others, _told(shard, reply.named), strict=True):
-            answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(due, "big"), _OUTCOMES[letter])
+            outcome = _OUTCOMES.get(letter)  # none: it is absent
+            answers[i] = Sent(id_text(head + rest), messages[i].topic, int.from_bytes(due, "big"), outcome) if outcome else None
     return list(map(answers.__getitem__, range(len(messages))))
 
 

@@ -13,6 +13,16 @@ return tell({format('%d', now)})
 begin_shrinking()
 return {format('%d', now)}
 
+-- script: spread
+-- The shards are spread otherwise from now on. After what every script is told, which has what was known until now: how.
+-- Gives: now.
+
+local new = take_text()
+if not string.find(new, '^%d+:%d[%d:;@|]*$') then error('BADARG spread', 0) end
+begin_shrinking()
+call('HSET', META, 'shards', new, 'respread', format('%d', now))
+return {format('%d', now)}
+
 -- script: expect
 -- From now on a wake-up is also a key that expires, since somebody listens for that. Gives: now.
 

@@ -55,13 +55,21 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 -- of these, and each: topic, level, when, content, key, if_exists, operation, large body, within: of the message whose handler
 -- sends this, the number of its topic, its id and salt.
 -- Gives what put does; the second list has of each run of these in one topic: the topic's number, and of each of them
--- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it.
+-- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it. A shard that only empties
+-- itself creates nothing: a message that it knows nothing of is `absent`, and goes to another shard.
 
 -- include: keys holding finish pending
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
 local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}
 local OUTCOME = 9 + ID -- bytes that tell what became of one
+local ABSENT = {'0', string.rep('\0', ID), '\0\0', '0', 'absent'}
+local emptying = retiring()
+
+local function topic_for(name)
+  if emptying then return find_topic(name) end
+  return make_topic(name)
+end
 
 -- A put whose answer never came is asked after by the operation ~shard.lane.number#position. Its lane tells what became of
 -- that message; or nothing became of it, and then the lane is closed to it, should it still arrive.
@@ -188,9 +196,11 @@ local function learn_keys(others)
   local keys = {}
   for _, new in ipairs(others) do
     if new.key ~= '' then
-      local topic = make_topic(new.topic)
-      keys[topic] = keys[topic] or {}
-      table.insert(keys[topic], new.key)
+      local topic = topic_for(new.topic)
+      if topic then
+        keys[topic] = keys[topic] or {}
+        table.insert(keys[topic], new.key)
+      end
     end
   end
   for topic, some in pairs(keys) do index.learn(topic, some) end
@@ -258,6 +268,7 @@ local function put_keyed(topic, new)
   life = life or new_life(id, value) -- it is running, and goes on without: the new message takes the key over
   if not has(life.marks, KEYLESS) then life.marks = life.marks + KEYLESS end
   save_life(topic, id, life)
+  if emptying then holding.free(topic, new.key, id) end
   return nil
 end
 
@@ -268,18 +279,22 @@ local function known_operation(new)
 end
 
 local function put_other(at, new)
-  local topic = make_topic(new.topic)
-  local holder = topic.digits .. ' ' .. new.key
+  local topic = topic_for(new.topic)
+  local holder = (topic and topic.digits or '') .. ' ' .. new.key
   if gathered[new.operation] or new.key ~= '' and gathered[holder] then settle_created() end
   local result = new.operation ~= '' and known_operation(new)
   if result then
     results[at] = result
     return
   end
-  result = new.key ~= '' and put_keyed(topic, new)
+  result = topic and new.key ~= '' and put_keyed(topic, new)
   if result then
     results[at] = result
     note_operation(new, result)
+    return
+  end
+  if emptying then
+    results[at] = ABSENT
     return
   end
   new.at, new.into = at, topic

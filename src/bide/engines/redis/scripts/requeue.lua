@@ -5,11 +5,11 @@
 -- script: requeue
 -- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
 -- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more,
--- and how many of them lost their key to a newer message.
+-- and how many of them lost their key: to a newer message, or because the shard only empties itself.
 
 -- include: pending
 
-local keyless = 0
+local keyless, emptying = 0, retiring()
 
 local function revive(topic, id, value, due)
   local life = life_of(topic, id)
@@ -17,7 +17,7 @@ local function revive(topic, id, value, due)
   if not value then return finish(topic, id, nil, life) end
   local known = content(id, value)
   if known.key and not has(life.marks, KEYLESS) then
-    if pending_holder(topic, known.key) then
+    if emptying or pending_holder(topic, known.key) then -- the newer message may be in another shard
       life.marks = life.marks + KEYLESS
       keyless = keyless + 1
     else

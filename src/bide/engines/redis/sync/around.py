@@ -3,12 +3,14 @@
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from bide.engines.base import MAX_BATCH, Claim, Claimed, End
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.shard import Shard
+from bide.engines.redis.sync.shards import Shards
 from bide.errors import BideError, Unavailable
 from bide.wakeable import Briefly
 
@@ -18,11 +20,11 @@ AWAY = "A server of the queue did not answer lately. Nothing was done there."
 
 
 class Around:
-    def __init__(self, me: str, shards: Sequence[Shard]) -> None:
+    def __init__(self, me: str, shards: Shards) -> None:
         self._me = me
         self._shards = shards
         # of each shard: the requests that may hold something there, of which nobody was told
-        self._untold: list[set[str]] = [set() for _ in shards]
+        self._untold: dict[Shard, set[str]] = defaultdict(set)
 
     def claim(
         self,
@@ -41,91 +43,93 @@ class Around:
         While there is room for one message of each topic, a shard leaves room for the topics that it has no message of:
         another shard may have one. What a shard has leased that nobody is told of is released before the next claim there.
         """
-        failed: dict[int, BideError] = {}  # by shard
+        failed: dict[Shard, BideError] = {}
         claims = self._held(limit, lease, request, now, failed) if again else []
         found = [each for claim in claims for each in claim.messages]
         held, new = bool(found), bool(topics) or not claims
         turned = delivering.turned(list(dict.fromkeys(topics)), first)
-        untold: set[int] = set()  # shards
+        untold: set[Shard] = set()
         try:
-            for turn, place in enumerate(self._in_turn(first) if new else ()):
-                last = turn == len(self._shards) - 1
-                if place in failed and (claims or not last):
+            shards = self._in_turn(first) if new else []
+            for turn, shard in enumerate(shards):
+                last = turn == len(shards) - 1
+                if shard in failed and (claims or not last):
                     continue
-                if claims and self._shards[place].is_away():
-                    failed[place] = Unavailable(AWAY)
+                if claims and shard.is_away():
+                    failed[shard] = Unavailable(AWAY)
                     continue
                 room = 0 if held else max(0, limit - len(found))
                 named, others = _unserved_first(turned, found)
                 # a shard that stopped at its bounds may have more
                 later = not last or any(claim.more for claim in claims)
                 keep = others if others <= room and later else 0
-                shard = self._shards[place]
                 patience = None if last and not claims else BRIEF  # while others answer, nobody waits for one
                 try:
-                    self._give_back(place, lease, now)
+                    self._give_back(shard, lease, now)
                     if not held:
-                        untold.add(place)
+                        untold.add(shard)
                     # without room, a shard only tells when to come back
                     claim = shard.claim(self._me, named, room, lease, request, now, keep=keep, woken=woken, patience=patience)
                     if not held:  # an earlier try of the same claim may have reached the shard only now
                         _release(shard, claim.messages[room:], now)
                         found += claim.messages[:room]
                 except BideError as error:
-                    failed[place] = error
+                    failed[shard] = error
                 else:
-                    failed.pop(place, None)
+                    failed.pop(shard, None)
                     claims.append(claim)
             untold &= failed.keys()  # of the others' messages the caller is told now
             if failed and new and not found:
                 self._raise(failed, some=bool(claims))
         finally:
-            for place in untold:
-                self._untold[place].add(request)
+            for shard in untold:
+                self._untold[shard].add(request)
         # to those who only ask what they hold, a shard that is away may hold more
         return _together(claims, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
 
-    def _in_turn(self, first: int) -> list[int]:
+    def _in_turn(self, first: int) -> list[Shard]:
         """The shards, but last those that did not answer lately."""
-        first %= len(self._shards)
-        return [shard.number for shard in present_first([*self._shards[first:], *self._shards[:first]])]
+        live = self._shards.live
+        first %= len(live)
+        return present_first([*live[first:], *live[:first]])
 
-    def _raise(self, failed: Mapping[int, BideError], *, some: bool) -> None:
+    def _raise(self, failed: Mapping[Shard, BideError], *, some: bool) -> None:
         """Say that a shard fails; but not that it does not answer, while others do."""
-        errors = [error for place, error in failed.items() if not (some and self._shards[place].silent)]
+        errors = [error for shard, error in failed.items() if not (some and shard.silent)]
         if errors:
             raise errors[0]
 
     def close(self) -> None:
         """Release what nobody was told of, where a server answers soon."""
-        for place, requests in enumerate(self._untold):
+        for shard, requests in list(self._untold.items()):
             if requests:
                 with contextlib.suppress(BideError, TimeoutError):
-                    self._try_to_give_back(place)
+                    self._try_to_give_back(shard)
 
-    def _try_to_give_back(self, place: int) -> None:
+    def _try_to_give_back(self, shard: Shard) -> None:
         with Briefly(SOON):
-            self._give_back(place, LEASE, None)
+            self._give_back(shard, LEASE, None)
 
-    def _held(self, limit: int, lease: int, request: str, now: int | None, failed: dict[int, BideError]) -> list[Claim]:
+    def _held(self, limit: int, lease: int, request: str, now: int | None, failed: dict[Shard, BideError]) -> list[Claim]:
         """What the request holds already."""
         claims: list[Claim] = []
-        for turn, place in enumerate(self._in_turn(0)):
-            shard, last = self._shards[place], turn == len(self._shards) - 1
+        shards = self._in_turn(0)
+        for turn, shard in enumerate(shards):
+            last = turn == len(shards) - 1
             try:
                 if claims and shard.is_away():
-                    failed[place] = Unavailable(AWAY)
+                    failed[shard] = Unavailable(AWAY)
                     continue
                 patience = None if last and not claims else BRIEF
                 claims.append(shard.claim(self._me, [], limit, lease, request, now, patience=patience))
-                self._untold[place].discard(request)
+                self._untold[shard].discard(request)
             except BideError as error:
-                failed[place] = error
+                failed[shard] = error
         return claims
 
-    def _give_back(self, place: int, lease: int, now: int | None) -> None:
+    def _give_back(self, shard: Shard, lease: int, now: int | None) -> None:
         """Release what earlier claims hold on a shard, and nobody was told of."""
-        shard, requests = self._shards[place], self._untold[place]
+        requests = self._untold[shard]
         for request in list(requests):
             if request not in requests:  # a claim beside this one asks for it
                 continue

@@ -4,13 +4,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bide.engines.redis.failures import TooOld, Unanswered, Unconfirmed, Unpinned
+from bide.engines.redis.failures import OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.script import scripts
+from bide.engines.redis.spread import plain
+from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.sync.connections import Connection, Connections
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
 
-TRIES = 3  # of a script that comes too late
+TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
+PUTS = ("put", "put_named")
 LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "sweep", "time")  # scripts that change nothing
 PASSING = (*LOOKS, "expect", "hear", "leave")  # and those that change nothing which must last
 
@@ -86,7 +89,7 @@ class Calls:
                 until = clock.until(now, connection.retry_for)
                 told = (
                     "" if now is None else str(now), str(clock.known), lane, str(connection.number), salt,
-                    self._namespace.spread, str(until), *args,
+                    self._namespace.told, str(until), *args,
                 )  # fmt: skip
                 try:
                     reply = connection.run(
@@ -96,6 +99,9 @@ class Calls:
                     clock.hear(late.now)
                 except Unpinned:
                     self._pin(connection, now)
+                except OtherSpread as other:
+                    if not self._agree(connection, other.found) and verb in PUTS:
+                        raise  # perhaps to another shard
                 else:
                     clock.hear(int(reply[0]))
                     return reply
@@ -117,7 +123,7 @@ class Calls:
         connection = self._connections.take()
         try:
             connection.run(scripts()[verb], self._keys, [*self._told(connection, None), *args], retry_for=0.0)
-        except (BideError, Unanswered, TooOld, Unpinned):
+        except (BideError, OtherSpread, Unanswered, TooOld, Unpinned):
             return False
         finally:
             self._connections.give(connection)
@@ -134,8 +140,34 @@ class Calls:
                 first._pin(other, now)
             finally:
                 first._connections.give(other)
-        reply = connection.run(scripts()["pin"], self._keys, self._told(connection, now))
-        self._clock.hear(int(reply[0]))
+        try:
+            reply = connection.run(scripts()["pin"], self._keys, self._told(connection, now))
+        except OtherSpread as other:
+            self._agree(connection, other.found)
+        else:
+            self._clock.hear(int(reply[0]))
+
+    def _agree(self, connection: Connection, found: str) -> bool:
+        """The shard has it that messages are spread like `found`. Whoever knows the newer way tells the other one.
+
+        Gives whether the shard was told; else it is known here now. Raises ConfigError if neither is newer.
+        """
+        namespace, other = self._namespace, read_spread(found)
+        mine = namespace.spread or other
+        unsaid = namespace.address.shards is None and mine == plain(1)  # the URL does not say how many
+        if other.epoch == mine.epoch and other != mine and not unsaid:
+            raise ConfigError(other_spread(self._connections.server.shown, found))
+        if other.epoch >= mine.epoch:
+            if other != mine:
+                namespace.spread_as(other)
+            return False
+        told = [*self._told(connection, None), namespace.told]
+        told[5] = found
+        try:
+            connection.run(scripts()["spread"], self._keys, told, confirmation=self._connections.confirmation)
+        except OtherSpread as again:  # somebody else told it
+            return self._agree(connection, again.found)
+        return True
 
     def pin(self) -> None:
         """Store how the shards are spread, unless somebody else was first: ConfigError if it is otherwise."""
@@ -148,4 +180,4 @@ class Calls:
     def _told(self, connection: Connection, now: int | None) -> list[Any]:
         """The first arguments of every script, for one that may run more than once."""
         until = self._clock.until(now, connection.retry_for)
-        return ["" if now is None else now, self._clock.known, "", 0, b"", self._namespace.spread, until]
+        return ["" if now is None else now, self._clock.known, "", 0, b"", self._namespace.told, until]

@@ -1,76 +1,105 @@
 # Generated from ../aio/shards.py by tools/unasync.py; change that file instead.
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
+from collections.abc import Iterator
+
 from bide.engines.redis.client import Address
 from bide.engines.redis.failures import other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import Server
+from bide.engines.redis.spread import Spread
+from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.sync.connections import Connections
-from bide.engines.redis.sync.nodes import Cluster, Nodes, Route, Sentinels
+from bide.engines.redis.sync.nodes import Cluster, Route, Sentinels
 from bide.engines.redis.sync.shard import Shard
-from bide.engines.redis.topology import slot_of, well_spread
+from bide.engines.redis.topology import slot_of, well_placed
 from bide.errors import ConfigError
 
 
-def shards_of(namespace: Namespace) -> list[Shard]:
-    if namespace.address.clustered:
-        return _over_a_cluster(namespace)
-    made: dict[Address, Connections] = {}
-    shards: list[Shard] = []
-    for number, address in enumerate(namespace.servers):  # those on one server share its connections and its clock
-        if address not in made:
-            made[address] = Connections(_server(namespace, address))
-        shards.append(Shard(number, namespace, made[address], shards[0] if shards else None))
-    return shards
+class Shards:
+    """Those that one engine uses. They may become others at any time."""
 
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._made: dict[str, Shard] = {}  # by the beginning of their keys
+        self._servers: dict[Address, Connections] = {}
+        self._nodes: Cluster | None = Cluster(namespace.address) if namespace.address.clustered else None
+        self._by_number: dict[int, Shard] = {}
+        self.live: list[Shard] = []
+        self.only: Shard | None = None  # the one, if there is one
+        namespace.tell(self)
+        self.spread_changed()
 
-def one_a_server(shards: list[Shard]) -> list[Shard]:
-    """The first shard of each server."""
-    return list({shard.connections: shard for shard in reversed(shards)}.values())[::-1]
+    def __getitem__(self, number: int) -> Shard:
+        return self._by_number[number]
 
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(self.live)
 
-def disconnect(shards: list[Shard]) -> None:
-    for shard in one_a_server(shards):
-        shard.connections.close()
+    def __len__(self) -> int:
+        return len(self.live)
 
+    def spread_changed(self) -> None:
+        found = {number: self._shard(number) for number in self._namespace.live}
+        self._by_number = found
+        self.live = list(found.values())
+        self.only = self.live[0] if len(self.live) == 1 else None
 
-def _server(namespace: Namespace, address: Address) -> Server:
-    clock = namespace.clock_of(address)
-    return Route(address, clock, Sentinels(address)) if address.service else Server(address, clock)
+    @property
+    def anchor(self) -> Shard:
+        """The first shard, which knows how all are spread also when it is not used any more."""
+        return self._shard(0)
 
-
-def _over_a_cluster(namespace: Namespace) -> list[Shard]:
-    """Each shard has connections and a clock of its own, as it may go from node to node."""
-    nodes = Cluster(namespace.address)
-    anchor = _routed(namespace, nodes, 0, None)
-    try:
-        if not namespace.spread:
-            _spread(namespace, nodes, anchor)
-        return [anchor, *(_routed(namespace, nodes, number, anchor) for number in range(1, namespace.shards))]
-    except BaseException:
-        disconnect([anchor])
-        raise
-
-
-def _routed(namespace: Namespace, nodes: Nodes, number: int, first: Shard | None) -> Shard:
-    tag = namespace.tag(number)
-    server = Route(namespace.address, namespace.clock_of(tag), nodes, slot_of(tag))
-    return Shard(number, namespace, Connections(server), first)
-
-
-def _spread(namespace: Namespace, nodes: Cluster, anchor: Shard) -> None:
-    """Learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
-    address = namespace.address
-    known = anchor.known_spread()
-    if known is None:
-        namespace.spread_as(well_spread(address.namespace, address.shards, nodes.spans()))
-        try:
-            anchor.calls.pin()
+    def open(self) -> None:
+        """Of a Cluster, learn from shard 0 how all are spread; whoever comes first decides it, once for all."""
+        if self._nodes is None or self._namespace.spread is not None:
             return
-        except ConfigError:
-            known = anchor.known_spread()  # somebody else was first; or this user may not write
-            if known is None:
-                raise
-    namespace.spread_as(known)
-    if address.shards not in (None, namespace.shards):
-        raise ConfigError(other_spread(address.shown, known))
+        namespace, anchor = self._namespace, self.anchor
+        address = namespace.address
+        known = anchor.known_spread()
+        if known is None:
+            chosen = well_placed(address.namespace, 0, address.shards, self._nodes.spans())
+            namespace.spread_as(Spread(0, [chosen]))
+            try:
+                anchor.calls.pin()
+                return
+            except ConfigError:
+                known = anchor.known_spread()  # somebody else was first; or this user may not write
+                if known is None:
+                    namespace.spread = None
+                    raise
+        found = read_spread(known)
+        if not found.epoch and address.shards not in (None, found.current.size):
+            raise ConfigError(other_spread(address.shown, known))
+        namespace.spread_as(found)
+
+    def one_a_server(self) -> list[Shard]:
+        """The first shard of each server."""
+        return list({shard.connections: shard for shard in reversed(self.live)}.values())[::-1]
+
+    def disconnect(self) -> None:
+        for connections in {shard.connections for shard in self._made.values()}:
+            connections.close()
+
+    def abandon(self) -> None:
+        """Close without the event loop, which is closed."""
+        for connections in {shard.connections for shard in self._made.values()}:
+            connections.abandon()
+
+    def _shard(self, number: int) -> Shard:
+        prefix = self._namespace.prefix(number)
+        if prefix not in self._made:
+            first = self.anchor if number else None
+            self._made[prefix] = Shard(number, self._namespace, self._connections(number), first)
+        return self._made[prefix]
+
+    def _connections(self, number: int) -> Connections:
+        namespace, address = self._namespace, self._namespace.server_of(number)
+        if self._nodes is not None:  # a shard of a Cluster has connections and a clock of its own, as it goes from node to node
+            tag = namespace.tag(number)
+            return Connections(Route(address, namespace.clock_of(tag), self._nodes, slot_of(tag)))
+        if address not in self._servers:
+            clock = namespace.clock_of(address)
+            route = Route(address, clock, Sentinels(address)) if address.service else None
+            self._servers[address] = Connections(route or Server(address, clock))
+        return self._servers[address]

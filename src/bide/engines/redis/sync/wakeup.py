@@ -16,6 +16,7 @@ from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, translated
 from bide.engines.redis.server import Listener
 from bide.engines.redis.sync.shard import Shard
+from bide.engines.redis.sync.shards import Shards
 from bide.errors import EngineError
 from bide.wakeable import Signal
 
@@ -28,7 +29,7 @@ SLICE = 1.0  # seconds after which a listener sees that the engine was closed
 
 
 class Wakeup(ABC):
-    def __init__(self, address: Address, shards: Sequence[Shard]) -> None:
+    def __init__(self, address: Address, shards: Shards) -> None:
         self._address = address
         self._shards = shards
         self._closed = False
@@ -50,13 +51,13 @@ class Wakeup(ABC):
     def _sweep(self, topics: Sequence[str]) -> bool:
         """Whether there is something to do that nothing told of: the claim of a lost token, or upkeep."""
         found = False
-        for shard in self._shards:
+        for shard in self._shards.live:
             found = found or (not self._closed and not shard.is_away() and shard.sweep(topics))
         return found
 
     def _present(self) -> Sequence[Shard]:
         """The shards that answer, as far as is known; all if none does."""
-        return [shard for shard in self._shards if not shard.silent] or self._shards
+        return [shard for shard in self._shards if not shard.silent] or self._shards.live
 
     @abstractmethod
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
@@ -73,17 +74,16 @@ class Wakeup(ABC):
 class Blocking(Wakeup):
     """wake=list: blocked on the wake lists that tokens are pushed to, by one listener a shard."""
 
-    def __init__(self, address: Address, shards: Sequence[Shard]) -> None:
+    def __init__(self, address: Address, shards: Shards) -> None:
         super().__init__(address, shards)
         self._free: list[Listeners] = []
         self._blocked: set[tuple[Shard, int]] = set()
 
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
-        try:
-            listeners = self._free.pop()
-        except IndexError:
-            listeners = {shard: Listener(shard.connections.server) for shard in self._shards}
-        present = self._present()
+        listeners, present = self._free.pop() if self._free else {}, self._present()
+        for shard in present:
+            if shard not in listeners:
+                listeners[shard] = Listener(shard.connections.server)
         if len(present) < len(self._shards):  # others are asked when they are back
             end = min(end, time.monotonic() + AGAIN)
         try:

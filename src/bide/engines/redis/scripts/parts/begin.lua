@@ -56,8 +56,8 @@ do
   us = math.max(us, known * 1000)
 end
 local now, ceiling = floor(us / 1000), math.ceil(us / 1000)
-local shards = ARGV[6] -- how many there are, and in a Cluster which keys they have
-if not string.find(shards, '^%d[%d;]*$') then error('BADARG shards', 0) end
+local shards = ARGV[6] -- how they are spread, as spread.py tells
+if not string.find(shards, '^%d[%d:;@|]*$') then error('BADARG shards', 0) end
 local function this_time() -- as fields of `meta`
   if stored[3] and stored[5] then return {'raw', format('%d', raw), 'mark', format('%d', us)} end
   return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', shards}
@@ -67,8 +67,17 @@ if stored[3] and stored[3] ~= LAYOUT then
   return redis.error_reply('BADLAYOUT ' .. stored[3])
 end
 
-if stored[5] and stored[5] ~= shards then
-  return redis.error_reply('BADSHARDS ' .. stored[5])
+-- A caller that has it otherwise is refused; but what has run already gets its answer, in `before`.
+local spread_otherwise = stored[5] and stored[5] ~= shards and redis.error_reply('BADSHARDS ' .. stored[5])
+if spread_otherwise and ARGV[3] == '' then return spread_otherwise end
+
+-- Whether this shard only empties itself: messages go to those that the end of `shards` names.
+local function retiring()
+  if not string.find(shards, '|', 1, true) then return false end
+  local own = tonumber(string.match(META, ':(%d+)[.%d]*}:meta$'))
+  local count, first = string.match(shards, '(%d+)@?(%d*)[;%d]*$')
+  first = tonumber(first) or 0
+  return own < first or own >= first + count
 end
 
 -- All that follows is one function, whose `end` script.py adds. Making a closure is cheaper then: Lua searches a list of open
@@ -123,6 +132,7 @@ local function before()
   local last = record and unpack_('>I6', record) or -1
   if last > NUMBER then return redis.error_reply('OVERTAKEN') end
   if last == NUMBER then return #record > 6 and cmsgpack.unpack(sub(record, 7)) or nil, true end
+  if spread_otherwise then return spread_otherwise end
   if now > UNTIL then return redis.error_reply(format('TOOOLD %d %d', now, now - known)) end
 end
 

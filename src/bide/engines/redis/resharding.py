@@ -1,0 +1,129 @@
+"""`bide reshard`: the messages of a namespace are spread over another number of shards, while everybody goes on.
+
+No message moves. New ones go to new shards, and the old shards empty themselves; until they are empty, whoever looks for a
+key asks them first. It can be broken off at any time, and goes on where it was when it is called again: all that is to be
+known is stored in the shards, and whoever comes to a shard that has not heard of it tells it.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bide.engines.redis.failures import REMEMBERED
+from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.spread import MOST, Generation, Spread
+from bide.engines.redis.sync.nodes import Cluster
+from bide.engines.redis.sync.shard import Shard
+from bide.engines.redis.sync.shards import Shards
+from bide.engines.redis.topology import well_placed
+from bide.errors import BadOption
+from bide.types import Stats
+
+
+class Emptying(NamedTuple):
+    """What the old shards still have."""
+
+    shards: int
+    pending: int
+    dead: int
+    seconds: float  # until they have remembered the operations of messages that were sent before for long enough
+
+
+class Resharding:
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._shards = Shards(namespace)
+
+    def __enter__(self) -> "Resharding":
+        try:
+            self._shards.open()
+            self._shards.anchor.tell_time()  # which learns what is stored there
+        except BaseException:
+            self._shards.disconnect()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shards.disconnect()
+
+    @property
+    def spread(self) -> Spread:
+        assert self._namespace.spread is not None, "it is known once this is open"
+        return self._namespace.spread
+
+    @property
+    def size(self) -> int:
+        """The number of shards that new messages go to."""
+        return self.spread.current.size
+
+    def begin(self, size: int) -> bool:
+        """From now on new messages go to so many shards. Whether that is a change."""
+        if size == self.size:
+            return False
+        old = self.spread
+        try:
+            new = old.with_new(size)
+        except ValueError:
+            raise BadOption(
+                f"{len(old.live)} shards are in use, and {size} more are too many, as {MOST} is the limit. Name fewer, or wait "
+                "until older ones are empty."
+            ) from None
+        new = Spread(new.epoch, [*old.generations, self._placed(new.current)])
+        self._pause_alike(new)
+        self._namespace.spread_as(new)
+        self._touch_all(self._shards.live)
+        return True
+
+    def step(self) -> Emptying | None:
+        """What is left in the old shards; None when none are left. The oldest are given up as soon as they are empty."""
+        while len(self.spread.generations) > 1:
+            emptying = self._look(self._shards_of(self.spread.generations[:-1]))
+            oldest = self._shards_of(self.spread.generations[:1])
+            left = self._look(oldest)
+            if left.pending or left.dead or left.seconds > 0:
+                return emptying
+            self._namespace.spread_as(self.spread.without_oldest())
+            self._touch_all([*oldest, *self._shards.live])
+        return None
+
+    def _placed(self, generation: Generation) -> Generation:
+        if not self._namespace.address.clustered:
+            return generation
+        spans = Cluster(self._namespace.address).spans()
+        return well_placed(self._namespace.address.namespace, generation.first, generation.size, spans)
+
+    def _pause_alike(self, new: Spread) -> None:
+        """Before anything is sent there, the new shards learn which topics are paused. They may have been used before."""
+        paused = {name for shard in self._shards.live for name, each in _topics(shard) if each.paused}
+        ahead = copy.copy(self._namespace)  # it names the new shards, and tells what is known until now
+        ahead.spread = new
+        shards = Shards(ahead)
+        try:
+            for number in new.current.numbers:
+                there = {name for name, each in _topics(shards[number]) if each.paused}
+                for topic in sorted(paused ^ there):
+                    shards[number].pause(topic, topic in paused)
+        finally:
+            shards.disconnect()
+
+    def _shards_of(self, generations: Sequence[Generation]) -> list[Shard]:
+        return [self._shards[number] for each in generations for number in each.numbers]
+
+    def _look(self, shards: Sequence[Shard]) -> Emptying:
+        pending = dead = 0
+        seconds = 0.0
+        for shard in shards:
+            for _, each in _topics(shard):
+                pending += each.scheduled + each.ready + each.leased
+                dead += each.dead
+            seconds = max(seconds, (REMEMBERED - shard.since_spread()) / 1000)
+        return Emptying(len(shards), pending, dead, seconds)
+
+    def _touch_all(self, shards: Sequence[Shard]) -> None:
+        """All shards learn of it, and with them all who come there."""
+        for shard in (self._shards.anchor, *shards):
+            shard.tell_time()
+
+
+def _topics(shard: Shard) -> Iterator[tuple[str, Stats]]:
+    yield from shard.stats(None, (), None, None).items()
