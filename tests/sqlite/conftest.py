@@ -83,7 +83,9 @@ class Child:
     def kill(self) -> list[str]:
         """End it at once: what it had printed by then."""
         self._process.send_signal(signal.SIGKILL)
-        return self._process.communicate()[0].splitlines()
+        said = self._output.read()  # and not communicate(), which forgets what was read ahead with the last line
+        self._process.wait()
+        return said.splitlines()
 
     def clean_up(self) -> None:
         with self._process:

@@ -196,7 +196,7 @@ class Director:
             self.longest_end = max(self.longest_end, took)
             if code == 0:
                 life.ending.landed(f"ended after {took:.2f} s")
-        expected = {0} if life.told is not None else {-signal.SIGKILL} if life.killed else {CRASHED}
+        expected = {0, CRASHED} if life.told is not None else {-signal.SIGKILL} if life.killed else {CRASHED}
         if code not in expected and not life.killed:
             self.complaints.append(f"{life.name} ended with {code}")
         self.orphans += life.children.values()
