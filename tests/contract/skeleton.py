@@ -170,7 +170,9 @@ class Skeleton(AsyncEngine):
         message.error = end.error or message.error
         return "scheduled" if self._shelf.schedule(message, due) else "expired"
 
-    async def extend(self, holds: Sequence[base.Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    async def extend(
+        self, holds: Sequence[base.Hold], lease: int, *, brief: bool = False, now: int | None = None
+    ) -> list[bool]:
         at, found = self._shelf.at(now), [self._shelf.held(hold) for hold in holds]
         for message in filter(None, found):
             message.lease_until = at + lease

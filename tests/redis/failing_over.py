@@ -149,12 +149,12 @@ class Pause(NamedTuple):
 class Outcome(NamedTuple):
     report: Report
     pauses: Sequence[Pause]
-    raised: Mapping[str, int]  # by name: errors of the engine that came to a caller
+    raised: Mapping[tuple[str, str], int]  # by their name and the operation: errors of the engine that came to a caller
     lost: int  # accepted, not ended, and not there
 
     @property
     def unwelcome(self) -> set[str]:
-        return set(self.raised) - WELCOME
+        return {error for error, _ in self.raised} - WELCOME
 
     def __str__(self) -> str:
         worst = max(self.pauses, key=lambda pause: pause.after, default=None)
@@ -166,7 +166,7 @@ class Outcome(NamedTuple):
             "stale endings accepted": broken.get("fencing", 0),
             "stale endings refused": counts["refused"],
             "ends undone": counts["undone"],
-        } | {f"raised {name}": count for name, count in sorted(self.raised.items())}
+        } | {f"raised {error} by {op}": count for (error, op), count in sorted(self.raised.items())}
         page = [f"{count:>12,} {name}" for name, count in lines.items()]
         page += [
             f"{each.kind:>24}: shard {each.shard} took nothing for {each.seconds:.1f} s, until {each.after:+.1f} s from when "
@@ -239,7 +239,7 @@ class Crowd:
         return Outcome(
             report=check(paths, steady=True, spread=True),
             pauses=list(self._pauses(records)),
-            raised=Counter(record.outcome for record in records if record.outcome in ENGINE_ERRORS),
+            raised=Counter((record.outcome, record.op) for record in records if record.outcome in ENGINE_ERRORS),
             lost=_lost(records),
         )
 
@@ -284,6 +284,14 @@ class Dealt:
 
     def now(self) -> None:
         self.at = time.monotonic()
+
+
+def judge(crowd: Crowd) -> Outcome:
+    outcome = crowd.outcome()
+    print(outcome)
+    assert outcome.report.valid is True, str(outcome)
+    assert not outcome.unwelcome
+    return outcome
 
 
 def _lost(records: Sequence[Record]) -> int:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bide.engines.redis.spread import read
-from bide.engines.redis.topology import slot_of
 from tests.redis.crew import at_work, rate
-from tests.redis.failing_over import Crowd, Dealt, Outcome
+from tests.redis.failing_over import Crowd, Dealt, judge
+from tests.redis.test_moving_slots import slots_of
 from tests.servers.cluster import ClusterNode, RedisCluster
 from tests.servers.fixtures import NewCluster, NewSentinels
 from tests.servers.sentinel import SentinelGroup
@@ -20,7 +19,6 @@ from tests.servers.sentinel import SentinelGroup
 LONG = os.environ.get("BIDE_LONG")
 pytestmark = pytest.mark.timeout(1_800 if LONG else 120)
 FAULTS = 20 if LONG else 2
-NAMESPACE = "bide"
 ALL = {0, 1, 2}  # shards
 
 
@@ -90,14 +88,6 @@ def on_a_cluster(cluster: RedisCluster, crowd: Crowd) -> None:
                 do(cluster, number // len(CLUSTER) % 3, dealt)
 
 
-def judge(crowd: Crowd) -> Outcome:
-    outcome = crowd.outcome()
-    print(outcome)
-    assert outcome.report.valid is True, str(outcome)
-    assert not outcome.unwelcome
-    return outcome
-
-
 def test_nothing_that_all_replicas_confirmed_is_lost_when_sentinels_promote_one(
     new_sentinels: NewSentinels, tmp_path: Path
 ) -> None:
@@ -126,43 +116,6 @@ def test_a_cluster_loses_only_what_was_not_confirmed(new_cluster: NewCluster, tm
     crowd = Crowd(cluster.url, tmp_path)
     on_a_cluster(cluster, crowd)
     judge(crowd)
-
-
-# What follows loses nothing, whatever is confirmed
-
-
-def slots_of(cluster: RedisCluster) -> list[int]:
-    """Those of the queue's shards, in their order."""
-    anchor = cluster.node_of(slot_of(f"{NAMESPACE}:0"))
-    spread = anchor.ask("HGET", f"{{{NAMESPACE}:0}}:meta", "shards")
-    known = read(spread.decode())
-    return [slot_of(each.tag(NAMESPACE, number)) for each in known.generations for number in each.numbers]
-
-
-def next_master(cluster: RedisCluster, slot: int) -> ClusterNode:
-    masters = cluster.masters()
-    return masters[(masters.index(cluster.node_of(slot)) + 1) % len(masters)]
-
-
-def test_slots_that_move_under_load_lose_nothing_and_raise_nothing(new_cluster: NewCluster, tmp_path: Path) -> None:
-    cluster = new_cluster()
-    crowd = Crowd(cluster.url, tmp_path, loses=False)
-    with crowd.at_work():
-        slots = slots_of(cluster)
-        assert len(slots) == len(cluster.masters())
-        for turn in range(5 if LONG else 1):
-            for number, slot in enumerate(slots):
-                held = turn == number  # once for each shard
-                with crowd.fault("migrate, held" if held else "migrate") as dealt:
-                    with cluster.migrate(slot, next_master(cluster, slot), keys_at_once=3) as migration:
-                        migration.until("moved")  # half of it is here, and half there
-                        if held:
-                            crowd.wait_for_work()
-                            crowd.stage.stop.wait(25 if LONG else 0)
-                    dealt.now()
-    outcome = judge(crowd)
-    assert not outcome.raised
-    assert outcome.lost == 0
 
 
 @pytest.mark.parametrize("receiver", ["worker", "sync listen"])

@@ -138,8 +138,11 @@ class AsyncEngine(ABC):
         """
 
     @abstractmethod
-    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         """Let leases end so many milliseconds from now; False for a delivery that is lost.
+
+        `brief`: for whoever keeps many leases. A part of the engine that does not answer is not waited for, so that the leases
+        of other parts, and those of later calls, don't end meanwhile. It raises OutcomeUnknown, with the answers of the others.
 
         - An extended lease ends later.
         - An old token extends nothing.

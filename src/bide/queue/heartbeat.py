@@ -333,7 +333,7 @@ class Heartbeat:
     def _renew(self, engine: Engine, part: Part) -> None:
         seen = self.seen
         try:
-            answers: Sequence[bool | None] = engine.extend(part.holds, part.lease_ms)
+            answers: Sequence[bool | None] = engine.extend(part.holds, part.lease_ms, brief=True)
         except BideError as error:
             _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part.leases), error)
             answers = (isinstance(error, OutcomeUnknown) and error.answers) or [None] * len(part.leases)
@@ -344,7 +344,7 @@ class Heartbeat:
         try:
             found = engine.claim([], 1, asked.lease_ms, request=asked.request)
             if found.messages:
-                engine.extend([Hold(each.topic, each.id, each.token) for each in found.messages], asked.lease_ms)
+                engine.extend([Hold(each.topic, each.id, each.token) for each in found.messages], asked.lease_ms, brief=True)
         except BideError as error:
             _log.warning("The leases of a claim could not be renewed and will be tried again soon: %s", error)
             asked.put_off(2 * BEATS)

@@ -76,7 +76,7 @@ class LeaseKeeper:
                 self._holds[claim] = [Hold(each.topic, each.id, each.token) for each in found.messages]
         holds = [hold for claim in claims for hold in self._holds[claim]]
         for first in range(0, len(holds), MAX_BATCH):
-            await engine.extend(holds[first : first + MAX_BATCH], self._lease_ms)
+            await engine.extend(holds[first : first + MAX_BATCH], self._lease_ms, brief=True)
         self._kept.update(dict.fromkeys(claims, time.monotonic()))
 
 

@@ -84,9 +84,9 @@ class AsyncGuard(AsyncEngine):
         self._rules.check(None, ends, connection=connection)
         return await self._verbs.settle(ends, connection=connection, now=now)
 
-    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         self._rules.check("extend", holds)
-        return await self._verbs.extend(holds, lease, now=now)
+        return await self._verbs.extend(holds, lease, brief=brief, now=now)
 
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None

@@ -82,9 +82,9 @@ class Guard(Engine):
         self._rules.check(None, ends, connection=connection)
         return self._verbs.settle(ends, connection=connection, now=now)
 
-    def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         self._rules.check("extend", holds)
-        return self._verbs.extend(holds, lease, now=now)
+        return self._verbs.extend(holds, lease, brief=brief, now=now)
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
         self._rules.check_refs("cancel", refs, connection=connection)

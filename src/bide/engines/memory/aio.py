@@ -55,7 +55,7 @@ class AsyncMemory(AsyncEngine):
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return deliver.settle(self._store, ends, now)
 
-    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return deliver.extend(self._store, holds, lease, now)
 
     async def cancel(

@@ -53,7 +53,7 @@ class Memory(Engine):
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return deliver.settle(self._store, ends, now)
 
-    def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return deliver.extend(self._store, holds, lease, now)
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:

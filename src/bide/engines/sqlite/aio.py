@@ -75,7 +75,7 @@ class AsyncSqlite(AsyncEngine):
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return await self._write(lambda tx: deliver.settle(tx, self._namespace, ends, now), connection=connection)
 
-    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return await self._write(lambda tx: deliver.extend(tx, self._namespace, holds, lease, now), durable=False)
 
     async def cancel(

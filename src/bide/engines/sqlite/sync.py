@@ -71,7 +71,7 @@ class Sqlite(Engine):
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         return self._write(lambda tx: deliver.settle(tx, self._namespace, ends, now), connection=connection)
 
-    def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return self._write(lambda tx: deliver.extend(tx, self._namespace, holds, lease, now), durable=False)
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:

@@ -135,7 +135,7 @@ class Receiver:
     def _still_held(self, claim: Claim, lease_ms: int) -> Claim:
         """Without what was taken back by others, since the answer has waited for so long."""
         holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
-        answers = self._engine.extend(holds, lease_ms)
+        answers = self._engine.extend(holds, lease_ms, brief=True)
         if lost := answers.count(False):
             _log.warning("The leases of %d messages were lost before the claim of them was answered: others handle them", lost)
         return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
@@ -172,7 +172,7 @@ class Receiver:
         seen, doubtful = self._heartbeat.seen, self._heartbeat.doubtful()
         for part in doubtful:
             try:
-                answers: Sequence[bool | None] = self._engine.extend(part.holds, part.lease_ms)
+                answers: Sequence[bool | None] = self._engine.extend(part.holds, part.lease_ms, brief=True)
             except OutcomeUnknown as error:  # a part of the engine may not answer; that of others must not wait for it
                 if not error.answers:
                     raise

@@ -196,11 +196,10 @@ class AsyncRedis(AsyncEngine):
             ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
         )
 
-    async def extend(self, holds: Sequence[Hold], lease: int, *, now: int | None = None) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         shards = self._opened()
-        if len(shards) == 1:
+        if len(shards) == 1 or not brief:
             return await self._spread(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
-        # leases of other shards, and those of later calls, must not run out meanwhile
         patience = min(lease / 1000 / PARTS, shards.live[0].connections.server.retry_for)
         try:
             return await self._spread(
