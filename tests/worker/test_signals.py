@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import uvloop
 
 from bide import Outgoing
 from bide.worker import signals
@@ -25,6 +26,7 @@ from tests.worker.processes import Shop, alive, heard, listens, open_shop, until
 long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="minutes of stops: BIDE_LONG=1 runs them")
 MARGIN = 3.0  # seconds more than is promised, for a machine that is busy with something else
 PROMISED = 1.0  # seconds after the grace
+WAITS = {"22", "232", "281"}  # epoll_wait and epoll_pwait, on Intel and ARM
 
 STUCK = """
 @queue.task("thread")
@@ -237,6 +239,36 @@ async def test_two_signals_within_a_moment_are_one(monkeypatch: pytest.MonkeyPat
         now += 0.002
         with pytest.raises(Ended):
             signal.raise_signal(signal.SIGTERM)
+
+
+def system_call(thread: threading.Thread) -> str:
+    """The number of the one that it waits in."""
+    return Path(f"/proc/self/task/{thread.native_id}/syscall").read_text(encoding="ascii").split()[0]
+
+
+@pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_signal_is_heard_whichever_thread_it_comes_to(new_event_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The system gives one to another thread while this one has to hear of the end of a child, for example."""
+
+    def signal_myself() -> None:
+        until(lambda: system_call(threading.main_thread()) in WAITS)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        with signals.stopped_by_signals(asyncio.get_running_loop(), stopped.set):
+            threading.Thread(target=signal_myself).start()
+            await stopped.wait()
+        assert signal.set_wakeup_fd(-1) == found
+
+    async def wakes() -> int:
+        number = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(number)
+        return number
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        found = runner.run(wakes())
+        runner.run(main())
 
 
 @pytest.mark.parametrize(

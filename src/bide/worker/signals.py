@@ -3,13 +3,15 @@
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 TOGETHER = 0.05  # seconds: one Ctrl-C may come twice, from the terminal and through a parent that passes it on
+READ = 4_096  # bytes, one for each signal
 _HANG_UP = getattr(signal, "SIGHUP", None)  # comes when a terminal is closed; not all systems have it
 
 
@@ -63,7 +65,27 @@ def stopped_by_signals(
 
     before = {number: signal.signal(number, hear) for number in asking()}
     try:
-        yield
+        with _woken_by_signals(loop):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: somebody's who is not Python's
+
+
+@contextmanager
+def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """While this lasts, a signal wakes the loop, so that its handler runs at once.
+
+    The system may give a signal to any thread, and to this one as it falls asleep: then it would sleep on.
+    """
+    with ExitStack() as undo:
+        reader, writer = map(undo.enter_context, socket.socketpair())
+        writer.setblocking(False)
+        wakes = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        undo.callback(signal.set_wakeup_fd, wakes, warn_on_full_buffer=False)
+        if wakes != -1:  # the loop sees to it by itself, as uvloop does
+            undo.close()
+        else:
+            loop.add_reader(reader, reader.recv, READ)
+            undo.callback(loop.remove_reader, reader)
+        yield
