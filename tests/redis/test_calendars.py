@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bide.engines.base import NewMessage, Ref
-from bide.engines.redis.protocol.encoding import LAYOUT, LOCAL, TOPIC, id_bytes, id_text, name_of
+from bide.engines.redis.protocol.encoding import LAYOUT, LOCAL, SPREAD, TOPIC, id_bytes, id_text, name_of
 from bide.engines.redis.script import scripts
 from bide.errors import SchemaMismatch
 from bide.testing.contract.bench import START, Bench
@@ -134,7 +134,10 @@ async def test_what_an_older_release_has_stored_is_refused_and_said_what_to_do(
 
 def test_both_sides_speak_of_one_layout() -> None:
     for script in scripts().values():
-        assert re.findall(r"^local LAYOUT = '(\w+)'", script.text, re.MULTILINE) == [LAYOUT]
+        assert re.findall(r"^local (LAYOUT|SPREAD) = '(\w+)'", script.text, re.MULTILINE) == [
+            ("LAYOUT", LAYOUT),
+            ("SPREAD", SPREAD),
+        ]
         for sizes in re.findall(r"^local TOPIC, ID, FULLID = (\d+, \d+, \d+)", script.text, re.MULTILINE):
             assert sizes == f"{TOPIC}, {LOCAL}, {TOPIC + LOCAL}"
 

@@ -12,7 +12,7 @@ from redis.sentinel import Sentinel
 
 from bide import Finding, Queue
 from bide.engines.redis.doctor import slots, visits
-from bide.engines.redis.protocol.encoding import LAYOUT
+from bide.engines.redis.protocol.encoding import SPREAD
 from bide.engines.redis.topology import slot_of
 from tests.redis.test_doctor import NAMES, OF_CLUSTERS, OF_COPIES, OF_SENTINELS, run
 from tests.servers.cluster import RedisCluster
@@ -64,7 +64,7 @@ def test_a_cluster_is_described_and_not_changed(redis_cluster: RedisCluster, red
     assert told["cluster"] == [Finding("cluster", "cluster_state:ok")]
     assert told["slots"] == [Finding("slots", "all 16,384 have a node")]
     assert told["nodes"] == [Finding("nodes", "6, all well")]
-    assert told["layout"] == [Finding("layout", LAYOUT)]
+    assert told["layout"] == [Finding("layout", SPREAD)]
     assert told["eviction"] == [Finding("eviction", "noeviction")]  # equal on all, so told once
     assert told["rights"] == [Finding("rights", "all that a worker needs")]
     [shards] = told["shards"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import redis.exceptions as theirs
 
 from bide.engines.redis import astray
-from bide.engines.redis.protocol.encoding import LAYOUT
+from bide.engines.redis.protocol.encoding import LAYOUT, SPREAD
 from bide.engines.redis.redaction import redacted
 from bide.engines.redis.spread import read as read_spread
 from bide.errors import BadTime, BideError, ConfigError, EngineError, QueueFull, SchemaMismatch, Unavailable
@@ -162,7 +162,7 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
         return BadTime("A message can't be due more than a hundred years from now.")
     if found and code == "BADLAYOUT":
         return SchemaMismatch(
-            f"What is stored at {shown} has layout {found[4]}, and this release of bide reads layout {LAYOUT}: "
+            f"What is stored at {shown} has layout {found[4]}, and this release of bide reads layouts {LAYOUT} and {SPREAD}: "
             f"{layout_advice(found[4])}."
         )
     if found and code == "BADSHARDS":

@@ -12,7 +12,7 @@ from bide.engines.base import Finding
 from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.failures import layout_advice
 from bide.engines.redis.namespace import check_events
-from bide.engines.redis.protocol.encoding import LAYOUT
+from bide.engines.redis.protocol.encoding import LAYOUT, SPREAD
 from bide.errors import ConfigError
 
 SAMPLE = 200  # keys of a kind whose size is asked
@@ -42,11 +42,11 @@ def tls(look: Look) -> Iterator[Finding]:
 
 def layout(look: Look) -> Iterator[Finding]:
     layouts = {text_of(layout) for [layout] in look.of_shards("layout") if layout is not None}
-    others = sorted(layouts - {LAYOUT})
+    others = sorted(layouts - {LAYOUT, SPREAD})
     if others:
         yield Finding("layout", ", ".join(others), "bad", layout_advice(others[0]))
     else:
-        yield Finding("layout", LAYOUT if layouts else "nothing is there yet: it is made on first use")
+        yield Finding("layout", ", ".join(sorted(layouts)) if layouts else "nothing is there yet: it is made on first use")
 
 
 def memory(look: Look) -> Iterator[Finding]:

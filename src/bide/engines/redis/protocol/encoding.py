@@ -12,6 +12,7 @@ from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
 from bide.types import State
 
 LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
+SPREAD = "4"  # the same in a Cluster, or after a reshard
 ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 KEYLESS = 1
 USUAL_ATTEMPTS = 3

@@ -20,7 +20,7 @@ return {format('%d', now)}
 local new = take_text()
 if not string.find(new, '^%d+:%d[%d:;@|]*$') then error('BADARG spread', 0) end
 begin_shrinking()
-call('HSET', META, 'shards', new, 'respread', format('%d', now))
+call('HSET', META, 'layout', SPREAD, 'shards', new, 'respread', format('%d', now))
 return {format('%d', now)}
 
 -- script: expect

@@ -5,6 +5,7 @@
 -- An error stops a script and undoes nothing. So a script parses its arguments, checks its rights, and only then writes.
 
 local LAYOUT = '3' -- of what is stored; it rises when that changes
+local SPREAD = '4' -- the same where `shards` is more than a number, which releases before cannot read: so they refuse it
 
 local META, P = KEYS[1], string.sub(KEYS[1], 1, -5)
 local call = redis.call
@@ -60,10 +61,10 @@ local shards = ARGV[6] -- how they are spread, as spread.py tells
 if not string.find(shards, '^%d[%d:;@|]*$') then error('BADARG shards', 0) end
 local function this_time() -- as fields of `meta`
   if stored[3] and stored[5] then return {'raw', format('%d', raw), 'mark', format('%d', us)} end
-  return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', LAYOUT, 'shards', shards}
+  return {'raw', format('%d', raw), 'mark', format('%d', us), 'layout', tonumber(shards) and LAYOUT or SPREAD, 'shards', shards}
 end
 
-if stored[3] and stored[3] ~= LAYOUT then
+if stored[3] and stored[3] ~= LAYOUT and stored[3] ~= SPREAD then
   return redis.error_reply('BADLAYOUT ' .. stored[3])
 end
 
