@@ -53,6 +53,10 @@ test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that 
 test-servers: .venv/.dev ## test the Redis engine on Redis 6.2 and 8.0 and on Valkey 8.1 and 9.1, fetched into build/servers; about half an hour
 	@$(BIN)/python tools/server_versions.py $(BIN)/pytest tests/redis tests/contract/test_redis.py $(PARALLEL)
 
+.PHONY: test-upgrade
+test-upgrade: servers .venv/.dev ## run the release before, built from its tag, beside this one on one queue; about three minutes
+	@CI=1 $(BIN)/pytest tests/upgrade -m slow
+
 # The tests that meet other packages. What only checks the code, such as ruff, is not installed there.
 MEET := tests/cli tests/examples tests/queue tests/tasks tests/sqlite/test_sqlalchemy.py tests/unit/test_docs.py \
 	tests/redis/test_client.py tests/redis/test_url.py tests/redis/test_faults.py tests/redis/test_waking.py
