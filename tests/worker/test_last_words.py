@@ -1,14 +1,23 @@
 """The last words of a worker: what is still on its way when it stops, and what does not want to end."""
 
 import asyncio
+import selectors
 import sqlite3
 import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import pytest
 
 from bide import AsyncQueue, Queue
+from bide.engines.base import End
 from bide.worker import Worker
-from bide.worker.ending import LAST_WORDS
+from bide.worker.ending import CLOSING, LAST_WORDS, OVERTIME, Ending
+from bide.worker.service import AT_ONCE
+from bide.worker.settling import Settling
 from tests.worker.faults import Faults
 from tests.worker.test_stopping import begun, end_by_stop
 
@@ -95,3 +104,92 @@ async def test_a_handler_may_ask_its_own_worker_to_stop(queue: AsyncQueue, until
         await worker.run(signals=False)
 
     assert (await queue.stats("a")).pending == 0
+
+
+async def test_messages_go_back_while_other_handlers_have_yet_to_be_told(memory: AsyncQueue, until: Any) -> None:
+    """Or a worker with thousands of handlers is still busy with their ends when its time is over, and gives nothing back."""
+    faults, seen = await Faults.of(memory), Counter[str]()
+    cancelled_before: list[int] = []
+
+    @memory.task("a")
+    async def handle() -> None:
+        seen["begun"] += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen["cancelled"] += 1
+
+    async def look(call: Any, asked: Any) -> Any:
+        cancelled_before.append(seen["cancelled"])
+        return await call()
+
+    faults.around["settle"] = look
+    count = 3 * AT_ONCE
+    await memory.send_many("a", [{}] * count)
+    worker = Worker(memory, grace=0, concurrency=count)
+    async with begun(worker) as running:
+        await until(lambda: seen["begun"] == count)
+        await end_by_stop(worker, running)
+
+    assert cancelled_before[0] < count == cancelled_before[-1]
+    assert (await memory.stats("a")).ready == count
+
+
+class LeapingSelector(selectors.DefaultSelector):
+    """Passes the time for which a loop would sleep at once."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.now += timeout or 0.0
+        return super().select(0)
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """On it only what sleeps takes time."""
+
+    def __init__(self) -> None:
+        self._leaping = LeapingSelector()
+        super().__init__(self._leaping)
+
+    def time(self) -> float:
+        return self._leaping.now
+
+
+def given_by_the_clock(part: Callable[[], Coroutine[Any, Any, int]]) -> tuple[int, float]:
+    """What a part of a stop gives, and how long it takes."""
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        return runner.run(part()), runner.get_loop().time()
+
+
+class SlowEngine:
+    """Takes so many seconds for each call, whatever is asked."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def settle(self, ends: Sequence[End]) -> list[str]:
+        await asyncio.sleep(self._seconds)
+        return ["release"] * len(ends)
+
+
+async def drained(engine: Any, count: int) -> int:
+    """A stop without grace: how many ends the engine was not told."""
+    settling = Settling(engine, lambda batch, answers: None)
+    for number in range(count):
+        settling.put((mock.Mock(), End("a", str(number), "1", "release")))
+    left = await settling.drain(Ending(asyncio.get_running_loop().time()))
+    settling.drop()
+    return left
+
+
+def test_ten_thousand_messages_go_back_as_long_as_the_stop_has_time() -> None:
+    left, seconds = given_by_the_clock(lambda: drained(SlowEngine(0.07), 10_000))
+    assert left == 0
+    assert seconds < OVERTIME
+
+
+def test_an_engine_that_takes_nothing_leaves_time_to_close_it() -> None:
+    left, seconds = given_by_the_clock(lambda: drained(SlowEngine(3_600), 10_000))
+    assert left == 10_000
+    assert seconds == pytest.approx(OVERTIME - CLOSING)

@@ -16,9 +16,10 @@ from typing import Any, NoReturn, Self
 from bide.logs import Log
 
 _log = Log("bide.worker")
-LAST_WORDS = 0.4  # seconds: what cancelled handlers get to end in, and then the last ends on their way
+LAST_WORDS = 0.4  # seconds: what cancelled handlers get to end in, and then at least the last ends on their way
 OVERTIME = 0.85  # seconds after the grace, for all that is left to do then
 LEAST = 0.05  # seconds that each part of it gets, also when others have used them up
+CLOSING = 2 * LEAST  # seconds of it that are kept for what comes after the last end: heartbeat and engine are closed
 AGAIN = 0.1  # seconds until a loop that goes is asked again
 LONGEST = OVERTIME + LAST_WORDS  # seconds after the grace that it is asked at all: handlers may block it in many small pieces
 FRAMES = 10  # of the blocked loop, that the log shows
@@ -41,6 +42,11 @@ class Ending:
         """Seconds of the grace."""
         return max(0.0, self._until - self._loop.time())
 
+    @property
+    def overtime(self) -> float:
+        """Seconds until all should be done; less than none when that is late."""
+        return self._until + OVERTIME - self._loop.time()
+
     async def grace(self, tasks: Iterable["asyncio.Future[Any]"]) -> None:
         """Wait for these as long as the grace lasts."""
         waiting = [each for each in tasks if not each.done()]
@@ -51,10 +57,16 @@ class Ending:
                 self.cancelled = True
                 self._until = self._loop.time()
 
+    async def go_round(self) -> None:
+        """Let the loop do what is to be done at once."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.cancelled = True
+
     async def wait(self, tasks: Iterable["asyncio.Future[Any]"], seconds: float = LAST_WORDS) -> None:
         """Wait for these for so long at most, or for less if little is left."""
-        begun = self._loop.time()
-        until = begun + min(seconds, max(LEAST, self._until + OVERTIME - begun))
+        until = self._loop.time() + min(seconds, max(LEAST, self.overtime))
         while waiting := [each for each in tasks if not each.done()]:
             try:
                 await asyncio.wait(waiting, timeout=max(0.0, until - self._loop.time()))

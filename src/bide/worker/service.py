@@ -32,6 +32,7 @@ from bide.worker.telling import tell, tell_lost, tell_unheeded
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
+AT_ONCE = 100  # handlers that are told to stop before the loop goes round
 _hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("slot")
 
 
@@ -267,12 +268,7 @@ class Service:
         ending = Ending(self._until)
         await ending.grace(_runners(each for each in self._under_way.values() if not each.stuck))
         await self._recover(ending)
-        left = [each for each in self._under_way.values() if not each.told]
-        for each in left:
-            each.stop("stop")
-        await ending.wait(_runners(left))
-        for each in left:
-            self._ended(each, given_up(each), by_itself=each.ended)
+        await self._end_handlers(ending)
         unheard = await self._settling.drain(ending)
         if unheard:
             what = "1 message" if unheard == 1 else f"{unheard:,} messages"
@@ -284,6 +280,17 @@ class Service:
             _log.warning("The engine does not let go: the worker ends without waiting for it.")
         if ending.cancelled:
             raise asyncio.CancelledError
+
+    async def _end_handlers(self, ending: Ending) -> None:
+        """Tell the handlers to stop, some at a time: while they end, the engine takes back what others had."""
+        left = [each for each in self._under_way.values() if not each.told]
+        for first in range(0, len(left), AT_ONCE):
+            for each in _untold(left[first : first + AT_ONCE]):
+                each.stop("stop")
+            await ending.go_round()
+        await ending.wait(_runners(left))
+        for each in _untold(left):
+            self._ended(each, given_up(each), by_itself=each.ended)
 
     async def _recover(self, ending: Ending) -> None:
         """Give back what came with a claim whose answer was not waited for."""
@@ -297,6 +304,10 @@ class Service:
     async def _close(self) -> None:
         """Each by itself: one that does not let go must not keep the other."""
         await asyncio.gather(self._session.close(), AsyncApart(self._sync.close).done())
+
+
+def _untold(handlings: Iterable[Handling]) -> list[Handling]:
+    return [each for each in handlings if not each.told]
 
 
 def _runners(handlings: Iterable[Handling]) -> list["asyncio.Task[None]"]:

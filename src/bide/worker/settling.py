@@ -10,7 +10,7 @@ from bide.engines.base import End, Ended
 from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import Batches
-from bide.worker.ending import LAST_WORDS, Ending
+from bide.worker.ending import CLOSING, LAST_WORDS, Ending
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
 
@@ -38,9 +38,9 @@ class Settling(Batches[Entry]):
         return [end for _, end in [*self.under_way, *self.waiting]]
 
     async def drain(self, ending: Ending) -> int:
-        """See all through, for as long as the stop has left; how many are left."""
+        """See all through, for as long as the stop has left but for closing; how many are left."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + max(LAST_WORDS, ending.left)
+        until = loop.time() + max(LAST_WORDS, ending.overtime - CLOSING)
         while len(self) and (seconds := until - loop.time()) > 0:
             await ending.wait([self.begin()], seconds)
         return len(self)
