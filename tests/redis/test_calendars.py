@@ -11,6 +11,7 @@ from bide.engines.redis.script import scripts
 from bide.errors import SchemaMismatch
 from bide.testing.contract.bench import START, Bench
 from tests.redis.keyspace import COLOURS, bench_at, counts_are_true, finish_all, names, put_many, take_all
+from tests.redis.small import use_small_scripts
 from tests.servers.redis import RedisServer
 
 LENGTHS = {"hours": 134_217_728, "hour": 4_194_304, "minute": 65_536, "seconds": 2_048, "moments": 64, "instants": 1}
@@ -110,6 +111,22 @@ async def test_a_topic_of_few_messages_has_no_slots_of_seconds(redis_url: str) -
             bench.move(700)
             await finish_all(bench, await take_all(bench, "t"))
         assert homes <= {"hours", "hour", "minute", "near"}
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+async def test_messages_sent_by_turns_with_others_of_one_full_time_lie_as_densely_as_alone(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    """A few of a batch tell whether its slots are full; once these were all of one kind, and the others got a slot each."""
+    use_small_scripts(monkeypatch, {"FEW": 64, "SOME": 64})
+    draw, noon, day = random.Random(9), BEGIN + 43_200_000, 86_400_000
+    async with bench_at(redis_url, now=BEGIN) as bench:
+        homes: set[str] = set()
+        for _ in range(10):
+            dues = [noon if i % 2 == turn else BEGIN + 1 + draw.randrange(day) for i in range(1_000)]
+            sent = await put_at(bench, dues)
+            homes |= {home(id) for id, due in sent.items() if due // 65_536 != noon // 65_536}
+        assert homes == {"hours", "hour", "minute"}
 
 
 async def send_one(url: str, colour: str) -> None:

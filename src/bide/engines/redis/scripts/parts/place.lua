@@ -68,17 +68,18 @@ local function fill_shared(topic, group, waiting, chosen, near)
   return {unpack(waiting, taken + 1, count)}
 end
 
--- Whether a calendar seems to have no room for any of `waiting`: in a topic that has many, the slots of a few of them tell.
--- Each of a batch has a slot of its own there, and to ask for all of them is dear.
+-- Whether a calendar seems to have no room for any of `waiting`: in a topic that has many, the slots of a few of them tell,
+-- if each of these has a slot of its own. Then the batch has many slots there, and to ask for all of them is dear. The few are
+-- drawn: a caller may send messages of different kinds by turns, of which one kind only goes to slots that are full.
 local SAMPLE = 16
 local function seems_full(topic, kind, room, dues, waiting)
   local length, step = SLOT[sort_of(kind)], floor(#waiting / SAMPLE)
   if step == 0 or topic.f.live < SAMPLE * room then return false end
-  local names = {}
+  local names, seen = {}, {}
   for look = 1, SAMPLE do
-    local slot = floor(dues[waiting[look * step]] / length)
-    if slot <= topic.f['c' .. kind] then return false end
-    names[look] = slot_name(kind, slot)
+    local slot = floor(dues[waiting[look * step - math.random(0, step - 1)]] / length)
+    if seen[slot] or slot <= topic.f['c' .. kind] then return false end
+    names[look], seen[slot] = slot_name(kind, slot), true
   end
   for _, births in ipairs(call('HMGET', topic.prefix .. 'slots', unpack(names))) do
     if tonumber(births or 0) < room then return false end
