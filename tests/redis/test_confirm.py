@@ -182,6 +182,19 @@ def test_the_disk_is_asked_or_synced_always_or_the_server_refused(new_redis: New
             assert everysec.commandstats()["waitaof"]["calls"] == 1
 
 
+def test_a_hosted_server_that_does_not_tell_how_it_syncs_is_asked_each_time_or_refused(new_redis: NewRedis) -> None:
+    server = new_redis(appendonly="yes", appendfsync="always", rename_command='CONFIG ""')
+    with server.client() as client:
+        version = tuple(map(int, client.info("server")["redis_version"].split(".")[:2]))
+    if version < (7, 2):
+        with pytest.raises(ConfigError, match=r"older than Redis 7\.2"):
+            Queue(url_of(server, "aof")).send("t", 1)
+    else:
+        with Queue(url_of(server, "aof")) as queue:
+            queue.send("t", 1)
+            assert server.commandstats()["waitaof"]["calls"] == 1
+
+
 def test_where_it_is_said(redis_url: str) -> None:
     assert "replicas" in Queue("redis://", confirm="replicas:2").capabilities.accepted
     assert Queue("redis://?confirm=aof").capabilities.accepted.count("AOF") == 1

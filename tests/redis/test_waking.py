@@ -1,11 +1,12 @@
 """Whom a message wakes: one of those who sleep, by their own alarm, by a token, by polling, or by a key that expires."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import redis
 
+from bide import AsyncQueue
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, NewMessage, Settings
 from bide.engines.redis.aio import wakeup
@@ -216,6 +217,26 @@ async def test_expiry_is_not_listened_for_where_nobody_tells_of_it(redis_url: st
     crowd = Crowd(f"{redis_url}?wake=expiry")
     with pytest.raises(ConfigError, match="notify-keyspace-events"):
         await crowd.one()
+
+
+async def test_expiry_is_listened_for_where_a_hosted_server_does_not_say_whether_it_tells_of_it(new_redis: NewRedis) -> None:
+    server = new_redis(notify_keyspace_events="Ex", rename_command='CONFIG ""')
+    crowd = Crowd(f"{server.url}?wake=expiry")
+    await wakes(*await crowd.many(2))
+    await crowd.close()
+
+
+@pytest.mark.parametrize(("command", "way"), [("BLPOP", "list"), ("CLIENT", "list"), ("SUBSCRIBE", "expiry")])
+async def test_a_receiver_is_told_which_command_the_server_lacks(new_redis: NewRedis, command: str, way: str) -> None:
+    server = new_redis(notify_keyspace_events="Ex", rename_command=f'{command} ""')
+    with pytest.raises(ConfigError, match=f"unknown command '{command}'.*wake=poll"):
+        await receive_from(f"{server.url}?wake={way}")
+    assert await receive_from(f"{server.url}?wake=poll") == []
+
+
+async def receive_from(url: str) -> Sequence[object]:
+    async with AsyncQueue(url) as queue:
+        return await queue.receive("t", wait=0.5)
 
 
 async def test_a_wait_that_is_cancelled_ends_at_whatever_moment_that_comes(redis_url: str) -> None:

@@ -29,6 +29,7 @@ _PASSING = re.compile(r"^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|READONL
 _CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\S+)|NORIGHT (\w+)|OVERTAKEN|UNPINNED)")
 
 
+_LACKING = re.compile(r"unknown (?:sub)?command", re.IGNORECASE)
 _WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
@@ -86,6 +87,11 @@ def refused(error: BaseException) -> bool:
 def passing(error: BaseException) -> bool:
     """Whether nothing was done, and trying again may help."""
     return isinstance(error, _WAITING) or _PASSING.search(str(error)) is not None
+
+
+def lacking(error: BaseException) -> bool:
+    """Whether the server does not have the command, as many that are hosted."""
+    return _LACKING.search(str(error)) is not None
 
 
 def moving(error: BaseException) -> bool:
@@ -175,6 +181,8 @@ def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> Bide
         return QueueFull(
             f"{shown} is at its maxmemory and took nothing. What it holds can be drained; give it more memory to take more."
         )
+    if lacking(error):
+        return ConfigError(f"{shown} lacks a command of Redis ({text}): nothing was changed. wake=poll in the URL needs fewer.")
     if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text or "can't run this command" in text:
         return ConfigError(
             f"The user at {shown} lacks a right ({text}): nothing was changed. `bide doctor --acl` prints the rights it needs."

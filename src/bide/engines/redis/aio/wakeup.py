@@ -15,7 +15,7 @@ from bide.engines.base import SWEEP
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.client import Address, Wake
-from bide.engines.redis.failures import LOST, translated
+from bide.engines.redis.failures import LOST, lacking, translated
 from bide.engines.redis.server import AsyncListener
 from bide.errors import EngineError
 from bide.wakeable import AsyncSignal
@@ -42,9 +42,9 @@ class AsyncWakeup(ABC):
         end = time.monotonic() + timeout
         try:
             return await self._sleep(topics, end, sharp)
-        except theirs.NoPermissionError as error:
-            raise translated(error, self._address.shown, self._address.secrets) from None
-        except (*LOST, theirs.ResponseError, EngineError):
+        except (*LOST, theirs.ResponseError, EngineError) as error:
+            if isinstance(error, theirs.NoPermissionError) or lacking(error):
+                raise translated(error, self._address.shown, self._address.secrets) from None
             await AsyncSignal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
             return True
 

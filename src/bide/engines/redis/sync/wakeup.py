@@ -13,7 +13,7 @@ import redis.exceptions as theirs
 
 from bide.engines.base import SWEEP
 from bide.engines.redis.client import Address, Wake
-from bide.engines.redis.failures import LOST, translated
+from bide.engines.redis.failures import LOST, lacking, translated
 from bide.engines.redis.server import Listener
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
@@ -42,9 +42,9 @@ class Wakeup(ABC):
         end = time.monotonic() + timeout
         try:
             return self._sleep(topics, end, sharp)
-        except theirs.NoPermissionError as error:
-            raise translated(error, self._address.shown, self._address.secrets) from None
-        except (*LOST, theirs.ResponseError, EngineError):
+        except (*LOST, theirs.ResponseError, EngineError) as error:
+            if isinstance(error, theirs.NoPermissionError) or lacking(error):
+                raise translated(error, self._address.shown, self._address.secrets) from None
             Signal().wait(max(0.0, min(end - time.monotonic(), AGAIN)))
             return True
 
