@@ -16,7 +16,7 @@ from tests.servers.redis import RedisServer
 
 SHORT = "timeout=2"  # so that a confirmation is short in 0.8 s
 both_colours = pytest.mark.parametrize("colour", COLOURS)
-WITHOUT = {"expect", "get", "hear", "lease_ends", "leased", "leave", "pin", "scan", "stats", "sweep", "time"}
+WITHOUT = {"expect", "get", "hear", "lease_ends", "leased", "leave", "scan", "stats", "sweep", "time"}
 """Scripts that change nothing which must last."""
 
 

@@ -196,7 +196,7 @@ async def test_who_comes_to_a_shard_first_tells_it_when_the_reshard_was_broken_o
     async with bench_at(url) as bench, bench_at(url) as late:
         old = [(await bench.put("t", key=key)).id for key in KEYS]
         with monkeypatch.context() as patch, Resharding(shop(url)._namespace) as work:
-            patch.setattr(work, "_touch_all", lambda shards: work._shards.anchor.tell_time())
+            patch.setattr(work, "_tell_all", lambda shards: work._shards.anchor.calls.pin())
             work.begin(4)
         # One has heard of it on shard 0, the other has not, and meets the keys' old shards
         await bench.put("t", key=next(key for key, id in zip(KEYS, old, strict=True) if shards_of([id]) == {0}))

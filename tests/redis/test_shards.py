@@ -163,11 +163,12 @@ async def test_a_full_claim_says_more_when_a_shard_had_enough_to_do_before_it_ca
     for engine in (aio, sync):
         monkeypatch.setattr(engine, "randrange", lambda most: turn)
     async with bench_at(f"{redis_url}?shards=2", colour) as bench:
-        first, second = Shards(shop(f"{redis_url}?shards=2")._namespace)
+        namespace = shop(f"{redis_url}?shards=2")._namespace
+        first, second = Shards(namespace)
         for _ in range(3):
-            first.put([NewMessage("a", b"old", expires_in=1)] * 1_000, bench.now)
-        first.put([NewMessage("quiet", b"")], bench.now)
-        second.put([NewMessage("a", b"")] * 100, bench.now)
+            first.put([NewMessage("a", b"old", expires_in=1)] * 1_000, namespace.spread, bench.now)
+        first.put([NewMessage("quiet", b"")], namespace.spread, bench.now)
+        second.put([NewMessage("a", b"")] * 100, namespace.spread, bench.now)
         first.connections.close()
         bench.move(5_000)
         found: list[str] = []

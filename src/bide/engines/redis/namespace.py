@@ -3,10 +3,8 @@
 import math
 import re
 import time
-import weakref
 import zlib
 from collections.abc import Hashable, Sequence
-from typing import Protocol
 
 from bide.engines.base import End, Hold, NewMessage, Ref, Settings
 from bide.engines.redis.client import Address
@@ -72,19 +70,12 @@ class Lead:
         self.seconds = min(max(0.0, self.seconds), MOST)
 
 
-class Spreading(Protocol):
-    """Something that goes by how the shards are spread."""
-
-    def spread_changed(self) -> None: ...
-
-
 class Namespace:
     def __init__(self, address: Address, settings: Settings, servers: Sequence[Address] = ()) -> None:
         """`servers`: the server of each shard, if there are several."""
         self.address: Address = address
         self.spread: Spread | None = None if address.clustered else plain(address.shards or 1)
         self.told: str = "" if self.spread is None else str(self.spread)  # as every call tells it
-        self._users: weakref.WeakSet[Spreading] = weakref.WeakSet()
         self._servers = servers
         self._clocks: dict[Hashable, ServerClock] = {}
         self.confirm: str = address.confirm
@@ -92,18 +83,18 @@ class Namespace:
         self._dead_max = settings.dead_max
 
     def spread_as(self, spread: Spread) -> None:
-        """From now on. Whoever uses the shards is told, in this thread."""
-        self.spread, self.told = spread, str(spread)
-        for user in list(self._users):
-            user.spread_changed()
-
-    def tell(self, user: Spreading) -> None:
-        """It wants to be told of changes."""
-        self._users.add(user)
+        """From now on. Other threads may be under way: who has read `told` and then finds the old spread tells the old one."""
+        self.spread = spread
+        self.told = str(spread)
 
     @property
     def live(self) -> Sequence[int]:
         return self.spread.live if self.spread else ()
+
+    @property
+    def highest(self) -> int:
+        """The highest number of a shard that there is or was, as far as is known."""
+        return self.spread.highest if self.spread else 0
 
     @property
     def generations(self) -> Sequence[Generation]:
@@ -139,16 +130,11 @@ class Namespace:
 
     def shard_of_ref(self, ref: Ref, within: Generation) -> int:
         if ref.id is not None:
-            return self._known(ref.id)
+            return name_of(ref.id).shard
         return by_name(ref.topic or "", ref.key or "", within)
 
     def shard_of_id(self, delivery: End | Hold) -> int:
-        return self._known(delivery.id)
-
-    def _known(self, id: str) -> int:
-        """A shard that is not there has no message, and any other will say so."""
-        shard, live = name_of(id).shard, self.live
-        return shard if shard in live else live[0]
+        return name_of(delivery.id).shard
 
 
 def by_name(topic: str, text: str, within: Generation) -> int:

@@ -71,7 +71,7 @@ class Resharding:
         new = Spread(new.epoch, [*old.generations, self._placed(new.current)])
         self._pause_alike(new)
         self._namespace.spread_as(new)
-        self._touch_all(self._shards.live)
+        self._tell_all(self._shards.live)
         return True
 
     def step(self) -> Emptying | None:
@@ -79,11 +79,12 @@ class Resharding:
         while len(self.spread.generations) > 1:
             emptying = self._look(self._shards_of(self.spread.generations[:-1]))
             oldest = self._shards_of(self.spread.generations[:1])
+            self._tell_all(oldest)  # if this was broken off before; they take nothing new then
             left = self._look(oldest)
             if left.pending or left.dead or left.seconds > 0:
                 return emptying
             self._namespace.spread_as(self.spread.without_oldest())
-            self._touch_all([*oldest, *self._shards.live])
+            self._tell_all([*oldest, *self._shards.live])
         return None
 
     def _placed(self, generation: Generation) -> Generation:
@@ -119,10 +120,10 @@ class Resharding:
             seconds = max(seconds, (REMEMBERED - shard.since_spread()) / 1000)
         return Emptying(len(shards), pending, dead, seconds)
 
-    def _touch_all(self, shards: Sequence[Shard]) -> None:
-        """All shards learn of it, and with them all who come there."""
+    def _tell_all(self, shards: Sequence[Shard]) -> None:
+        """All shards learn of it, and with them all who come there: also those that have never had a message."""
         for shard in (self._shards.anchor, *shards):
-            shard.tell_time()
+            shard.calls.pin()
 
 
 def _topics(shard: Shard) -> Iterator[tuple[str, Stats]]:

@@ -38,6 +38,11 @@ class Spread(NamedTuple):
         return [number for each in self.generations for number in each.numbers]
 
     @property
+    def highest(self) -> int:
+        """The highest number of a shard that there is or was."""
+        return MOST - 1 if self.epoch else self.live[-1]
+
+    @property
     def current(self) -> Generation:
         return self.generations[-1]
 

@@ -1,19 +1,20 @@
 # unasync: ../sync/calls.py
 """How the scripts of a shard run: each call is an operation of its connection's lane, and acts once."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 from bide.engines.redis.aio.connections import AsyncConnection, AsyncConnections
+from bide.engines.redis.confirming import check_disk
 from bide.engines.redis.failures import OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.script import scripts
-from bide.engines.redis.spread import plain
+from bide.engines.redis.spread import Spread, plain
 from bide.engines.redis.spread import read as read_spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
 
 TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
-PUTS = ("put", "put_named")
 LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "sweep", "time")  # scripts that change nothing
 PASSING = (*LOOKS, "expect", "hear", "leave")  # and those that change nothing which must last
 
@@ -48,6 +49,8 @@ class AsyncCalls:
             await connection.run(scripts()["time"], self._keys, self._told(connection, None), retry_for=0.0)
         except (BideError, Unanswered, TooOld, Unpinned):
             return False
+        except OtherSpread:
+            return True
         finally:
             await connection.close()
         return True
@@ -62,6 +65,18 @@ class AsyncCalls:
         finally:
             await self._connections.give(connection)
 
+    async def prepare_to_confirm(self) -> None:
+        """Find out once how the server tells what is on its disk, if that is asked for. Raises ConfigError if it can't."""
+        if not self._connections.unsure:
+            return
+        info = _fields(await self.command("INFO", "server"), await self.command("INFO", "persistence"))
+        fsync = None
+        with contextlib.suppress(ConfigError):  # many hosted servers don't tell
+            fsync = (await self.command("CONFIG", "GET", "appendfsync"))[1].decode()
+        if not check_disk(self._connections.server.shown, info, fsync):
+            self._connections.confirmation = None
+        self._connections.unsure = False
+
     async def ask(self, verb: str, args: Sequence[Any], now: int | None, *, patience: float | None = None) -> Any:
         """Run a script that may run more than once."""
         return await self.do(verb, args, now, once=False, patience=patience)
@@ -75,23 +90,33 @@ class AsyncCalls:
         once: bool = True,
         salt: bytes = b"",
         patience: float | None = None,
+        planned: Spread | None = None,
     ) -> Any:
         """Run a script that must act once. It runs again if it came too late, as after a long silence.
+
+        planned: how messages were spread when this shard was chosen for it. It raises OtherSpread, with nothing done, if that
+        is not so any more; else it is done here, however they are spread.
 
         patience: seconds for which it is repeated while there is no answer, when others are worth more than this one. With a
         salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
         """
+        confirmation = None
+        if verb not in PASSING:
+            if self._connections.unsure:
+                await self.prepare_to_confirm()
+            confirmation = self._connections.confirmation
         connection, clock, lane = await self._connections.take(), self._clock, ""
-        confirmation = None if verb in PASSING else self._connections.confirmation
         try:
             for _ in range(TRIES):
                 if once:
                     connection.number += 1
                     lane = connection.lane
-                until = clock.until(now, connection.retry_for)
+                until, spread = clock.until(now, connection.retry_for), self._namespace.told
+                if planned is not None and planned is not self._namespace.spread:
+                    raise OtherSpread(spread)
                 told = (
                     "" if now is None else str(now), str(clock.known), lane, str(connection.number), salt,
-                    self._namespace.told, str(until), *args,
+                    spread, str(until), *args,
                 )  # fmt: skip
                 try:
                     reply = await connection.run(
@@ -102,8 +127,7 @@ class AsyncCalls:
                 except Unpinned:
                     await self._pin(connection, now)
                 except OtherSpread as other:
-                    if not await self._agree(connection, other.found) and verb in PUTS:
-                        raise  # perhaps to another shard
+                    await self._agree(connection, other.found)
                 else:
                     clock.hear(int(reply[0]))
                     return reply
@@ -137,22 +161,25 @@ class AsyncCalls:
         if first is not None and first._connections is self._connections:
             await first._pin(connection, now)
         elif first is not None:
+            await first.prepare_to_confirm()
             other = await first._connections.take()
             try:
                 await first._pin(other, now)
             finally:
                 await first._connections.give(other)
         try:
-            reply = await connection.run(scripts()["pin"], self._keys, self._told(connection, now))
+            reply = await connection.run(
+                scripts()["pin"], self._keys, self._told(connection, now), confirmation=self._connections.confirmation
+            )
         except OtherSpread as other:
             await self._agree(connection, other.found)
         else:
             self._clock.hear(int(reply[0]))
 
-    async def _agree(self, connection: AsyncConnection, found: str) -> bool:
+    async def _agree(self, connection: AsyncConnection, found: str) -> None:
         """The shard has it that messages are spread like `found`. Whoever knows the newer way tells the other one.
 
-        Gives whether the shard was told; else it is known here now. Raises ConfigError if neither is newer.
+        Raises ConfigError if neither is newer.
         """
         namespace, other = self._namespace, read_spread(found)
         mine = namespace.spread or other
@@ -162,20 +189,25 @@ class AsyncCalls:
         if other.epoch >= mine.epoch:
             if other != mine:
                 namespace.spread_as(other)
-            return False
+            return
         told = [*self._told(connection, None), namespace.told]
         told[5] = found
         try:
-            await connection.run(scripts()["spread"], self._keys, told, confirmation=self._connections.confirmation)
+            confirmation = None if self._connections.unsure else self._connections.confirmation
+            await connection.run(scripts()["spread"], self._keys, told, confirmation=confirmation)
         except OtherSpread as again:  # somebody else told it
-            return await self._agree(connection, again.found)
-        return True
+            await self._agree(connection, again.found)
 
     async def pin(self) -> None:
-        """Store how the shards are spread, unless somebody else was first: ConfigError if it is otherwise."""
+        """Store how the shards are spread, unless it is stored: ConfigError if it is otherwise, and neither way is newer."""
+        await self.prepare_to_confirm()
         connection = await self._connections.take()
         try:
             await self._pin(connection, None)
+        except Unconfirmed as done:
+            raise ConfirmTimeout(done.sentence) from None
+        except Unanswered as lost:
+            raise OutcomeUnknown(str(lost)) from None
         finally:
             await self._connections.give(connection)
 
@@ -183,3 +215,9 @@ class AsyncCalls:
         """The first arguments of every script, for one that may run more than once."""
         until = self._clock.until(now, connection.retry_for)
         return ["" if now is None else now, self._clock.known, "", 0, b"", self._namespace.told, until]
+
+
+def _fields(*told: bytes) -> dict[str, str]:
+    """What INFO told."""
+    lines = b"\n".join(told).decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -29,6 +29,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.redis.aio.around import AWAY, AsyncAround, present_first
+from bide.engines.redis.aio.sends import AsyncSends
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
@@ -50,6 +51,7 @@ NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the m
 
 class AsyncRedis(AsyncEngine):
     _around: AsyncAround  # while it is open
+    _sends: AsyncSends  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
@@ -64,19 +66,19 @@ class AsyncRedis(AsyncEngine):
 
     async def open(self) -> None:
         if self._shards is None:
-            shards, wake = AsyncShards(self._namespace), self._namespace.address.wake
+            shards = AsyncShards(self._namespace)
             try:
                 await shards.open()
                 for shard in shards.one_a_server():
                     await shard.greet()
-                for shard in shards if wake == "expiry" else ():
-                    await shard.ask_for_expiry()
+                wakeup = WAKEUPS[self._namespace.address.wake](self._namespace.address, shards)
+                await wakeup.prepare()
             except BaseException:
                 await shards.disconnect()
                 raise
             self._shards = shards
-            self._around = AsyncAround(self._me, shards)
-            self._wakeup = WAKEUPS[wake](self._namespace.address, shards)
+            self._around, self._sends = AsyncAround(self._me, shards), AsyncSends(self._namespace, shards)
+            self._wakeup = wakeup
 
     async def close(self) -> None:
         wakeup, self._wakeup = self._wakeup, None
@@ -102,76 +104,13 @@ class AsyncRedis(AsyncEngine):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        only = self._opened().only
-        if only is not None and len(messages) == 1:  # the short way, that most sends take
-            with contextlib.suppress(OtherSpread):
-                return await only.put(messages, now)
-        while True:
-            with contextlib.suppress(OtherSpread):  # messages go to other shards now
-                return await self._put(messages, now)
-
-    async def _put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-        shards, (*old, current) = self._opened(), self._namespace.generations
-        parts = self._parts(messages, current)
-        if len(parts) > 1 or (old and any(map(_has_name, messages))):
-            return await self._put_apart(messages, now)
-        [(number, _)] = parts
-        shard = shards[number]
-        if any(map(_has_name, messages)):
-            return await shard.put(messages, now)
-        while any(not shards[other].silent for other in current.numbers if other != shard.number):
-            try:
-                return await shard.put(messages, now, patience=BRIEF)
-            except Unavailable:  # it has done nothing, so another one may do it
-                if not shard.silent:
-                    raise
-                shard = shards[self._any_shard(current)]
-        return await shard.put(messages, now)
-
-    async def _put_apart(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-        """Send in several parts. Each message has an operation, so all can be sent again if one part fails.
-
-        While some shards empty themselves, they are asked first what they know of a message with a name.
-        """
-        shards, name = self._opened(), lane()
-        named_before = list(map(_has_name, messages))
-        named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
-        for shard, indexes in self._parts(named, self._namespace.generations[-1]):  # before the first part is taken
-            for i in indexes:
-                check_delay(named[i].delay, named[i].at, max(shards[shard].clock.known, now or 0))
-        answers: dict[int, Sent] = {}
-        while len(answers) < len(named):
-            try:
-                with contextlib.suppress(OtherSpread):  # what is left may go to others
-                    await self._put_left(named, named_before, answers, now)
-            except BideError as error:
-                if not answers and not isinstance(error, OutcomeUnknown):
-                    raise
-                told = f"{error} This was one part of several, and others of the batch were taken."
-                kind = type(error) if isinstance(error, OutcomeUnknown) else OutcomeUnknown
-                raise kind(told if answers else str(error), operations=[new.operation or "" for new in named]) from None
-        return [answers[i] for i in range(len(named))]
-
-    async def _put_left(
-        self, messages: Sequence[NewMessage], ask_old: Sequence[bool], answers: dict[int, Sent], now: int | None
-    ) -> None:
-        """What has no answer yet."""
-        shards, (*old, current) = self._opened(), self._namespace.generations
-        for generation in (*old, current):
-            left = [i for i in range(len(messages)) if i not in answers and (generation is current or ask_old[i])]
-            for shard, at in self._parts([messages[i] for i in left], generation):
-                some = [messages[left[k]] for k in at]
-                told = await (shards[shard].put if generation is current else shards[shard].put_known)(some, now)
-                answers.update({left[k]: sent for k, sent in zip(at, told, strict=True) if sent is not None})
-
-    def _parts(self, messages: Sequence[NewMessage], generation: Generation) -> list[tuple[int, list[int]]]:
-        any_shard = self._any_shard(generation)
-        return sending.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard, generation))
+        self._opened()
+        return await self._sends.put(messages, now)
 
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        shards = self._opened()
+        shards, spread = self._opened(), self._namespace.spread
         named = request if request is not None else self._new_request()
         woken = self._woken
         if shards.only is not None:
@@ -181,6 +120,8 @@ class AsyncRedis(AsyncEngine):
             claim = await self._around.claim(
                 topics, limit, lease, named, now, self._next(), again=request is not None, woken=woken
             )
+        if self._namespace.spread is not spread:  # there are other shards, too
+            claim = replace(claim, more=True)
         self._woken = bool(claim.messages)  # then others were sent with them, or left behind
         if len(self._alarms) >= MOST:
             self._alarms.clear()
@@ -189,9 +130,6 @@ class AsyncRedis(AsyncEngine):
         return claim
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        only = self._opened().only
-        if only is not None and len(ends) <= sending.PART:  # the short way, that most take
-            return await only.settle(ends, now)
         return await self._spread(
             ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
         )
@@ -223,9 +161,9 @@ class AsyncRedis(AsyncEngine):
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
         refs, shards = [move.ref for move in moves], self._opened()
+        clock = max(shard.clock.known for shard in shards)
         for move in moves if shards.only is None or len(moves) > sending.PART else ():  # before the first part is done
-            shard = shards[self._namespace.shard_of_ref(move.ref, self._namespace.generations[-1])]
-            check_delay(move.delay, move.at, max(shard.clock.known, now or 0))
+            check_delay(move.delay, move.at, max(clock, now or 0))
         return await self._by_ref(moves, refs, lambda shard, some: shard.reschedule(some, now), RescheduleResult.GONE)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
@@ -261,21 +199,28 @@ class AsyncRedis(AsyncEngine):
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        shards = self._opened()
-        page = listing.Listing(topic, state, limit, after, [shard.number for shard in shards])
-        while searches := page.searches():
-            for search in searches:
-                await shards[search.shard].find(search, now)
-            chosen = page.choose(searches)
-            page.show(await self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
-        return page.page()
+        while True:
+            with contextlib.suppress(OtherSpread):
+                shards, spread = self._opened(), self._namespace.spread
+                numbers = [shard.number for shard in shards]
+                page = listing.Listing(topic, state, limit, after, numbers, self._namespace.highest)
+                while searches := page.searches():
+                    for search in searches:
+                        await shards[search.shard].find(search, now)
+                    chosen = page.choose(searches)
+                    page.show(
+                        await self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now))
+                    )
+                if self._namespace.spread is spread:  # else there are other shards, too
+                    return page.page()
 
     async def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
     ) -> Stats:
         parts = window.parts if window else 0
         told: dict[str, list[Stats]] = {}
-        for shard in self._opened():
+        done = set[AsyncShard]()
+        while shard := self._next_of(done):
             for name, one in (await shard.stats(topic, but, window, now)).items():
                 told.setdefault(name, []).append(one)
         topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
@@ -284,24 +229,23 @@ class AsyncRedis(AsyncEngine):
     async def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        count, more, keyless = 0, False, 0
-        for shard in self._opened():
+        count, more, keyless, done = 0, False, 0, set[AsyncShard]()
+        while shard := self._next_of(done):
             one = await shard.requeue(topic, ids, delay, limit - count, now)
             count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
         return Swept(count, more, keyless)
 
     async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        count, more = 0, False
-        for shard in self._opened():
+        count, more, done = 0, False, set[AsyncShard]()
+        while shard := self._next_of(done):
             one = await shard.purge(topic, state, limit - count, now)
             count, more = count + one.count, more or one.more
         return Swept(count, more)
 
     async def pause(self, topic: str, paused: bool) -> None:
-        done: set[int] = set()
-        while left := [shard for shard in self._opened() if shard.number not in done]:  # there may be others meanwhile
-            await left[0].pause(topic, paused)
-            done.add(left[0].number)
+        done = set[AsyncShard]()
+        while shard := self._next_of(done):
+            await shard.pause(topic, paused)
 
     async def _by_ref(
         self,
@@ -339,13 +283,21 @@ class AsyncRedis(AsyncEngine):
         When one fails and another was done, it is OutcomeUnknown, with the answers of the others. `wait_for`: a shard that did
         not answer lately is asked last, or not at all.
         """
-        shards = self._opened()
-        if shards.only is not None and len(items) <= sending.PART:
-            return await call(shards.only, items)
+        spread, only = self._namespace.spread, self._opened().only
+        if only is not None and len(items) <= sending.PART:  # the short way, that most take
+            told = await call(only, items)
+            if self._namespace.spread is spread:
+                return told
+            # it was the only one no more, and knows nothing of what others have
+            others = [i for i, item in enumerate(items) if shard_of(item) != only.number]
+            found = await self._spread([items[i] for i in others], shard_of, call) if others else []
+            for i, answer in zip(others, found, strict=True):
+                told[i] = answer
+            return told
         answers: dict[int, Any] = {}
         untried: list[int] = []
         failed: BideError | None = None
-        parts = [(shards[shard], indexes) for shard, indexes in sending.parts(items, shard_of)]
+        parts = await self._shards_of(items, shard_of)
         for shard, indexes in sorted(parts, key=lambda part: part[0].silent):
             try:
                 if (wait_for == "nobody" or (wait_for == "the only part" and answers)) and await shard.is_away():
@@ -360,14 +312,24 @@ class AsyncRedis(AsyncEngine):
             return [answers[i] for i in range(len(items))]
         if not answers:
             raise failed or Unavailable(AWAY)
-        told = f"{failed or AWAY} This was one part of several, and others of the batch were done."
-        raise OutcomeUnknown(told, answers=[answers.get(i) for i in range(len(items))], untried=untried) from failed
+        why = f"{failed or AWAY} This was one part of several, and others of the batch were done."
+        raise OutcomeUnknown(why, answers=[answers.get(i) for i in range(len(items))], untried=untried) from failed
 
-    def _any_shard(self, generation: Generation) -> int:
-        """For what may be on any: the next one by turns, of those that answer."""
-        shards, first = self._opened(), self._next()
-        numbers = [generation.numbers[(first + turn) % generation.size] for turn in range(generation.size)]
-        return next((number for number in numbers if not shards[number].silent), numbers[0])
+    async def _shards_of(self, items: Sequence[T], shard_of: Callable[[T], int]) -> list[tuple[AsyncShard, list[int]]]:
+        """Which of a batch go where. A shard that is not known may be new; if it is not, any other says that it has nothing."""
+        parts = list(sending.parts(items, shard_of))
+        if not all(number in self._namespace.live for number, _ in parts):
+            await self._opened().anchor.tell_time()
+        shards = {shard.number: shard for shard in self._opened()}
+        any_shard = next(iter(shards.values()))
+        return [(shards.get(number, any_shard), indexes) for number, indexes in parts]
+
+    def _next_of(self, done: set[AsyncShard]) -> AsyncShard | None:
+        """The next shard that is not yet among those, of which it is one then. There may be others meanwhile."""
+        left = next((shard for shard in self._opened() if shard not in done), None)
+        if left is not None:
+            done.add(left)
+        return left
 
     def _next(self) -> int:
         self._turn += 1
@@ -377,8 +339,3 @@ class AsyncRedis(AsyncEngine):
         if self._shards is None:
             raise Unavailable(UNOPENED)
         return self._shards
-
-
-def _has_name(new: NewMessage) -> bool:
-    """Whether a shard may know of it already."""
-    return new.key is not None or new.operation is not None

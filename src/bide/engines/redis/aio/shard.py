@@ -1,7 +1,6 @@
 # unasync: ../sync/shard.py
 """One shard: each method runs a script, or several until all is told."""
 
-import contextlib
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -10,12 +9,11 @@ from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.aio.connections import AsyncConnections
-from bide.engines.redis.client import Address
-from bide.engines.redis.confirming import check_disk, confirmation
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
 from bide.engines.redis.protocol.encoding import name_of
+from bide.engines.redis.spread import Spread
 from bide.errors import ConfigError, ConfirmTimeout, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
@@ -47,24 +45,13 @@ class AsyncShard:
         if address.wake == "poll":
             return
         check_eviction(address, await self.calls.command("INFO", "memory"))
-        await self._prepare_to_confirm(address)
+        await self.calls.prepare_to_confirm()
         if address.wake == "expiry":
             try:
                 told = await self.calls.command("CONFIG", "GET", "notify-keyspace-events")
             except ConfigError:
                 return  # many hosted servers don't tell, so their operator must know
             check_events(address, told)
-
-    async def _prepare_to_confirm(self, address: Address) -> None:
-        asked = confirmation(self._namespace.confirm, address.timeout)
-        if asked is not None and asked.on_disk:
-            info = _fields(await self.calls.command("INFO", "server"), await self.calls.command("INFO", "persistence"))
-            fsync = None
-            with contextlib.suppress(ConfigError):  # many hosted servers don't tell
-                fsync = (await self.calls.command("CONFIG", "GET", "appendfsync"))[1].decode()
-            if not check_disk(address.shown, info, fsync):
-                asked = None
-        self.connections.confirmation = asked
 
     async def known_spread(self) -> str | None:
         """How all shards are spread, as the first of them has it; None: nothing is stored yet."""
@@ -98,17 +85,22 @@ class AsyncShard:
         """Wake a blocked listener; False when it is not blocked, or not yet. A server that is away is not waited for."""
         return bool(await self.calls.command("CLIENT", "UNBLOCK", number, patience=BRIEF))
 
-    async def put(self, messages: Sequence[NewMessage], now: int | None, *, patience: float | None = None) -> list[Sent]:
-        """`patience`: seconds until it is Unavailable, if nothing was done. Raises OtherSpread if others take what is new."""
-        return [sent for sent in await self.put_known(messages, now, patience=patience) if sent is not None]
+    async def put(
+        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
+    ) -> list[Sent]:
+        """`patience`: seconds until it is Unavailable, if nothing was done.
+
+        Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
+        """
+        return [sent for sent in await self.put_known(messages, planned, now, patience=patience) if sent is not None]
 
     async def put_known(
-        self, messages: Sequence[NewMessage], now: int | None, *, patience: float | None = None
+        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
     ) -> list[Sent | None]:
         """The same of a shard that empties itself: None for what it knows nothing of."""
         asked, salt = sending.put(messages), os.urandom(2)
         try:
-            reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience)
+            reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience, planned=planned)
         except Unanswered as lost:
             raise OutcomeUnknown(
                 f"{lost} {SAFE}", operations=asked.operations(messages, self.number, lost.lane, lost.number)
@@ -251,9 +243,3 @@ class AsyncShard:
     async def pause(self, topic: str, paused: bool) -> None:
         # no time passes, as what is due does not matter here
         await self.calls.do("pause", (topic, int(paused)), self.clock.known)
-
-
-def _fields(*told: bytes) -> dict[str, str]:
-    """What INFO told."""
-    lines = b"\n".join(told).decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)

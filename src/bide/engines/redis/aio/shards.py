@@ -2,12 +2,14 @@
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.aio.nodes import AsyncCluster, AsyncRoute, AsyncSentinels
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.client import Address
-from bide.engines.redis.failures import other_spread
+from bide.engines.redis.confirming import confirmation
+from bide.engines.redis.failures import OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import AsyncServer
 from bide.engines.redis.spread import Spread
@@ -16,34 +18,56 @@ from bide.engines.redis.topology import slot_of, well_placed
 from bide.errors import ConfigError
 
 
+class _Live(NamedTuple):
+    """The shards of one spread."""
+
+    spread: Spread | None
+    by_number: dict[int, AsyncShard]
+    in_order: list[AsyncShard]
+    only: AsyncShard | None
+
+
 class AsyncShards:
-    """Those that one engine uses. They may become others at any time."""
+    """Those that one engine uses. They become others as soon as the namespace learns that messages are spread otherwise."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._made: dict[str, AsyncShard] = {}  # by the beginning of their keys
         self._servers: dict[Address, AsyncConnections] = {}
         self._nodes: AsyncCluster | None = AsyncCluster(namespace.address) if namespace.address.clustered else None
-        self._by_number: dict[int, AsyncShard] = {}
-        self.live: list[AsyncShard] = []
-        self.only: AsyncShard | None = None  # the one, if there is one
-        namespace.tell(self)
-        self.spread_changed()
+        self._asked = confirmation(namespace.confirm, namespace.address.timeout)
+        self._live = _Live(None, {}, [], None)
 
     def __getitem__(self, number: int) -> AsyncShard:
-        return self._by_number[number]
+        """Raises OtherSpread if there is none with this number any more: whoever has it from an older spread plans anew."""
+        shard = self._now().by_number.get(number)
+        if shard is None:
+            raise OtherSpread(self._namespace.told)
+        return shard
 
     def __iter__(self) -> Iterator[AsyncShard]:
-        return iter(self.live)
+        return iter(self._now().in_order)
 
     def __len__(self) -> int:
-        return len(self.live)
+        return len(self._now().in_order)
 
-    def spread_changed(self) -> None:
-        found = {number: self._shard(number) for number in self._namespace.live}
-        self._by_number = found
-        self.live = list(found.values())
-        self.only = self.live[0] if len(self.live) == 1 else None
+    @property
+    def live(self) -> list[AsyncShard]:
+        return self._now().in_order
+
+    @property
+    def only(self) -> AsyncShard | None:
+        """The one, if there is one."""
+        live = self._live
+        return (live if live.spread is self._namespace.spread else self._now()).only
+
+    def _now(self) -> _Live:
+        live, spread = self._live, self._namespace.spread
+        if live.spread is not spread:
+            found = {number: self._shard(number) for number in (spread.live if spread else ())}
+            in_order = list(found.values())
+            live = self._live = _Live(spread, found, in_order, in_order[0] if len(in_order) == 1 else None)
+        return live
 
     @property
     def anchor(self) -> AsyncShard:
@@ -90,16 +114,17 @@ class AsyncShards:
         prefix = self._namespace.prefix(number)
         if prefix not in self._made:
             first = self.anchor if number else None
-            self._made[prefix] = AsyncShard(number, self._namespace, self._connections(number), first)
+            new = AsyncShard(number, self._namespace, self._connections(number), first)
+            return self._made.setdefault(prefix, new)  # another thread may have been first
         return self._made[prefix]
 
     def _connections(self, number: int) -> AsyncConnections:
         namespace, address = self._namespace, self._namespace.server_of(number)
         if self._nodes is not None:  # a shard of a Cluster has connections and a clock of its own, as it goes from node to node
             tag = namespace.tag(number)
-            return AsyncConnections(AsyncRoute(address, namespace.clock_of(tag), self._nodes, slot_of(tag)))
+            return AsyncConnections(AsyncRoute(address, namespace.clock_of(tag), self._nodes, slot_of(tag)), self._asked)
         if address not in self._servers:
             clock = namespace.clock_of(address)
             route = AsyncRoute(address, clock, AsyncSentinels(address)) if address.service else None
-            self._servers[address] = AsyncConnections(route or AsyncServer(address, clock))
+            self._servers.setdefault(address, AsyncConnections(route or AsyncServer(address, clock), self._asked))
         return self._servers[address]

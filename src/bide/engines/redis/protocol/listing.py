@@ -41,7 +41,7 @@ class Mark(NamedTuple):
         return f"{self.shard}.{self.stage}.{self.instant}.{self.local.hex()}"
 
 
-def read_mark(after: str, shards: Sequence[int]) -> Mark:
+def read_mark(after: str, most: int) -> Mark:
     try:
         shard, stage, instant, local = after.split(".")
         mark = Mark(int(stage), int(instant), int(shard), bytes.fromhex(local))
@@ -53,7 +53,7 @@ def read_mark(after: str, shards: Sequence[int]) -> Mark:
         or len(mark.local) not in (0, LOCAL)
     ):
         raise _BAD_MARK
-    if mark.shard > max(shards):
+    if mark.shard > most:
         raise _OTHER_MARK
     return mark
 
@@ -119,14 +119,17 @@ class Search:
 class Listing:
     """A page of a topic: where to look for what comes next, and what of it belongs on the page."""
 
-    def __init__(self, topic: str, state: State | None, limit: int, after: str | None, shards: Sequence[int]) -> None:
+    def __init__(
+        self, topic: str, state: State | None, limit: int, after: str | None, shards: Sequence[int], most: int
+    ) -> None:
+        """`most`: the highest number of a shard that there is or was."""
         stages = _STAGES[state]
         self._topic = topic
         self._state: State | None = state
         self._limit = limit
         self._shards = shards
         self._shown: list[Stored] = []
-        self._mark: Mark = _begin(stages[0]) if after is None else read_mark(after, shards)
+        self._mark: Mark = _begin(stages[0]) if after is None else read_mark(after, most)
         self._stages: list[int] = [stage for stage in stages if stage >= self._mark.stage]
         self._more = False  # whether there is something behind the mark, as far as is known
 

@@ -164,13 +164,14 @@ class Connection:
 class Connections:
     """The connections of one engine to one server: a free one for each call, or a new one."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, asked: Confirmation | None = None) -> None:
         self.server: Server = server
         self._free = server.free
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()  # weak: a signal handler's error may lose one
         self._counting = threading.RLock()  # reentrant, as a signal handler may need a connection too
         self._closed = False
-        self.confirmation: Confirmation | None = None  # asked after every write
+        self.confirmation: Confirmation | None = asked  # after every write
+        self.unsure: bool = asked is not None and asked.on_disk  # whether the server can be asked this is not known yet
 
     def take(self) -> Connection:
         if self._free.empty():

@@ -32,6 +32,7 @@ from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.engines.redis.spread import Generation
 from bide.engines.redis.sync.around import AWAY, Around, present_first
+from bide.engines.redis.sync.sends import Sends
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
@@ -50,6 +51,7 @@ NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the m
 
 class Redis(Engine):
     _around: Around  # while it is open
+    _sends: Sends  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
@@ -64,19 +66,19 @@ class Redis(Engine):
 
     def open(self) -> None:
         if self._shards is None:
-            shards, wake = Shards(self._namespace), self._namespace.address.wake
+            shards = Shards(self._namespace)
             try:
                 shards.open()
                 for shard in shards.one_a_server():
                     shard.greet()
-                for shard in shards if wake == "expiry" else ():
-                    shard.ask_for_expiry()
+                wakeup = WAKEUPS[self._namespace.address.wake](self._namespace.address, shards)
+                wakeup.prepare()
             except BaseException:
                 shards.disconnect()
                 raise
             self._shards = shards
-            self._around = Around(self._me, shards)
-            self._wakeup = WAKEUPS[wake](self._namespace.address, shards)
+            self._around, self._sends = Around(self._me, shards), Sends(self._namespace, shards)
+            self._wakeup = wakeup
 
     def close(self) -> None:
         wakeup, self._wakeup = self._wakeup, None
@@ -100,76 +102,13 @@ class Redis(Engine):
             shards.abandon()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
-        only = self._opened().only
-        if only is not None and len(messages) == 1:  # the short way, that most sends take
-            with contextlib.suppress(OtherSpread):
-                return only.put(messages, now)
-        while True:
-            with contextlib.suppress(OtherSpread):  # messages go to other shards now
-                return self._put(messages, now)
-
-    def _put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-        shards, (*old, current) = self._opened(), self._namespace.generations
-        parts = self._parts(messages, current)
-        if len(parts) > 1 or (old and any(map(_has_name, messages))):
-            return self._put_apart(messages, now)
-        [(number, _)] = parts
-        shard = shards[number]
-        if any(map(_has_name, messages)):
-            return shard.put(messages, now)
-        while any(not shards[other].silent for other in current.numbers if other != shard.number):
-            try:
-                return shard.put(messages, now, patience=BRIEF)
-            except Unavailable:  # it has done nothing, so another one may do it
-                if not shard.silent:
-                    raise
-                shard = shards[self._any_shard(current)]
-        return shard.put(messages, now)
-
-    def _put_apart(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
-        """Send in several parts. Each message has an operation, so all can be sent again if one part fails.
-
-        While some shards empty themselves, they are asked first what they know of a message with a name.
-        """
-        shards, name = self._opened(), lane()
-        named_before = list(map(_has_name, messages))
-        named = [new if new.operation else replace(new, operation=f"{name}#{i}") for i, new in enumerate(messages)]
-        for shard, indexes in self._parts(named, self._namespace.generations[-1]):  # before the first part is taken
-            for i in indexes:
-                check_delay(named[i].delay, named[i].at, max(shards[shard].clock.known, now or 0))
-        answers: dict[int, Sent] = {}
-        while len(answers) < len(named):
-            try:
-                with contextlib.suppress(OtherSpread):  # what is left may go to others
-                    self._put_left(named, named_before, answers, now)
-            except BideError as error:
-                if not answers and not isinstance(error, OutcomeUnknown):
-                    raise
-                told = f"{error} This was one part of several, and others of the batch were taken."
-                kind = type(error) if isinstance(error, OutcomeUnknown) else OutcomeUnknown
-                raise kind(told if answers else str(error), operations=[new.operation or "" for new in named]) from None
-        return [answers[i] for i in range(len(named))]
-
-    def _put_left(
-        self, messages: Sequence[NewMessage], ask_old: Sequence[bool], answers: dict[int, Sent], now: int | None
-    ) -> None:
-        """What has no answer yet."""
-        shards, (*old, current) = self._opened(), self._namespace.generations
-        for generation in (*old, current):
-            left = [i for i in range(len(messages)) if i not in answers and (generation is current or ask_old[i])]
-            for shard, at in self._parts([messages[i] for i in left], generation):
-                some = [messages[left[k]] for k in at]
-                told = (shards[shard].put if generation is current else shards[shard].put_known)(some, now)
-                answers.update({left[k]: sent for k, sent in zip(at, told, strict=True) if sent is not None})
-
-    def _parts(self, messages: Sequence[NewMessage], generation: Generation) -> list[tuple[int, list[int]]]:
-        any_shard = self._any_shard(generation)
-        return sending.put_parts(messages, lambda new: self._namespace.shard_of(new, any_shard, generation))
+        self._opened()
+        return self._sends.put(messages, now)
 
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        shards = self._opened()
+        shards, spread = self._opened(), self._namespace.spread
         named = request if request is not None else self._new_request()
         woken = self._woken
         if shards.only is not None:
@@ -177,6 +116,8 @@ class Redis(Engine):
             claim = shards.only.claim(self._me, in_turn, limit, lease, named, now, woken=woken)
         else:
             claim = self._around.claim(topics, limit, lease, named, now, self._next(), again=request is not None, woken=woken)
+        if self._namespace.spread is not spread:  # there are other shards, too
+            claim = replace(claim, more=True)
         self._woken = bool(claim.messages)  # then others were sent with them, or left behind
         if len(self._alarms) >= MOST:
             self._alarms.clear()
@@ -185,9 +126,6 @@ class Redis(Engine):
         return claim
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        only = self._opened().only
-        if only is not None and len(ends) <= sending.PART:  # the short way, that most take
-            return only.settle(ends, now)
         return self._spread(
             ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
         )
@@ -217,9 +155,9 @@ class Redis(Engine):
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
         refs, shards = [move.ref for move in moves], self._opened()
+        clock = max(shard.clock.known for shard in shards)
         for move in moves if shards.only is None or len(moves) > sending.PART else ():  # before the first part is done
-            shard = shards[self._namespace.shard_of_ref(move.ref, self._namespace.generations[-1])]
-            check_delay(move.delay, move.at, max(shard.clock.known, now or 0))
+            check_delay(move.delay, move.at, max(clock, now or 0))
         return self._by_ref(moves, refs, lambda shard, some: shard.reschedule(some, now), RescheduleResult.GONE)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
@@ -253,21 +191,26 @@ class Redis(Engine):
         return self._by_ref(refs, refs, lambda shard, some: shard.get(some, now), None)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
-        shards = self._opened()
-        page = listing.Listing(topic, state, limit, after, [shard.number for shard in shards])
-        while searches := page.searches():
-            for search in searches:
-                shards[search.shard].find(search, now)
-            chosen = page.choose(searches)
-            page.show(self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
-        return page.page()
+        while True:
+            with contextlib.suppress(OtherSpread):
+                shards, spread = self._opened(), self._namespace.spread
+                numbers = [shard.number for shard in shards]
+                page = listing.Listing(topic, state, limit, after, numbers, self._namespace.highest)
+                while searches := page.searches():
+                    for search in searches:
+                        shards[search.shard].find(search, now)
+                    chosen = page.choose(searches)
+                    page.show(self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
+                if self._namespace.spread is spread:  # else there are other shards, too
+                    return page.page()
 
     def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
     ) -> Stats:
         parts = window.parts if window else 0
         told: dict[str, list[Stats]] = {}
-        for shard in self._opened():
+        done = set[Shard]()
+        while shard := self._next_of(done):
             for name, one in shard.stats(topic, but, window, now).items():
                 told.setdefault(name, []).append(one)
         topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
@@ -276,24 +219,23 @@ class Redis(Engine):
     def requeue(
         self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        count, more, keyless = 0, False, 0
-        for shard in self._opened():
+        count, more, keyless, done = 0, False, 0, set[Shard]()
+        while shard := self._next_of(done):
             one = shard.requeue(topic, ids, delay, limit - count, now)
             count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
         return Swept(count, more, keyless)
 
     def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        count, more = 0, False
-        for shard in self._opened():
+        count, more, done = 0, False, set[Shard]()
+        while shard := self._next_of(done):
             one = shard.purge(topic, state, limit - count, now)
             count, more = count + one.count, more or one.more
         return Swept(count, more)
 
     def pause(self, topic: str, paused: bool) -> None:
-        done: set[int] = set()
-        while left := [shard for shard in self._opened() if shard.number not in done]:  # there may be others meanwhile
-            left[0].pause(topic, paused)
-            done.add(left[0].number)
+        done = set[Shard]()
+        while shard := self._next_of(done):
+            shard.pause(topic, paused)
 
     def _by_ref(
         self,
@@ -331,13 +273,21 @@ class Redis(Engine):
         When one fails and another was done, it is OutcomeUnknown, with the answers of the others. `wait_for`: a shard that did
         not answer lately is asked last, or not at all.
         """
-        shards = self._opened()
-        if shards.only is not None and len(items) <= sending.PART:
-            return call(shards.only, items)
+        spread, only = self._namespace.spread, self._opened().only
+        if only is not None and len(items) <= sending.PART:  # the short way, that most take
+            told = call(only, items)
+            if self._namespace.spread is spread:
+                return told
+            # it was the only one no more, and knows nothing of what others have
+            others = [i for i, item in enumerate(items) if shard_of(item) != only.number]
+            found = self._spread([items[i] for i in others], shard_of, call) if others else []
+            for i, answer in zip(others, found, strict=True):
+                told[i] = answer
+            return told
         answers: dict[int, Any] = {}
         untried: list[int] = []
         failed: BideError | None = None
-        parts = [(shards[shard], indexes) for shard, indexes in sending.parts(items, shard_of)]
+        parts = self._shards_of(items, shard_of)
         for shard, indexes in sorted(parts, key=lambda part: part[0].silent):
             try:
                 if (wait_for == "nobody" or (wait_for == "the only part" and answers)) and shard.is_away():
@@ -352,14 +302,24 @@ class Redis(Engine):
             return [answers[i] for i in range(len(items))]
         if not answers:
             raise failed or Unavailable(AWAY)
-        told = f"{failed or AWAY} This was one part of several, and others of the batch were done."
-        raise OutcomeUnknown(told, answers=[answers.get(i) for i in range(len(items))], untried=untried) from failed
+        why = f"{failed or AWAY} This was one part of several, and others of the batch were done."
+        raise OutcomeUnknown(why, answers=[answers.get(i) for i in range(len(items))], untried=untried) from failed
 
-    def _any_shard(self, generation: Generation) -> int:
-        """For what may be on any: the next one by turns, of those that answer."""
-        shards, first = self._opened(), self._next()
-        numbers = [generation.numbers[(first + turn) % generation.size] for turn in range(generation.size)]
-        return next((number for number in numbers if not shards[number].silent), numbers[0])
+    def _shards_of(self, items: Sequence[T], shard_of: Callable[[T], int]) -> list[tuple[Shard, list[int]]]:
+        """Which of a batch go where. A shard that is not known may be new; if it is not, any other says that it has nothing."""
+        parts = list(sending.parts(items, shard_of))
+        if not all(number in self._namespace.live for number, _ in parts):
+            self._opened().anchor.tell_time()
+        shards = {shard.number: shard for shard in self._opened()}
+        any_shard = next(iter(shards.values()))
+        return [(shards.get(number, any_shard), indexes) for number, indexes in parts]
+
+    def _next_of(self, done: set[Shard]) -> Shard | None:
+        """The next shard that is not yet among those, of which it is one then. There may be others meanwhile."""
+        left = next((shard for shard in self._opened() if shard not in done), None)
+        if left is not None:
+            done.add(left)
+        return left
 
     def _next(self) -> int:
         self._turn += 1
@@ -369,8 +329,3 @@ class Redis(Engine):
         if self._shards is None:
             raise Unavailable(UNOPENED)
         return self._shards
-
-
-def _has_name(new: NewMessage) -> bool:
-    """Whether a shard may know of it already."""
-    return new.key is not None or new.operation is not None

@@ -2,9 +2,11 @@
 """The shards of a namespace: on one server, on the master that Sentinels name, or over the masters of a Cluster."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from bide.engines.redis.client import Address
-from bide.engines.redis.failures import other_spread
+from bide.engines.redis.confirming import confirmation
+from bide.engines.redis.failures import OtherSpread, other_spread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import Server
 from bide.engines.redis.spread import Spread
@@ -16,34 +18,56 @@ from bide.engines.redis.topology import slot_of, well_placed
 from bide.errors import ConfigError
 
 
+class _Live(NamedTuple):
+    """The shards of one spread."""
+
+    spread: Spread | None
+    by_number: dict[int, Shard]
+    in_order: list[Shard]
+    only: Shard | None
+
+
 class Shards:
-    """Those that one engine uses. They may become others at any time."""
+    """Those that one engine uses. They become others as soon as the namespace learns that messages are spread otherwise."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._made: dict[str, Shard] = {}  # by the beginning of their keys
         self._servers: dict[Address, Connections] = {}
         self._nodes: Cluster | None = Cluster(namespace.address) if namespace.address.clustered else None
-        self._by_number: dict[int, Shard] = {}
-        self.live: list[Shard] = []
-        self.only: Shard | None = None  # the one, if there is one
-        namespace.tell(self)
-        self.spread_changed()
+        self._asked = confirmation(namespace.confirm, namespace.address.timeout)
+        self._live = _Live(None, {}, [], None)
 
     def __getitem__(self, number: int) -> Shard:
-        return self._by_number[number]
+        """Raises OtherSpread if there is none with this number any more: whoever has it from an older spread plans anew."""
+        shard = self._now().by_number.get(number)
+        if shard is None:
+            raise OtherSpread(self._namespace.told)
+        return shard
 
     def __iter__(self) -> Iterator[Shard]:
-        return iter(self.live)
+        return iter(self._now().in_order)
 
     def __len__(self) -> int:
-        return len(self.live)
+        return len(self._now().in_order)
 
-    def spread_changed(self) -> None:
-        found = {number: self._shard(number) for number in self._namespace.live}
-        self._by_number = found
-        self.live = list(found.values())
-        self.only = self.live[0] if len(self.live) == 1 else None
+    @property
+    def live(self) -> list[Shard]:
+        return self._now().in_order
+
+    @property
+    def only(self) -> Shard | None:
+        """The one, if there is one."""
+        live = self._live
+        return (live if live.spread is self._namespace.spread else self._now()).only
+
+    def _now(self) -> _Live:
+        live, spread = self._live, self._namespace.spread
+        if live.spread is not spread:
+            found = {number: self._shard(number) for number in (spread.live if spread else ())}
+            in_order = list(found.values())
+            live = self._live = _Live(spread, found, in_order, in_order[0] if len(in_order) == 1 else None)
+        return live
 
     @property
     def anchor(self) -> Shard:
@@ -90,16 +114,17 @@ class Shards:
         prefix = self._namespace.prefix(number)
         if prefix not in self._made:
             first = self.anchor if number else None
-            self._made[prefix] = Shard(number, self._namespace, self._connections(number), first)
+            new = Shard(number, self._namespace, self._connections(number), first)
+            return self._made.setdefault(prefix, new)  # another thread may have been first
         return self._made[prefix]
 
     def _connections(self, number: int) -> Connections:
         namespace, address = self._namespace, self._namespace.server_of(number)
         if self._nodes is not None:  # a shard of a Cluster has connections and a clock of its own, as it goes from node to node
             tag = namespace.tag(number)
-            return Connections(Route(address, namespace.clock_of(tag), self._nodes, slot_of(tag)))
+            return Connections(Route(address, namespace.clock_of(tag), self._nodes, slot_of(tag)), self._asked)
         if address not in self._servers:
             clock = namespace.clock_of(address)
             route = Route(address, clock, Sentinels(address)) if address.service else None
-            self._servers[address] = Connections(route or Server(address, clock))
+            self._servers.setdefault(address, Connections(route or Server(address, clock), self._asked))
         return self._servers[address]

@@ -50,14 +50,18 @@ class Wakeup(ABC):
 
     def _sweep(self, topics: Sequence[str]) -> bool:
         """Whether there is something to do that nothing told of: the claim of a lost token, or upkeep."""
-        found = False
-        for shard in self._shards.live:
+        found, shards = False, self._shards.live
+        for shard in shards:
             found = found or (not self._closed and not shard.is_away() and shard.sweep(topics))
-        return found
+        return found or self._shards.live is not shards  # others may have something
 
     def _present(self) -> Sequence[Shard]:
         """The shards that answer, as far as is known; all if none does."""
         return [shard for shard in self._shards if not shard.silent] or self._shards.live
+
+    def prepare(self) -> bool:
+        """Tell the shards what is needed to be woken. Whether one had not been told."""
+        return False
 
     @abstractmethod
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
@@ -81,6 +85,8 @@ class Blocking(Wakeup):
 
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         listeners, present = self._free.pop() if self._free else {}, self._present()
+        for gone in listeners.keys() - set(self._shards):
+            listeners.pop(gone).close()
         for shard in present:
             if shard not in listeners:
                 listeners[shard] = Listener(shard.connections.server)
@@ -171,7 +177,20 @@ class Polling(Wakeup):
 class Expiring(Wakeup):
     """wake=expiry: subscribed to expired keys, waiting for an alarm key of our shards. One listener a server."""
 
+    def __init__(self, address: Address, shards: Shards) -> None:
+        super().__init__(address, shards)
+        self._told: set[Shard] = set()
+
+    def prepare(self) -> bool:
+        untold = [shard for shard in self._shards if shard not in self._told]
+        for shard in untold:
+            shard.ask_for_expiry()
+            self._told.add(shard)
+        return bool(untold)
+
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
+        if self.prepare():  # what was sent until now set no alarm
+            return True
         alarms = {f"{shard.prefix}alarm".encode() for shard in self._shards}
         listeners = [Listener(server) for server in dict.fromkeys(shard.connections.server for shard in self._shards)]
         try:
