@@ -141,6 +141,21 @@ def test_tokens_rise_by_the_engine_s_clock_too(book: Book) -> None:
     assert "fencing" in book.broken()
 
 
+@pytest.mark.parametrize(("took", "broken"), [(50, False), (3, True)])
+def test_a_receive_that_asked_several_servers_may_be_told_of_an_older_token_later(book: Book, took: int, broken: bool) -> None:
+    """Its time is that of its last claim, and the message of its first one may have come back meanwhile."""
+    book.send()
+    slow = book.begin("receive", topics=["t"])
+    also = book.begin("receive", topics=["t"])
+    book.now += took
+    book.deliver("m", "2", 2, call=also[1], now=1_140)
+    book.end(also)
+    book.deliver("m", "1", 1, call=slow[1], now=1_150, lease=1)
+    book.end(slow)
+    assert ("fencing" in book.broken(spread=True)) == broken
+    assert "fencing" in book.broken()
+
+
 @pytest.mark.parametrize(("result", "broken"), [("ok", True), ("fail", False), ("unknown", False)])
 @pytest.mark.parametrize("verb", ["ack", "retry", "release", "bury", "extend"])
 def test_an_old_token_is_refused(book: Book, verb: str, result: Result, broken: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from bide.prove.facts import ROLLBACK, Act, Delivered, Facts, Message
 from bide.prove.report import Findings, Terms
-from bide.prove.rules.times import MS, slack
+from bide.prove.rules.times import MS, made, slack
 
 ENDINGS = ("ack", "retry", "release", "bury")
 ANY = 2**31  # number of deliveries
@@ -31,7 +31,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
         if terms.can.attempts:
             gaps += _attempts(facts, message, acts, found)
         if terms.can.fencing:
-            _tokens(message, found)
+            _tokens(message, terms, found)
             _stale(facts, message, acts, found)
     room = sum(ANY if each.room is None else each.room for each in facts.unseen)
     if gaps > room:
@@ -75,7 +75,7 @@ def _cause(facts: Facts, message: Message, mine: Sequence[Act], first: Delivered
 
 def _lease_end(mine: Sequence[Act], first: Delivered, second: Delivered, terms: Terms) -> int:
     """The engine's time until which the first delivery was held, at least, if nothing ended it."""
-    since = first.now - first.took if terms.spread else first.now
+    since = made(first, terms)
     until = since + first.lease
     for act in sorted((act for act in mine if act.op == "extend" and act.possible), key=lambda act: act.began):
         span = act.began - first.ended
@@ -139,7 +139,7 @@ def _next_attempts(facts: Facts, message: Message, mine: Sequence[Act], last: De
     return counts
 
 
-def _tokens(message: Message, found: Findings) -> None:
+def _tokens(message: Message, terms: Terms, found: Findings) -> None:
     """In the order of the tokens, no delivery is over before an earlier one began, nor older by the engine's clock."""
     began = now = 0
     token = ""
@@ -148,7 +148,7 @@ def _tokens(message: Message, found: Findings) -> None:
             found.broken("fencing", message.id, f"the token {token} was given twice")
         elif each.ended < began or each.now < now:
             found.broken("fencing", message.id, f"the token {each.token} is above one that was given later")
-        began, now, token = max(began, each.began), max(now, each.now), each.token
+        began, now, token = max(began, each.began), max(now, made(each, terms)), each.token
 
 
 def _stale(facts: Facts, message: Message, acts: Acts, found: Findings) -> None:

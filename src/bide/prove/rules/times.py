@@ -128,6 +128,11 @@ def _tells_time(send: Send) -> bool:
     return send.delay is not None and send.due is not None and send.outcome in ("created", "replaced")
 
 
+def made(each: Delivered, terms: Terms) -> int:
+    """The engine's time when it was handed out, at the earliest: a receive asks server after server, and tells the end."""
+    return each.now - each.took if terms.spread else each.now
+
+
 def _gone_by(since: int, until: int, terms: Terms) -> int:
     return (until - since - slack(until - since)) // MS if terms.steady else 0
 
@@ -139,6 +144,5 @@ def sharpen(facts: Facts, terms: Terms) -> None:
             if _tells_time(send):
                 put = (send.due or 0) - (send.delay or 0)
                 for each in message.deliveries:
-                    now = each.now - each.took if terms.spread else each.now
-                    span = (now - put - terms.can.tick) * MS
+                    span = (made(each, terms) - put - terms.can.tick) * MS
                     each.began = max(each.began, min(each.ended, send.began + span - slack(span)))
