@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from bide import BadOption, Queue
+from bide import BadOption, ConfigError, Queue
 from bide.engines.base import Move, NewMessage, Ref
 from bide.engines.redis import resharding
 from bide.engines.redis.protocol.encoding import name_of
-from bide.engines.redis.resharding import Resharding
+from bide.engines.redis.resharding import Emptying, Resharding
 from bide.engines.redis.spread import FORM, Generation, Spread, plain, read
+from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.topology import slot_of
 from bide.types import CancelResult, RescheduleResult
 from tests.redis.keyspace import COLOURS, bench_at, shop
@@ -61,7 +62,7 @@ def test_new_shards_have_numbers_that_no_other_has() -> None:
     spread = spread.without_oldest().with_new(2)
     assert [list(each.numbers) for each in spread.generations] == [list(range(3, 9)), [9, 10, 11], [0, 1]]
     with pytest.raises(ValueError, match="no numbers"):
-        spread.with_new(60)
+        spread.with_new(120)
 
 
 @both_colours
@@ -207,14 +208,61 @@ async def test_who_comes_to_a_shard_first_tells_it_when_the_reshard_was_broken_o
 
 
 def test_what_is_too_much_is_refused(redis_url: str) -> None:
-    with Queue(f"{redis_url}?shards=30", namespace="shop") as queue:
+    with Queue(f"{redis_url}?shards=64", namespace="shop") as queue:
+        queue.send("t", 1)
+        with Resharding(shop(redis_url)._namespace) as work:
+            assert work.size == 64
+            assert not work.begin(64)
+            assert work.step() is None
+            assert work.begin(63)
+            with pytest.raises(BadOption, match="127 shards are in use, and 2 more"):
+                work.begin(2)
+            assert work.begin(1)
+        queue.stats("t")
+        assert shards_of([queue.send("t", n).id for n in range(3)]) == {127}
+        assert len(queue.receive("t", limit=10)) == 4
+
+
+def test_of_two_that_begin_at_once_one_is_told_that_it_did_nothing(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Queue(f"{redis_url}?shards=3", namespace="shop") as queue:
         queue.send("t", 1)
     with Resharding(shop(redis_url)._namespace) as work:
-        assert work.size == 30
-        with pytest.raises(BadOption, match="30 shards are in use, and 40 more"):
-            work.begin(40)
-        assert not work.begin(30)
-        assert work.step() is None
+        monkeypatch.setattr(work, "_pause_alike", lambda new: reshard(redis_url, 4))
+        with pytest.raises(ConfigError, match="Somebody else has just begun"):
+            work.begin(6)
+        monkeypatch.undo()
+        assert work.step() is not None
+        assert work.size == 4
+
+
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.parametrize("others_do", ["step", "begin"])
+def test_of_two_that_wait_at_once_one_gives_up_the_old_shards_and_both_go_on(
+    redis_url: str, others_do: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those after them have messages."""
+    with Queue(f"{redis_url}?shards=3", namespace="shop") as queue:
+        old = queue.send("t", 1, delay=60)
+        reshard(redis_url, 2)
+        queue.cancel(old.id)
+    with Queue(redis_url, namespace="shop") as queue, Resharding(shop(redis_url)._namespace) as work:
+        sent = queue.send("t", 2, delay=60)
+        assert work.begin(4)
+        look = work._look
+
+        def beaten(shards: list[Shard]) -> Emptying:
+            left = look(shards)
+            monkeypatch.setattr(work, "_look", look)
+            with Resharding(shop(redis_url)._namespace) as other:
+                assert other.begin(1) if others_do == "begin" else other.step()
+            return left
+
+        monkeypatch.setattr(work, "_look", beaten)
+        assert work.step() is not None
+        numbers = [list(each.numbers) for each in work.spread.generations]
+        assert [3, 4] in numbers
+        assert len(numbers) == (3 if others_do == "begin" else 2)
+        assert queue.cancel(sent.id) == CancelResult.CANCELLED
 
 
 class Traffic:

@@ -12,7 +12,7 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.spread import Generation, Spread, plain
 from bide.errors import ConfigError
 
-GIVEN_UP = re.compile(r"~([0-9]{1,2})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
+GIVEN_UP = re.compile(r"~([0-9]{1,3})\.[0-9a-f]{16}\.[0-9]{1,14}#[0-9]{1,3}")
 """The operation of a message whose put was given up: shard, lane, number, position."""
 
 PROMPT = 0.005  # seconds: a claim that begins later after its time was held up

@@ -5,18 +5,19 @@ key asks them first. It can be broken off at any time, and goes on where it was 
 known is stored in the shards, and whoever comes to a shard that has not heard of it tells it.
 """
 
+import contextlib
 import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bide.engines.redis.failures import REMEMBERED
+from bide.engines.redis.failures import REMEMBERED, OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.spread import MOST, Generation, Spread
 from bide.engines.redis.sync.nodes import Cluster
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.topology import well_placed
-from bide.errors import BadOption
+from bide.errors import BadOption, ConfigError
 from bide.types import Stats
 
 
@@ -70,22 +71,40 @@ class Resharding:
             ) from None
         new = Spread(new.epoch, [*old.generations, self._placed(new.current)])
         self._pause_alike(new)
-        self._namespace.spread_as(new)
+        if not self._change(new):
+            raise ConfigError(
+                "Somebody else has just begun to spread the messages over another number of shards, so nothing was done. "
+                "`bide reshard` says how many; if you want another number still, call it again."
+            )
         self._tell_all(self._shards.live)
         return True
 
     def step(self) -> Emptying | None:
         """What is left in the old shards; None when none are left. The oldest are given up as soon as they are empty."""
-        while len(self.spread.generations) > 1:
-            emptying = self._look(self._shards_of(self.spread.generations[:-1]))
-            oldest = self._shards_of(self.spread.generations[:1])
-            self._tell_all(oldest)  # if this was broken off before; they take nothing new then
-            left = self._look(oldest)
-            if left.pending or left.dead or left.seconds > 0:
-                return emptying
-            self._namespace.spread_as(self.spread.without_oldest())
-            self._tell_all([*oldest, *self._shards.live])
+        while len((spread := self.spread).generations) > 1:
+            with contextlib.suppress(OtherSpread):
+                old = self._shards_of(spread.generations[:-1])
+                oldest = old[: spread.generations[0].size]
+                self._tell_all(oldest)  # if this was broken off before; they take nothing new then
+                emptying, left = self._look(old), self._look(oldest)
+                if self.spread is not spread:  # somebody else has given some up
+                    continue
+                if left.pending or left.dead or left.seconds > 0:
+                    return emptying
+                if self._change(spread.without_oldest()):
+                    self._tell_all([*oldest, *self._shards.live])
         return None
+
+    def _change(self, new: Spread) -> bool:
+        """Shard 0 is the first to be told, and takes one change of several. Whether it took this one."""
+        old = self.spread
+        self._namespace.spread_as(new)
+        try:
+            self._shards.anchor.calls.pin()
+        except ConfigError:
+            self._namespace.spread_as(old)
+            self._shards.anchor.tell_time()  # which learns what somebody else has stored there
+        return self.spread == new
 
     def _placed(self, generation: Generation) -> Generation:
         if not self._namespace.address.clustered:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FORM = re.compile(r"(?:\d+:)?(?:\d+(?:@\d+)?(?:;\d+)*\|)*\d+(?:@\d+)?(?:;\d+)*", re.ASCII)
-MOST = 64  # numbers of shards, as an id begins with one
+MOST = 128  # numbers of shards, as an id begins with one: twice 64, so that whoever has as many can go on to as many others
 
 
 class Generation(NamedTuple):

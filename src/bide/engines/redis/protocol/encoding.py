@@ -76,7 +76,7 @@ NOWHERE = Name(0, "", b"", b"")
 
 
 def id_text(raw: bytes) -> str:
-    """An id as it is shown. It begins with no dash, as there are not more than 64 shards."""
+    """An id as it is shown. It begins with no dash, as no shard has a number above 127."""
     return b2a_base64(raw, newline=False).translate(_SAFE).decode("ascii")
 
 
