@@ -132,6 +132,8 @@ def crowd(url: str, folder: str, name: str, seed: int, share: int) -> None:
 
     Those who receive are at work first; the others begin after a line of input.
     """
+    with Queue(url) as queue:
+        queue.receive("t")  # all that it needs is imported then
     stage = Stage(lambda: Queue(url), Path(folder), seed, share)
     others = [stage.start(Receiver, f"{name}-receiver-{n}") for n in range(2)]
     others.append(stage.start(Slowcoach, f"{name}-slowcoach"))
