@@ -10,7 +10,7 @@ import msgspec
 from bide.core.when import check_delay, due_time
 from bide.engines import base
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, Hold, NewMessage, Ref
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -80,7 +80,7 @@ class Shelf:  # what the engines of one namespace share
         message = self.messages.get(id or "")
         return None if message is None or self.expired(message) else message
 
-    def held(self, hold: base.End | base.Hold) -> Message | None:
+    def held(self, hold: base.End | Hold) -> Message | None:
         message = self.messages.get(hold.id)
         known = message is not None and (message.kind, message.token, message.new.topic) == ("leased", hold.token, hold.topic)
         return message if known else None
@@ -170,9 +170,7 @@ class Skeleton(AsyncEngine):
         message.error = end.error or message.error
         return "scheduled" if self._shelf.schedule(message, due) else "expired"
 
-    async def extend(
-        self, holds: Sequence[base.Hold], lease: int, *, brief: bool = False, now: int | None = None
-    ) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         at, found = self._shelf.at(now), [self._shelf.held(hold) for hold in holds]
         for message in filter(None, found):
             message.lease_until = at + lease

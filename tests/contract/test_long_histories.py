@@ -19,14 +19,14 @@ from tests.model.runner import Runner
 
 SHRINK = "BIDE_SHRINK" in os.environ  # a history that fails is made shorter
 VERBS = {"put", "claim", "settle", "extend", "cancel", "reschedule", "tend", "look", "requeue", "purge", "pause"}
-FEW, MANY = range(3), range(3, 53)
+FEW, MANY = range(2), range(2, 52)
 
 slow = pytest.mark.slow
 long = pytest.mark.skipif("BIDE_LONG" not in os.environ, reason="fifty histories: BIDE_LONG=1 runs them")
 
 
 def of_seeds(test: Callable[..., None]) -> Callable[..., None]:
-    """Three in every run, fifty more in the long one."""
+    """Two in every run, fifty more in the long one."""
     seeds = [*FEW, *(pytest.param(seed, marks=[slow, long]) for seed in MANY)]
     return pytest.mark.parametrize("seed", seeds)(test)  # type: ignore[no-any-return]
 

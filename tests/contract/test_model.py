@@ -6,12 +6,10 @@ import random
 import pytest
 
 from tests.model.hypothesis_rules import check_engine, from_url
+from tests.model.turns import COLOURS, by_turns
 
-COLOURS = ("async", "sync")
 
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("colour", COLOURS)
+@by_turns(range(4))
 def test_memory_does_what_the_model_does(colour: str, seed: int) -> None:
     check_engine(from_url("memory://"), colour=colour, examples=50, steps=50, seed=seed)
 

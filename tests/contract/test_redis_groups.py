@@ -1,7 +1,6 @@
 """The contract suite, and the model, on a Redis Cluster and on a master that Sentinels watch."""
 
 import itertools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,7 @@ from bide.engines.redis import CAPABILITIES, source
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine
-
-LONG = os.environ.get("BIDE_LONG")
+from tests.model.turns import COLOURS, LONG
 
 IN_ONE_SHARD = {
     # the order of messages
@@ -36,6 +34,7 @@ class TestRedisCluster(EngineContract):
     """Over three masters, and three shards."""
 
     capabilities = CAPABILITIES
+    colours = COLOURS if LONG else ("async",)
 
     @pytest.fixture
     def make_source(self, redis_cluster_url: str, request: pytest.FixtureRequest) -> Callable[..., Source]:
@@ -49,6 +48,7 @@ class TestRedisCluster(EngineContract):
 
 class TestRedisSentinel(EngineContract):
     capabilities = CAPABILITIES
+    colours = COLOURS if LONG else ("sync",)
 
     @pytest.fixture
     def make_source(self, redis_sentinels_url: str) -> Callable[..., Source]:

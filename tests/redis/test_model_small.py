@@ -18,6 +18,7 @@ from tests.model import hypothesis_rules
 from tests.model.expected import Divergence
 from tests.model.hypothesis_rules import EngineMachine, check_engine
 from tests.model.runner import Runner
+from tests.model.turns import by_turns
 from tests.redis.invariants import invariants_hold
 from tests.redis.keyspace import COLOURS, bench_at, finish_all, names
 from tests.redis.small import places
@@ -43,8 +44,7 @@ def watched(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield
 
 
-@both_colours
-@pytest.mark.parametrize("seed", [0, 1])
+@by_turns([0, 1])
 @pytest.mark.usefixtures("small_scripts", "watched")
 def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
     check_engine(places(redis_url), colour=colour, examples=60, steps=60, seed=seed)
@@ -70,17 +70,17 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(300)
-@both_colours
+@by_turns([3])
 @pytest.mark.usefixtures("alike", "watched")
-def test_an_engine_of_three_shards_does_what_the_model_does(redis_url: str, colour: str) -> None:
-    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=60, steps=60, seed=3)
+def test_an_engine_of_three_shards_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
+    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=60, steps=60, seed=seed)
 
 
 @pytest.mark.timeout(300)
-@both_colours
+@by_turns([4], first=1)
 @pytest.mark.usefixtures("small_scripts", "alike", "watched")
-def test_an_engine_of_three_shards_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str) -> None:
-    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=40, steps=60, seed=4)
+def test_an_engine_of_three_shards_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
+    check_engine(places(redis_url + "?shards=3"), colour=colour, examples=40, steps=60, seed=seed)
 
 
 def claim_by_hand(url: str, colour: str) -> None:
