@@ -13,6 +13,7 @@ from bide.engines.registry import Source
 from bide.engines.sqlite import CAPABILITIES, source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine
+from tests.model.turns import by_turns
 
 
 class TestSqlite(EngineContract):
@@ -28,12 +29,12 @@ class TestSqlite(EngineContract):
         return make
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
-def test_sqlite_does_what_the_model_does(tmp_path: Path, colour: str) -> None:
+@by_turns([0], first=1)
+def test_sqlite_does_what_the_model_does(tmp_path: Path, colour: str, seed: int) -> None:
     numbers = itertools.count()
 
     def make(*, dead_for: int, dead_max: int) -> Source:
         url = f"sqlite:///{tmp_path}/{next(numbers)}.db"
         return source(Settings(url=url, dead_for=dead_for, dead_max=dead_max, clock=ManualClock()))
 
-    check_engine(make, colour=colour, examples=50, steps=50, seed=0)
+    check_engine(make, colour=colour, examples=50, steps=50, seed=seed)

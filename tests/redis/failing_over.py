@@ -140,6 +140,7 @@ SENDING = (Sender, Repeater, AsyncSender, Changer)
 class Pause(NamedTuple):
     """Around one fault: the longest time that a shard took nothing."""
 
+    fault: int  # its number
     kind: str
     shard: int
     seconds: float
@@ -160,7 +161,7 @@ class Outcome(NamedTuple):
         worst = max(self.pauses, key=lambda pause: pause.after, default=None)
         counts, broken = self.report.counts, {name: len(found) for name, found in self.report.violations.items()}
         lines = {
-            "faults": len({(pause.kind, pause.after) for pause in self.pauses}),
+            "faults": len({pause.fault for pause in self.pauses}),
             "accepted": counts["accepted"],
             "lost": self.lost,
             "stale endings accepted": broken.get("fencing", 0),
@@ -269,12 +270,12 @@ class Crowd:
             if record.op in ("send", "ack") and record.result == "ok" and record.id:
                 done.setdefault(name_of(record.id).shard, []).append(record.mono / 1e9)
         ends = [began for _, began, _ in self._times[1:]] + [float("inf")]
-        for (kind, began, dealt), end in zip(self._times, ends, strict=True):
+        for number, ((kind, began, dealt), end) in enumerate(zip(self._times, ends, strict=True)):
             for shard, times in sorted(done.items()):
                 near = sorted([began, *(each for each in times if began <= each <= end)])
                 gaps = [(later - sooner, later) for sooner, later in itertools.pairwise(near)]
                 longest, resumed = max(gaps, default=(0.0, began))
-                yield Pause(kind, shard, longest, resumed - dealt)
+                yield Pause(number, kind, shard, longest, resumed - dealt)
 
 
 class Dealt:

@@ -1,24 +1,75 @@
 """Commands that the network keeps back: sent, repeated and answered, and only then delivered."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from typing import NamedTuple
 
 from bide.engines.redis.script import scripts
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import bench_at
-from tests.redis.proxy import Proxy, proxied
+from tests.redis.proxy import HOST, Proxy, proxied
+from tests.servers.cluster import ClusterNode
 from tests.servers.redis import RedisServer
+from tests.servers.sentinel import SentinelGroup
+
+
+class Place(NamedTuple):
+    """A server, and its URL; `led_to` has those who ask where it is go to another port for a while."""
+
+    server: RedisServer
+    url: str
+    led_to: Callable[[int], AbstractContextManager[object]] = nullcontext
+
+    def url_at(self, port: int) -> str:
+        """Of the same server behind a proxy."""
+        own = self.url if self.url.startswith("redis+sentinel:") else self.url.replace(f":{self.server.port}", f":{port}")
+        return f"{own}?timeout=30"
+
+
+def place_in_cluster(node: ClusterNode) -> Place:
+    """The only node of a Cluster."""
+
+    @contextmanager
+    def led_to(port: int) -> Iterator[None]:
+        node.ask("CONFIG", "SET", "cluster-announce-port", port)
+        try:
+            yield
+        finally:
+            node.ask("CONFIG", "SET", "cluster-announce-port", node.port)
+
+    return Place(node, f"redis+cluster://{node.host_and_port}", led_to)
+
+
+def place_in_group(group: SentinelGroup) -> Place:
+    """The only server that the only Sentinel watches."""
+    [node], [sentinel] = group.nodes, group.sentinels
+
+    def watch(port: int) -> None:
+        sentinel.ask("SENTINEL", "REMOVE", group.service)
+        sentinel.ask("SENTINEL", "MONITOR", group.service, HOST, port, 1)
+
+    @contextmanager
+    def led_to(port: int) -> Iterator[None]:
+        watch(port)
+        try:
+            yield
+        finally:
+            watch(node.port)
+
+    return Place(node, group.url, led_to)
 
 
 @asynccontextmanager
-async def delayed(server: RedisServer, colour: str) -> AsyncIterator[tuple[Bench, Proxy]]:
+async def delayed(place: Place, colour: str) -> AsyncIterator[tuple[Bench, Proxy]]:
     """A bench whose commands a proxy can keep back, on a server that knows the scripts."""
-    with server.client() as client:
+    with place.server.client() as client:
         for script in scripts().values():
             client.script_load(script.text)
-    async with proxied(server.port) as proxy, bench_at(proxy.patient_url, colour) as bench:
-        await bench.claim("none")
-        yield bench, proxy
+    async with proxied(place.server.port) as proxy:
+        with place.led_to(proxy.port):
+            async with bench_at(place.url_at(proxy.port), colour) as bench:
+                await bench.claim("none")
+                yield bench, proxy
 
 
 async def repeated(proxy: Proxy, act: Callable[[], Awaitable[object]]) -> None:

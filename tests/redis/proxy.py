@@ -27,6 +27,7 @@ class Proxy:
         self.asked: asyncio.Event = asyncio.Event()  # the server has answered, and nobody was told
         self._go_on = asyncio.Event()
         self._open: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
+        self._serving: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -50,7 +51,12 @@ class Proxy:
         self.held.clear()
         return answers
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(HOST, self._server_port)
         self._open.append((writer, back))
         with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -59,10 +65,12 @@ class Proxy:
         await _closed(writer, back)
 
     async def end(self) -> None:
-        """Close all connections; who serves them then sees it."""
+        """Close all connections, and wait until who serves them has seen it."""
         self.go_on()
-        for pair in self._open:
-            await _closed(*pair)
+        while self._serving:
+            for pair in self._open:
+                await _closed(*pair)
+            await asyncio.wait(self._serving, timeout=0.1)  # one may only be about to open its connection
 
     async def _step(
         self,

@@ -15,6 +15,7 @@ from bide.engines.redis.doctor import rights
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine
+from tests.model.turns import by_turns
 from tests.servers.programs import needs_program
 from tests.servers.redis import RedisServer
 
@@ -68,11 +69,11 @@ class TestForgetful(EngineContract):
         return make
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
-def test_a_worker_on_a_forgetful_server_does_what_the_model_does(url: str, colour: str) -> None:
+@by_turns([2])
+def test_a_worker_on_a_forgetful_server_does_what_the_model_does(url: str, colour: str, seed: int) -> None:
     numbers = itertools.count()
 
     def make(**settings: Any) -> Source:
         return source(Settings(url=url, namespace=f"check-{next(numbers)}", **settings))
 
-    check_engine(make, colour=colour, examples=30, steps=60, seed=2)
+    check_engine(make, colour=colour, examples=30, steps=60, seed=seed)

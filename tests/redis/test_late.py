@@ -10,8 +10,7 @@ from bide.engines.redis.script import scripts
 from bide.errors import OutcomeUnknown
 from tests.redis.crowd import Scene, recorded
 from tests.redis.keyspace import COLOURS, bench_at, bring_back, held
-from tests.redis.late import delayed, repeated
-from tests.servers.redis import RedisServer
+from tests.redis.late import Place, delayed, repeated
 
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 MINUTE = 60_000
@@ -34,10 +33,8 @@ HARMLESS = {
 
 @both_colours
 @pytest.mark.parametrize("paused", [True, False])
-async def test_a_pause_that_arrives_late_does_not_undo_a_newer_resume(
-    redis_url: str, redis_server: RedisServer, colour: str, paused: bool
-) -> None:
-    async with delayed(redis_server, colour) as (bench, proxy):
+async def test_a_pause_that_arrives_late_does_not_undo_a_newer_resume(place: Place, colour: str, paused: bool) -> None:
+    async with delayed(place, colour) as (bench, proxy):
         await bench.put("t")
         await bench.engine.pause("t", not paused)
         await repeated(proxy, lambda: bench.engine.pause("t", paused))
@@ -49,11 +46,9 @@ async def test_a_pause_that_arrives_late_does_not_undo_a_newer_resume(
 @both_colours
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("between", [True, False])
-async def test_a_claim_that_arrives_late_leases_to_nobody(
-    redis_url: str, redis_server: RedisServer, colour: str, first: int, between: bool
-) -> None:
+async def test_a_claim_that_arrives_late_leases_to_nobody(place: Place, colour: str, first: int, between: bool) -> None:
     """Whether it was answered with a message or with none, and whether its connection has asked something since."""
-    async with delayed(redis_server, colour) as (bench, proxy):
+    async with delayed(place, colour) as (bench, proxy):
         for _ in range(first):
             await bench.put("t")
 
@@ -70,10 +65,8 @@ async def test_a_claim_that_arrives_late_leases_to_nobody(
 
 
 @both_colours
-async def test_a_claim_that_arrives_after_its_lease_has_ended_gives_nothing(
-    redis_url: str, redis_server: RedisServer, colour: str
-) -> None:
-    async with delayed(redis_server, colour) as (bench, proxy), bench_at(redis_url, colour) as other:
+async def test_a_claim_that_arrives_after_its_lease_has_ended_gives_nothing(place: Place, colour: str) -> None:
+    async with delayed(place, colour) as (bench, proxy), bench_at(place.url, colour) as other:
         sent = await bench.put("t")
         await repeated(proxy, lambda: bench.claim("t", lease=1_000))
         other.now = bench.now + 1_000
@@ -83,10 +76,8 @@ async def test_a_claim_that_arrives_after_its_lease_has_ended_gives_nothing(
 
 
 @both_colours
-async def test_an_extension_that_arrives_late_does_not_lengthen_the_lease_again(
-    redis_url: str, redis_server: RedisServer, colour: str
-) -> None:
-    async with delayed(redis_server, colour) as (bench, proxy):
+async def test_an_extension_that_arrives_late_does_not_lengthen_the_lease_again(place: Place, colour: str) -> None:
+    async with delayed(place, colour) as (bench, proxy):
         await bench.put("t")
         [claimed] = await bench.claim("t", lease=5_000)
         await repeated(proxy, lambda: bench.extend(claimed, 90_000))
@@ -108,8 +99,8 @@ async def test_what_its_sender_has_given_up_is_refused(scene: Scene, verb: str, 
 
 
 @both_colours
-async def test_what_came_too_late_is_sent_anew_and_acts_once(redis_url: str, redis_server: RedisServer, colour: str) -> None:
-    async with delayed(redis_server, colour) as (bench, proxy), bench_at(redis_url, colour) as other:
+async def test_what_came_too_late_is_sent_anew_and_acts_once(place: Place, colour: str) -> None:
+    async with delayed(place, colour) as (bench, proxy), bench_at(place.url, colour) as other:
         other.now = bench.now + 5 * MINUTE
         await other.put("u")
         proxy.once = "lose request"
@@ -119,10 +110,8 @@ async def test_what_came_too_late_is_sent_anew_and_acts_once(redis_url: str, red
 
 
 @both_colours
-async def test_what_may_have_acted_longer_ago_than_the_server_remembers_is_unknown(
-    redis_url: str, redis_server: RedisServer, colour: str
-) -> None:
-    async with delayed(redis_server, colour) as (bench, proxy), bench_at(redis_url, colour) as other:
+async def test_what_may_have_acted_longer_ago_than_the_server_remembers_is_unknown(place: Place, colour: str) -> None:
+    async with delayed(place, colour) as (bench, proxy), bench_at(place.url, colour) as other:
         other.now = bench.now + 11 * MINUTE
         await other.put("u")
         proxy.once = "lose request"

@@ -18,8 +18,8 @@ from tests.model.expected import Divergence
 from tests.model.long_history import check_long_history
 from tests.model.runner import Runner
 from tests.redis.invariants import invariants_hold
+from tests.redis.late import Place
 from tests.redis.small import places
-from tests.servers.redis import RedisServer
 
 LANE = 2  # among the arguments: '' where a script may run again at will
 WRITES = {"put", "put_named", "claim", "settle", "extend", "cancel", "reschedule", "requeue", "purge", "pause"}
@@ -67,28 +67,24 @@ class Echoes:
             self.came[script.name, "answered"] += 1
 
 
-def play(url: str, server: RedisServer, patch: pytest.MonkeyPatch, steps: int) -> Echoes:
-    with server.client() as client:
+def play(place: Place, patch: pytest.MonkeyPatch, steps: int) -> Echoes:
+    with place.server.client() as client:
         echoes = Echoes(client, patch)
 
         def watch(_: Runner) -> None:
             invariants_hold(client)
 
-        check_long_history(places(url), seed=1, steps=steps, watch=watch)
+        check_long_history(places(place.url), seed=1, steps=steps, watch=watch)
     return echoes
 
 
-def test_calls_that_arrive_again_change_nothing(
-    redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    echoes = play(redis_url, redis_server, monkeypatch, 1_000)
+def test_calls_that_arrive_again_change_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    echoes = play(place, monkeypatch, 1_000)
     assert {name for name, became in echoes.came if became == "answered"} >= WRITES - {"requeue", "extend"}
     assert {name for name, became in echoes.came if became == "OVERTAKEN"} >= WRITES - {"requeue", "extend"}
 
 
-def test_a_lane_that_lets_an_overtaken_call_pass_is_found(
-    redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_that_lets_an_overtaken_call_pass_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = {
         name: without(each, "if last > NUMBER then return redis.error_reply('OVERTAKEN') end")
         for name, each in scripts().items()
@@ -96,7 +92,7 @@ def test_a_lane_that_lets_an_overtaken_call_pass_is_found(
     for colour in (aio, sync):
         monkeypatch.setattr(colour, "scripts", lambda: planted)
     with pytest.raises(Divergence):
-        play(redis_url, redis_server, monkeypatch, 100)
+        play(place, monkeypatch, 100)
 
 
 def without(script: Script, line: str) -> Script:

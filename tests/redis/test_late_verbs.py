@@ -10,8 +10,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import NewMessage, Verdict
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, held
-from tests.redis.late import delayed, repeated
-from tests.servers.redis import RedisServer
+from tests.redis.late import Place, delayed, repeated
 
 LOOKS = {"get", "scan", "stats"}
 NO_WRITES = LOOKS | {"open", "close"} | {"wait"}  # what wait takes is a hint: a sleeper without it wakes with its sweep
@@ -103,7 +102,7 @@ LATE = {
 }
 
 
-async def overtaken(bench: Bench, server: RedisServer) -> None:
+async def overtaken(bench: Bench) -> None:
     """All that was there ends, and messages in every state take its place: what came late would meet them."""
     await bench.engine.pause("t", False)
     bench.move(DAY)
@@ -126,16 +125,16 @@ def stored(client: redis.Redis) -> dict[bytes, Any]:
     return found
 
 
-async def arrives_late(server: RedisServer, colour: str, late: Late, *, far: bool) -> tuple[dict[bytes, Any], dict[bytes, Any]]:
+async def arrives_late(place: Place, colour: str, late: Late, *, far: bool) -> tuple[dict[bytes, Any], dict[bytes, Any]]:
     """What is stored before and after the first bytes arrive at last."""
-    async with delayed(server, colour) as (bench, proxy):
+    async with delayed(place, colour) as (bench, proxy):
         there = await late.before(bench)
         await repeated(proxy, lambda: late.call(bench, there))
         if late.after:
             await late.after(bench, there)
         elif far:
-            await overtaken(bench, server)
-        with server.client() as client:
+            await overtaken(bench)
+        with place.server.client() as client:
             before = stored(client)
             await proxy.deliver()
             return before, stored(client)
@@ -145,9 +144,9 @@ async def arrives_late(server: RedisServer, colour: str, late: Late, *, far: boo
 @pytest.mark.parametrize("far", [False, True], ids=["answered", "overtaken"])
 @pytest.mark.parametrize("name", LATE)
 async def test_what_arrives_after_its_repetition_was_answered_changes_nothing(
-    redis_url: str, redis_server: RedisServer, colour: str, name: str, far: bool
+    place: Place, colour: str, name: str, far: bool
 ) -> None:
-    before, after = await arrives_late(redis_server, colour, LATE[name], far=far)
+    before, after = await arrives_late(place, colour, LATE[name], far=far)
     assert after == before
 
 
@@ -155,9 +154,7 @@ def test_no_verb_that_writes_is_left_out() -> None:
     assert {each.verb for each in LATE.values()} == AsyncEngine.__abstractmethods__ - NO_WRITES
 
 
-async def test_a_verb_without_an_operation_is_found(
-    redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_verb_without_an_operation_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same check on an engine that names none of its operations, so that each acts as often as it arrives."""
     from bide.engines.redis.aio.calls import AsyncCalls
 
@@ -167,5 +164,5 @@ async def test_a_verb_without_an_operation_is_found(
         return await do(self, verb, args, now, once=False, **how)
 
     monkeypatch.setattr(AsyncCalls, "do", nameless)
-    before, after = await arrives_late(redis_server, "async", LATE["put"], far=False)
+    before, after = await arrives_late(place, "async", LATE["put"], far=False)
     assert after != before

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from bide.engines.base import End, NewMessage, Ref
+from bide.engines.redis import failures
 from bide.engines.redis.script import scripts
 from bide.errors import OutcomeUnknown, Unavailable
 from bide.testing.contract.bench import Bench
@@ -272,8 +273,9 @@ async def test_what_passes_by_itself_is_waited_for(redis_url: str, redis_server:
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("code", PASSING)
 async def test_when_the_server_refused_all_the_time_nothing_was_done_and_that_is_told(
-    redis_url: str, redis_server: RedisServer, colour: str, code: str
+    redis_url: str, redis_server: RedisServer, colour: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(failures, "MIGRATION", 0.5)
     async with behind(redis_server, colour) as (bench, proxy):
         proxy.what = PASSING[code]
         with pytest.raises(Unavailable, match="Nothing was done"):
@@ -283,8 +285,9 @@ async def test_when_the_server_refused_all_the_time_nothing_was_done_and_that_is
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("code", PASSING)
 async def test_what_may_have_happened_stays_unknown_when_the_server_refuses_afterwards(
-    redis_url: str, redis_server: RedisServer, colour: str, code: str
+    redis_url: str, redis_server: RedisServer, colour: str, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(failures, "MIGRATION", 0.5)
     async with behind(redis_server, colour) as (bench, proxy):
         proxy.once, proxy.what = "lose answer", PASSING[code]
         with pytest.raises(OutcomeUnknown):

@@ -9,7 +9,7 @@ import pytest
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import RedisCluster
 from tests.servers.programs import is_without_tls, lacking, needs_groups, needs_program
-from tests.servers.redis import NotStarted, RedisServer, Setting
+from tests.servers.redis import PATIENCE, NotStarted, RedisServer, Setting
 from tests.servers.sentinel import SentinelGroup
 
 CALM = 30_000  # milliseconds of silence before a server of a shared group is missed, however busy the machine is
@@ -24,7 +24,9 @@ ASK_FOR_A_SERVER = {
 class NewRedis(Protocol):
     """Starts a server with settings of its own, which is stopped when the test ends."""
 
-    def __call__(self, *, tls: Certificates | None = None, tls_clients: bool = False, **settings: Setting) -> RedisServer: ...
+    def __call__(
+        self, *, tls: Certificates | None = None, tls_clients: bool = False, patience: float = PATIENCE, **settings: Setting
+    ) -> RedisServer: ...
 
 
 class NewCluster(Protocol):

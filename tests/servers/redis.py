@@ -20,6 +20,7 @@ from redis.retry import Retry
 from tests.servers.certificates import Certificates
 
 PATIENCE = 20.0  # seconds, far more than a start or a stop takes
+AGAIN = 0.2  # seconds until one that does not end is told again
 TRIES = 5  # ports, before it is not the port's fault
 TAIL = 4_000  # characters of the log, in an error
 # Below the ports that systems lend to outgoing connections, so nobody takes one while its server restarts.
@@ -157,13 +158,14 @@ class RedisServer:
         """Ask it to end, and make it end if it does not. No harm if it has ended."""
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGTERM)
-        self._process.send_signal(signal.SIGCONT)  # one that is frozen hears nothing else
-        try:
-            self._process.wait(self._patience)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(self._patience)
+        give_up = time.monotonic() + self._patience
+        while self._process.poll() is None and time.monotonic() < give_up:
+            self._process.send_signal(signal.SIGTERM)  # again and again: it refuses while it writes its first append-only file
+            self._process.send_signal(signal.SIGCONT)  # one that is frozen hears nothing else
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(AGAIN)
+        self._process.kill()
+        self._process.wait(PATIENCE)
         self._process = None
 
     def kill(self) -> None:

@@ -89,9 +89,8 @@ def test_nothing_is_left_of_it(state: str) -> None:
 
 
 def test_one_that_does_not_hear_is_ended_all_the_same(new_redis: NewRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = new_redis()
+    server = new_redis(patience=0.5)
     pid = server.pid
-    monkeypatch.setattr(servers, "PATIENCE", 0.2)
     monkeypatch.setattr(signal, "SIGTERM", signal.SIGCONT)  # so that it is never told
     server.stop()
     with pytest.raises(ProcessLookupError):
