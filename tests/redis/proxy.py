@@ -15,6 +15,8 @@ class Proxy:
     `lose request` ends the connection before the server heard of it, `lose answer` when it has answered. `hold request`
     keeps what was sent for `deliver`, and ends the connection. `hold answer` is silent until `go_on`. Bytes are said to
     the client in the server's place.
+
+    A connection goes silent for ever when a command of `forgotten` comes: the server gets it, and its answers are lost.
     """
 
     def __init__(self, port: int) -> None:
@@ -24,6 +26,7 @@ class Proxy:
         self.once: What | bytes | None = None  # done with the next one only
         self.scripts: int = 0
         self.held: list[bytes] = []
+        self.forgotten: set[bytes] = set()
         self.asked: asyncio.Event = asyncio.Event()  # the server has answered, and nobody was told
         self._go_on = asyncio.Event()
         self._open: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
@@ -89,6 +92,10 @@ class Proxy:
         if what in ("hold request", "lose request"):
             return False
         back.write(request)
+        if any(command in request[:40] for command in self.forgotten):
+            self.asked.set()
+            await self._go_on.wait()
+            return False
         answer = await reply_of(there)
         self.asked.set()
         if what == "lose answer":

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from tests.servers.group import Group, Node
 from tests.servers.migration import Migration
-from tests.servers.redis import Setting, free_port
+from tests.servers.redis import HOST, Setting, free_port
 
 SLOTS = 16_384
 
@@ -52,18 +52,21 @@ class RedisCluster(Group):
     """Masters with replicas of their own, for `with`. Settings are those of redis.conf, for all nodes.
 
     Nodes notice in 2 seconds that one is silent. A cluster that lacks a slot serves none, as users have it who set nothing:
-    `cluster_require_full_coverage="no"` if you want the other slots. Nothing is saved, unless `appendonly="yes"`: a master
+    `cluster_require_full_coverage="no"` if you want the other slots. `relayed`: clients go through the relay, too, so that
+    their connections can go silent. Nothing is saved, unless `appendonly="yes"`: a master
     that restarts before it is missed comes back empty, and its replicas with it.
     """
 
-    def __init__(self, masters: int = 3, replicas: int = 1, *, appendonly: str = "no", **settings: Setting) -> None:
+    def __init__(
+        self, masters: int = 3, replicas: int = 1, *, appendonly: str = "no", relayed: bool = False, **settings: Setting
+    ) -> None:
         super().__init__()
+        self._relayed = relayed
         self._masters, self._replicas = masters, replicas
         self._settings: dict[str, Setting] = {
             "cluster_enabled": "yes",
             "cluster_config_file": "nodes.conf",
             "cluster_node_timeout": 2_000,
-            "cluster_announce_hostname": "127.0.0.1",
             "cluster_preferred_endpoint_type": "hostname",
             "repl_diskless_sync_delay": 0,
             "repl_ping_replica_period": 1,  # clients are told of a replica when it has got something
@@ -81,7 +84,7 @@ class RedisCluster(Group):
     @property
     def url(self) -> str:
         """All nodes, the first masters first. Without a password, whatever the settings say."""
-        return "redis+cluster://" + ",".join(node.host_and_port for node in self.nodes)
+        return "redis+cluster://" + ",".join(f"{self._host_of(node)}:{node.port}" for node in self.nodes)
 
     def masters(self) -> list[ClusterNode]:
         """The nodes that have slots now, by slot."""
@@ -147,7 +150,8 @@ class RedisCluster(Group):
     def _start(self) -> None:
         for number in range(self._masters * (1 + self._replicas)):
             address = self._network.new_address()
-            node = ClusterNode(address, cluster_announce_ip=address, **self._settings)
+            host = address if self._relayed else HOST
+            node = ClusterNode(address, cluster_announce_ip=address, cluster_announce_hostname=host, **self._settings)
             self._add(node)
             node.id = node.ask("CLUSTER", "MYID").decode()
             self.nodes.append(node)
@@ -199,7 +203,11 @@ class RedisCluster(Group):
         if node.info("replication").get("master_link_status", "up") != "up":
             return False
         places = {(place[0], place[1]) for _, _, *nodes in node.ask("CLUSTER", "SLOTS") for place in nodes}
-        return places == {(b"127.0.0.1", node.port) for node in self.nodes}
+        return places == {(self._host_of(node).encode(), node.port) for node in self.nodes}
+
+    def _host_of(self, node: Node) -> str:
+        """Where clients reach it."""
+        return node.address if self._relayed else HOST
 
 
 def _cluster_info(node: ClusterNode) -> dict[str, str]:

@@ -32,7 +32,9 @@ class NewRedis(Protocol):
 class NewCluster(Protocol):
     """Starts a Redis Cluster, which is stopped when the test ends."""
 
-    def __call__(self, masters: int = 3, replicas: int = 1, *, appendonly: str = "no", **settings: Setting) -> RedisCluster: ...
+    def __call__(
+        self, masters: int = 3, replicas: int = 1, *, appendonly: str = "no", relayed: bool = False, **settings: Setting
+    ) -> RedisCluster: ...
 
 
 class NewSentinels(Protocol):

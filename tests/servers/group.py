@@ -153,6 +153,13 @@ class Group:
         for node in nodes or self.members:
             self._move(node, 0)
 
+    def silence(self, node: Node) -> None:
+        """What clients and this server send each other by the relay is lost from now on; called again, no more.
+
+        Connections stay open. Those of a client that were there, or were made, while it lasted stay silent after it.
+        """
+        self._network.silence(node.address)
+
     def _start(self) -> None:
         raise NotImplementedError
 

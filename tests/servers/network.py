@@ -59,6 +59,13 @@ class Network:
         """Put a server on a side. From now on no byte passes between it and those on others, in neither direction."""
         self._tell("side", address, side)
 
+    def silence(self, address: str) -> None:
+        """What clients and this server send each other is lost from now on; called again, no more. Connections stay open.
+
+        Those of a client that were there, or were made, while it lasted stay silent after it.
+        """
+        self._tell("silence", address)
+
     def _tell(self, *words: str | int) -> None:
         assert self._relay is not None, "the network is started by `with`"
         assert self._relay.stdin is not None

@@ -113,6 +113,26 @@ def test_a_client_passes(network: Network, servers: tuple[Server, Server]) -> No
         assert answerer.recv(100) == b"hello"
 
 
+def test_a_silence_is_for_clients_and_their_connections_stay_silent_after_it(
+    network: Network, servers: tuple[Server, Server]
+) -> None:
+    one, two = servers
+    with two.call(one) as other, one.answer() as to_other, called(one) as client, one.answer() as to_client:
+        network.silence(one.address)
+        client.sendall(b"hello")
+        to_client.sendall(b"hello")
+        assert is_silent(client)
+        assert is_silent(to_client)
+        other.sendall(b"hello")
+        assert to_other.recv(100) == b"hello"
+        network.silence(one.address)
+        client.sendall(b"hello")
+        assert is_silent(to_client)
+        with called(one) as again, one.answer() as to_again:
+            again.sendall(b"hello")
+            assert to_again.recv(100) == b"hello"
+
+
 def test_a_call_to_one_that_is_dead_ends_at_once(servers: tuple[Server, Server]) -> None:
     one, two = servers
     two.close()
