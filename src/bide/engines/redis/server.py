@@ -42,7 +42,7 @@ class _Server:
         self.shown: str = address.shown
         self.secrets: list[str] = address.secrets
         self.retry_for: float = TIMEOUTS * address.timeout
-        self.version: int = 0  # rises when another server takes its place
+        self.version: int = 0  # rises when connections that were made before are not to be used any more
         self.follows: bool = False  # whether it goes where a node of a Cluster says that the keys are
         self.presence: Presence = Presence(self.shown, self.retry_for)
         self.look_at: float = math.inf  # monotonic: when to ask again whether another one has taken its place
@@ -55,8 +55,8 @@ class _Server:
             connection.host, connection.port = place
         return connection
 
-    def replaced(self) -> None:
-        """Another server has taken its place: connections that were made before lead to the old one."""
+    def outdate(self) -> None:
+        """Use no connection that was made before: they lead to a server that was replaced, or may all be silent for ever."""
         self.version += 1
 
     def learn(self, connection: Any, error: BaseException) -> bool:
@@ -184,6 +184,8 @@ class Listener:
 
     def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
+        if self.astray:
+            self.close()
         if self._connection is None:
             self._connection, self._version = self._server.connect(), self._server.version
             self.ask("CLIENT", "ID")
@@ -195,7 +197,7 @@ class Listener:
 
     @property
     def astray(self) -> bool:
-        """Whether its server has been replaced since it was opened."""
+        """Whether it is outdated: its server was replaced, or was silent for a while."""
         return self._version != self._server.version
 
     def ask(self, *command: Any) -> None:
@@ -238,6 +240,8 @@ class AsyncListener:
 
     async def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
+        if self.astray:
+            await self.close()
         if self._connection is None:
             self._connection = await self._server.connect()
             self._version = self._server.version
@@ -250,7 +254,7 @@ class AsyncListener:
 
     @property
     def astray(self) -> bool:
-        """Whether its server has been replaced since it was opened."""
+        """Whether it is outdated: its server was replaced, or was silent for a while."""
         return self._version != self._server.version
 
     async def ask(self, *command: Any) -> None:

@@ -248,11 +248,11 @@ class AsyncRoute(AsyncServer):
         self.look_at: float = time.monotonic() + LOOK if self.address.service else math.inf
 
     async def has_moved(self) -> bool:
-        before = self.version
+        before = self._place
         self._nodes.doubt(self._place)
         with contextlib.suppress(*LOST):
             self._follow(await self._nodes.place_of(self._slot))
-        return self.version != before
+        return self._place != before
 
     def learn(self, connection: Any, error: BaseException) -> bool:
         if connection is None:  # none was made, and `connect` has seen why
@@ -270,4 +270,4 @@ class AsyncRoute(AsyncServer):
         """Connections to where the shard was are not used any more."""
         if place != self._place:
             self._place = place
-            self.replaced()
+            self.outdate()

@@ -16,6 +16,7 @@ from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, lacking, translated
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import AsyncListener
 from bide.errors import EngineError
 from bide.wakeable import AsyncSignal
@@ -130,14 +131,26 @@ class AsyncBlocking(AsyncWakeup):
             for (shard, number), listener in zip(blocked, listeners, strict=True):
                 if over and listener not in heard:  # the server ends it about now
                     heard += await AsyncListener.hear([listener], SHORT)
-                while listener not in heard and not await shard.unblock(number):
-                    if listener.astray:
-                        raise ConnectionResetError("the server has been replaced")
-                    heard += await AsyncListener.hear([listener], SHORT)  # UNBLOCK overtook the BLPOP
+                if listener not in heard:
+                    await self._unblock(shard, number, listener)
             told = [await listener.answer() for listener in listeners]
         finally:
             self._blocked.difference_update(blocked)
         return any(each is not None for each in told)
+
+    @staticmethod
+    async def _unblock(shard: AsyncShard, number: int, listener: AsyncListener) -> None:
+        """End its BLPOP. Raises when there is no answer soon: a firewall may have forgotten a connection that was idle."""
+        pause, give_up = SHORT, time.monotonic() + HASTE
+        while not await shard.unblock(number):  # it has answered, or UNBLOCK overtook the BLPOP
+            if await AsyncListener.hear([listener], pause):
+                return
+            _check_place([listener])
+            if time.monotonic() > give_up:
+                raise ConnectionResetError("the answer was lost")
+            pause *= 2
+        if not await AsyncListener.hear([listener], HASTE):
+            raise ConnectionResetError("the answer was lost")
 
     async def _hear(self, listeners: Sequence[AsyncListener], topics: Sequence[str], end: float) -> list[AsyncListener]:
         """The listeners that have an answer, or none at `end` or after a sweep that has found something."""
@@ -214,9 +227,9 @@ class AsyncExpiring(AsyncWakeup):
 
 
 def _check_place(listeners: Sequence[AsyncListener]) -> None:
-    """Nothing comes to those who listen to a server that another one has replaced, though it may live on, cut off."""
+    """Nothing may come to those who listen to a server that another one has replaced, or that was silent."""
     if any(listener.astray for listener in listeners):
-        raise ConnectionResetError("the server has been replaced")
+        raise ConnectionResetError("the connection is outdated")
 
 
 Listeners: TypeAlias = dict[AsyncShard, AsyncListener]

@@ -70,7 +70,7 @@ class Connection:
         while True:
             driver, self._driver = self._driver, None
             if driver is not None and self._version != self._server.version:
-                self._server.drop(driver)  # it leads to where the shard was
+                self._server.drop(driver)
                 driver = None
             try:
                 if driver is None:
@@ -115,6 +115,8 @@ class Connection:
             if not self._server.has_moved():
                 raise self._unconfirmed(failed) from None
             return
+        if isinstance(failed, (theirs.TimeoutError, TimeoutError)):
+            self._server.outdate()  # else each connection that went silent would have its own timeout
         redirected = self._server.learn(driver, failed)
         if not redirected:
             self._server.presence.lose()

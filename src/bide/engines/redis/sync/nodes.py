@@ -248,11 +248,11 @@ class Route(Server):
         self.look_at: float = time.monotonic() + LOOK if self.address.service else math.inf
 
     def has_moved(self) -> bool:
-        before = self.version
+        before = self._place
         self._nodes.doubt(self._place)
         with contextlib.suppress(*LOST):
             self._follow(self._nodes.place_of(self._slot))
-        return self.version != before
+        return self._place != before
 
     def learn(self, connection: Any, error: BaseException) -> bool:
         if connection is None:  # none was made, and `connect` has seen why
@@ -270,4 +270,4 @@ class Route(Server):
         """Connections to where the shard was are not used any more."""
         if place != self._place:
             self._place = place
-            self.replaced()
+            self.outdate()

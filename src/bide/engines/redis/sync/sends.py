@@ -13,6 +13,7 @@ from bide.engines.redis.failures import BRIEF, OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
+from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import lane
@@ -26,6 +27,7 @@ class Sends:
         self._namespace = namespace
         self._shards = shards
         self._turn = randrange(2**16)
+        self._passed_over: Shard | None = None  # as it did not answer lately
 
     def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         while True:
@@ -40,6 +42,9 @@ class Sends:
     def _put(self, messages: Sequence[NewMessage], spread: Spread, now: int | None) -> list[Sent]:
         shards, (*old, current) = self._shards, spread.generations
         parts = self._parts(messages, current)
+        if self._passed_over is not None:
+            passed_over, self._passed_over = self._passed_over, None
+            passed_over.is_away()  # whoever only sends finds out here that it is back
         if len(parts) > 1 or (old and any(map(_has_name, messages))):
             return self._put_apart(messages, now)
         [(number, _)] = parts
@@ -100,7 +105,10 @@ class Sends:
         """For what may be on any: the next one by turns, of those that answer."""
         self._turn += 1
         numbers = [generation.numbers[(self._turn + turn) % generation.size] for turn in range(generation.size)]
-        return next((number for number in numbers if not self._shards[number].silent), numbers[0])
+        chosen = next((number for number in numbers if not self._shards[number].silent), numbers[0])
+        if chosen != numbers[0]:
+            self._passed_over = self._shards[numbers[0]]
+        return chosen
 
     def _spread(self) -> Spread:
         spread = self._namespace.spread

@@ -14,6 +14,7 @@ import redis.exceptions as theirs
 from bide.engines.base import SWEEP
 from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.failures import LOST, lacking, translated
+from bide.engines.redis.presence import HASTE
 from bide.engines.redis.server import Listener
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
@@ -130,14 +131,26 @@ class Blocking(Wakeup):
             for (shard, number), listener in zip(blocked, listeners, strict=True):
                 if over and listener not in heard:  # the server ends it about now
                     heard += Listener.hear([listener], SHORT)
-                while listener not in heard and not shard.unblock(number):
-                    if listener.astray:
-                        raise ConnectionResetError("the server has been replaced")
-                    heard += Listener.hear([listener], SHORT)  # UNBLOCK overtook the BLPOP
+                if listener not in heard:
+                    self._unblock(shard, number, listener)
             told = [listener.answer() for listener in listeners]
         finally:
             self._blocked.difference_update(blocked)
         return any(each is not None for each in told)
+
+    @staticmethod
+    def _unblock(shard: Shard, number: int, listener: Listener) -> None:
+        """End its BLPOP. Raises when there is no answer soon: a firewall may have forgotten a connection that was idle."""
+        pause, give_up = SHORT, time.monotonic() + HASTE
+        while not shard.unblock(number):  # it has answered, or UNBLOCK overtook the BLPOP
+            if Listener.hear([listener], pause):
+                return
+            _check_place([listener])
+            if time.monotonic() > give_up:
+                raise ConnectionResetError("the answer was lost")
+            pause *= 2
+        if not Listener.hear([listener], HASTE):
+            raise ConnectionResetError("the answer was lost")
 
     def _hear(self, listeners: Sequence[Listener], topics: Sequence[str], end: float) -> list[Listener]:
         """The listeners that have an answer, or none at `end` or after a sweep that has found something."""
@@ -214,9 +227,9 @@ class Expiring(Wakeup):
 
 
 def _check_place(listeners: Sequence[Listener]) -> None:
-    """Nothing comes to those who listen to a server that another one has replaced, though it may live on, cut off."""
+    """Nothing may come to those who listen to a server that another one has replaced, or that was silent."""
     if any(listener.astray for listener in listeners):
-        raise ConnectionResetError("the server has been replaced")
+        raise ConnectionResetError("the connection is outdated")
 
 
 Listeners: TypeAlias = dict[Shard, Listener]
