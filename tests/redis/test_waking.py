@@ -1,6 +1,7 @@
 """Whom a message wakes: one of those who sleep, by their own alarm, by a token, by polling, or by a key that expires."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -12,9 +13,10 @@ from bide.engines.base import Claim, NewMessage, Settings
 from bide.engines.redis.aio import wakeup
 from bide.engines.registry import source
 from bide.errors import ConfigError
-from tests.redis.keyspace import bench_at
+from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.fixtures import NewRedis
 
+both_colours = pytest.mark.parametrize("colour", COLOURS)
 START = 4_000_000_000_000
 LEASE = 10_000
 SLEEP, PATIENCE, MOMENT = 30.0, 15.0, 0.1
@@ -249,3 +251,25 @@ async def test_a_wait_that_is_cancelled_ends_at_whatever_moment_that_comes(redis
             waiting.cancel()
             await asyncio.wait({waiting}, timeout=PATIENCE)
             assert waiting.cancelled()
+
+
+@both_colours
+async def test_a_sleep_that_ends_while_writes_are_paused_leaves_the_server_alive(new_redis: NewRedis, colour: str) -> None:
+    """As in each planned failover of a Cluster: Redis 7.0 crashes when told to wake whom the pause holds back."""
+    server = new_redis()
+
+    def until_both_are_held_back() -> None:
+        """The sleeper, and who is to wake it."""
+        while client.info("clients")["blocked_clients"] < 2:
+            time.sleep(0.01)
+
+    with server.client() as client:
+        async with bench_at(server.url, colour) as bench:
+            await bench.claim("t")
+            client.client_pause(60_000, all=False)
+            sleeping = asyncio.ensure_future(bench.engine.wait(["t"], MOMENT))
+            await asyncio.to_thread(until_both_are_held_back)
+            client.client_unpause()
+            await sleeping
+            await bench.put("t")
+            assert await bench.claim("t")

@@ -55,11 +55,11 @@ class AsyncCalls:
             await connection.close()
         return True
 
-    async def command(self, *args: Any, patience: float | None = None) -> Any:
-        """The answer to a command that changes nothing."""
+    async def command(self, *args: Any, patience: float | None = None, as_write: bool = False) -> Any:
+        """The answer to a command that changes nothing. `as_write`: it waits until the server takes writes."""
         connection = await self._connections.take()
         try:
-            return await connection.command(*args, retry_for=patience)
+            return await connection.command(*args, retry_for=patience, as_write=as_write)
         except Unanswered as lost:
             raise Unavailable(str(lost)) from None
         finally:

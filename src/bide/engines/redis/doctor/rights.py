@@ -50,7 +50,7 @@ _CALLS: Mapping[str, str] = {
 """What every user calls, and with which arguments it may be shown."""
 
 _SLEEPS: Mapping[Wake, Mapping[str, str]] = {
-    "list": {"blpop": f"{KEY} 1", "client|id": "", "client|unblock": "1"},
+    "list": {"blpop": f"{KEY} 1", "client|id": "", "client|unblock": "1", "exec": "", "multi": ""},
     "poll": {"lpop": KEY},
     "expiry": {"client|id": "", "subscribe": EXPIRED},
 }

@@ -53,11 +53,11 @@ class Calls:
             connection.close()
         return True
 
-    def command(self, *args: Any, patience: float | None = None) -> Any:
-        """The answer to a command that changes nothing."""
+    def command(self, *args: Any, patience: float | None = None, as_write: bool = False) -> Any:
+        """The answer to a command that changes nothing. `as_write`: it waits until the server takes writes."""
         connection = self._connections.take()
         try:
-            return connection.command(*args, retry_for=patience)
+            return connection.command(*args, retry_for=patience, as_write=as_write)
         except Unanswered as lost:
             raise Unavailable(str(lost)) from None
         finally:

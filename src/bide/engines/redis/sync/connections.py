@@ -44,9 +44,9 @@ class Connection:
         self.lane: str = lane()
         self.number: int = 0  # of the latest operation; the server refuses lower ones
 
-    def command(self, *args: Any, retry_for: float | None = None) -> Any:
-        """The answer to a command that may be repeated."""
-        return self.run(None, (), args, retry_for=retry_for)
+    def command(self, *args: Any, retry_for: float | None = None, as_write: bool = False) -> Any:
+        """The answer to a command that may be repeated. `as_write`: while the server takes no writes, it waits."""
+        return self.run(None, (), args, retry_for=retry_for, as_write=as_write)
 
     def run(
         self,
@@ -56,6 +56,7 @@ class Connection:
         *,
         retry_for: float | None = None,
         insist: bool = False,
+        as_write: bool = False,
         confirmation: Confirmation | None = None,
     ) -> Any:
         """The answer to a script or a command. Raises Unanswered when it may or may not have run.
@@ -76,8 +77,7 @@ class Connection:
                 if driver is None:
                     driver = self._server.connect()
                     self._version = self._server.version
-                self._server.send(driver, *command)
-                answer = driver.read_response()
+                answer = (self._ask_as_write if as_write else self._ask)(driver, command)
                 if script is not None:
                     _check(answer)
                 if confirmation is not None:
@@ -101,6 +101,20 @@ class Connection:
                 if driver is not self._driver:
                     self._server.drop(driver)
             self._prepare_next(failed, tries, driver)
+
+    def _ask(self, driver: Any, command: Sequence[Any]) -> Any:
+        self._server.send(driver, *command)
+        return driver.read_response()
+
+    def _ask_as_write(self, driver: Any, command: Sequence[Any]) -> Any:
+        """In a transaction with a script, which a pause of writes holds back whole."""
+        for each in (("MULTI",), ("EVAL", "return 0", "0"), command, ("EXEC",)):
+            self._server.send(driver, *each)
+        *queued, done = [_answer(driver) for _ in range(4)]
+        for each in (*queued, *(done if isinstance(done, list) else [done])):
+            if isinstance(each, Exception):
+                raise each
+        return done[-1]
 
     def _heed(self, error: BaseException, tries: Tries, *, sent: bool, insist: bool) -> None:
         if refused(error) and not tries.unsure:
