@@ -1,6 +1,5 @@
-"""The contract suite, and the model, on a Redis Cluster and on a master that Sentinels watch."""
+"""The contract suite on a Redis Cluster and on a master that Sentinels watch."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ from bide.engines.base import Settings
 from bide.engines.redis import CAPABILITIES, source
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
-from tests.model.hypothesis_rules import check_engine
 from tests.model.turns import COLOURS, LONG
 
 IN_ONE_SHARD = {
@@ -56,22 +54,3 @@ class TestRedisSentinel(EngineContract):
             return source(Settings(url=redis_sentinels_url, **settings))
 
         return make
-
-
-@pytest.fixture(params=["redis_cluster_url", "redis_sentinels_url"])
-def group_url(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.mark.parametrize("colour", ["async", "sync"])
-def test_several_servers_do_what_the_model_does(group_url: str, colour: str) -> None:
-    """In one shard: the model has one order and one clock."""
-    numbers = itertools.count()
-
-    def make(*, dead_for: int, dead_max: int) -> Source:
-        return source(
-            Settings(url=f"{group_url}?shards=1", namespace=f"check-{next(numbers)}", dead_for=dead_for, dead_max=dead_max)
-        )
-
-    check_engine(make, colour=colour, examples=30 if LONG else 8, steps=40, seed=0)

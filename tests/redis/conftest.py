@@ -1,11 +1,19 @@
 """A crowded keyspace, for the tests that attack it."""
 
 import asyncio
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
+from bide.engines.redis.aio import engine as engine_aio
+from bide.engines.redis.aio import sends as sends_aio
+from bide.engines.redis.sync import engine as engine_sync
+from bide.engines.redis.sync import sends as sends_sync
+from tests.model import hypothesis_rules
+from tests.model.hypothesis_rules import EngineMachine
 from tests.redis.crowd import SETTINGS, Scene, gather_crowd
 from tests.redis.keyspace import bench_at, picture
 from tests.redis.late import Place, place_in_cluster, place_in_group
@@ -61,3 +69,22 @@ def place(request: pytest.FixtureRequest) -> Place:
     with found.server.client() as client:
         client.flushall()
     return found
+
+
+@pytest.fixture
+def alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what several shards can't do: know which dead letter is the oldest of all.
+
+    Where a message goes is by chance, which is taken out, or a history could not be played again.
+    """
+    requeue = EngineMachine.requeue
+    count = itertools.count()
+
+    def all_at_once(self: EngineMachine, topic: str, picks: Any, delay: int, limit: int) -> None:
+        requeue(self, topic, picks, delay, 1_000)
+
+    monkeypatch.setattr(EngineMachine, "requeue", all_at_once)
+    monkeypatch.setattr(hypothesis_rules, "DEAD_MAX", 1_000)
+    for colour in (engine_aio, engine_sync, sends_aio, sends_sync):
+        monkeypatch.setattr(colour, "randrange", lambda _: 0)
+        monkeypatch.setattr(colour, "lane", lambda: f"{next(count):016x}")

@@ -1,6 +1,5 @@
 """The model on an engine whose buckets and slots are small, so that short histories meet every border; and under trouble."""
 
-import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +8,9 @@ import pytest
 
 from bide.engines.base import Claimed, NewMessage
 from bide.engines.redis import CAPABILITIES
-from bide.engines.redis.aio import engine as engine_aio
 from bide.engines.redis.aio import shard as shards_aio
-from bide.engines.redis.sync import engine as engine_sync
 from bide.engines.redis.sync import shard as shards_sync
 from bide.errors import BadTime
-from tests.model import hypothesis_rules
 from tests.model.expected import Divergence
 from tests.model.hypothesis_rules import EngineMachine, check_engine
 from tests.model.runner import Runner
@@ -48,25 +44,6 @@ def watched(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Itera
 @pytest.mark.usefixtures("small_scripts", "watched")
 def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
     check_engine(places(redis_url), colour=colour, examples=60, steps=60, seed=seed)
-
-
-@pytest.fixture
-def alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what several shards can't do: know which dead letter is the oldest of all.
-
-    Where a message goes is by chance, which is taken out, or a history could not be played again.
-    """
-    requeue = EngineMachine.requeue
-    count = itertools.count()
-
-    def all_at_once(self: EngineMachine, topic: str, picks: Any, delay: int, limit: int) -> None:
-        requeue(self, topic, picks, delay, 1_000)
-
-    monkeypatch.setattr(EngineMachine, "requeue", all_at_once)
-    monkeypatch.setattr(hypothesis_rules, "DEAD_MAX", 1_000)
-    for colour in (engine_aio, engine_sync):
-        monkeypatch.setattr(colour, "randrange", lambda _: 0)
-        monkeypatch.setattr(colour, "lane", lambda: f"{next(count):016x}")
 
 
 @pytest.mark.timeout(300)
