@@ -72,6 +72,16 @@ async def test_a_service_that_the_sentinels_do_not_know(
     assert "know no service other: correct its name" in told
 
 
+@both_colours
+async def test_a_password_that_the_sentinels_refuse(
+    redis_sentinels: SentinelGroup, redis_sentinels_url: str, colour: str
+) -> None:
+    told = await refusal(f"{redis_sentinels_url}?sentinel_username=nobody&sentinel_password=geheim", colour)
+    assert "A Sentinel of redis+sentinel://" in told
+    assert "write sentinel_password=…" in told
+    assert "geheim" not in told
+
+
 async def test_one_of_three_sentinels_that_knows_nothing_is_passed_over(
     redis_sentinels: SentinelGroup, redis_sentinels_url: str, redis_server: RedisServer
 ) -> None:

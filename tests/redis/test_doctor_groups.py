@@ -331,6 +331,15 @@ def test_an_unknown_service_and_no_sentinel(
     assert f"write redis+sentinel://{redis_sentinels.sentinels[0].host_and_port}/mymaster" in told.advice
 
 
+def test_a_password_that_the_sentinels_refuse_is_told_from_that_of_the_master(redis_sentinels: SentinelGroup) -> None:
+    found = examined(f"{redis_sentinels.url}?sentinel_username=nobody&sentinel_password=geheim")["server"]
+    assert len(found) == len(redis_sentinels.sentinels)
+    for told in found:
+        assert told.level == "bad"
+        assert "write sentinel_password=…" in told.advice
+        assert "geheim" not in told.value
+
+
 def test_clients_of_sentinels_are_examined(redis_sentinels: SentinelGroup, redis_sentinels_url: str) -> None:
     kinds: list[Any] = [Sentinel, AioSentinel]
     for client in [kind(seeds(redis_sentinels)).master_for("mymaster") for kind in kinds]:

@@ -39,6 +39,16 @@ MIGRATION = 35.0  # seconds to wait while a shard moves to another node of a Clu
 REMEMBERED = 600_000  # ms that the server remembers an operation, at least
 
 
+SENTINEL_LOGIN = (
+    "Sentinels have users of their own: write sentinel_password=… in the URL, and sentinel_username=… unless it is the default "
+    "user"
+)
+
+
+class SentinelRefused(theirs.AuthenticationError):
+    """A Sentinel refuses the user or the password that the URL has for Sentinels."""
+
+
 class TooOld(Exception):
     """The operation came too late, and did nothing. `sure`: no earlier try of it did anything, either."""
 
@@ -151,9 +161,11 @@ def other_spread(shown: str, found: str) -> str:
 def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned | OtherSpread:
     """The error to raise, with what to do. Nothing was changed."""
     text = _WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
+    if isinstance(error, SentinelRefused):
+        return ConfigError(f"A Sentinel of {shown} refused the user or the password ({text}). {SENTINEL_LOGIN}.")
     if refused(error):
         return ConfigError(
-            f"{shown} refused the user or the password ({text}). Mend the URL, or what the server knows of them."
+            f"{shown} refused the user or the password ({text}). Correct them in the URL, or change them on the server."
         )
     elsewhere = astray.of_cluster(shown) if isinstance(error, theirs.MovedError) else astray.from_server(shown, text)
     if elsewhere is not None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from bide.core.amounts import span
 from bide.engines.base import Finding
 from bide.engines.redis import astray
 from bide.engines.redis.client import Address
 from bide.engines.redis.doctor import copies, servers
 from bide.engines.redis.doctor.visits import BRIEF, Refusal, Stop, Told, Visits, answers_to, fields, merged
+from bide.engines.redis.failures import SENTINEL_LOGIN
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.server import TIMEOUTS
 from bide.engines.redis.topology import Place, master_of
@@ -49,7 +52,7 @@ def _strange(address: Address, told: Sequence[Told]) -> Iterator[tuple[str, Find
     """Of no Sentinel that could help."""
     for each in told:
         if each.lost is not None:
-            yield each.where, each.lost
+            yield each.where, replace(each.lost, advice=SENTINEL_LOGIN) if each.refused else each.lost
             continue
         answer = each.answers["master"]
         services = sorted(fields(row).get("name", "") for row in _listed(each, "masters"))

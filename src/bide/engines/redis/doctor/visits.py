@@ -51,6 +51,7 @@ class Told:
         self.where: str = where
         self.findings: list[Finding] = []
         self.lost: Finding | None = None  # why it could tell no more
+        self.refused: bool = False  # the user or the password
         self.info: Mapping[str, str] = {}
         self.answers: dict[str, Any] = {}
 
@@ -94,7 +95,8 @@ class Visits:
             told.lost = Finding("server", why, "bad", "see `bide doctor --acl`")
         except (theirs.RedisError, OSError, EOFError) as error:
             lost = f"{stop.where} can't be reached: {server.told(error)}. Is it running, and let in?"
-            why = str(translated(error, stop.where, server.secrets)) if not_let_in(error) else lost
+            told.refused = not_let_in(error)
+            why = str(translated(error, stop.where, server.secrets)) if told.refused else lost
             told.lost = Finding("server", why, "bad", "nothing more can be told")
         finally:
             server.drop(connection)

@@ -13,7 +13,7 @@ import redis.exceptions as theirs
 
 from bide.engines.redis.astray import from_node, from_sentinel
 from bide.engines.redis.client import Address, sentinel_address
-from bide.engines.redis.failures import LOST, refused
+from bide.engines.redis.failures import LOST, SentinelRefused, refused
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.server import Server, hasty
 from bide.engines.redis.topology import Place, Span, master_of, moved, spans
@@ -132,7 +132,7 @@ class Sentinels(Nodes):
                 [told] = self._ask(sentinel, ("SENTINEL", "MASTER", self._service))
             except (*LOST, theirs.ResponseError) as error:
                 if refused(error):
-                    raise
+                    raise SentinelRefused(str(error)) from None
                 why = from_sentinel(self._shown, self._service, str(error))
                 if why is not None:
                     strange.append(why)
