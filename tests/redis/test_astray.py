@@ -1,14 +1,17 @@
 """A URL that leads to another kind of server: the call says at once what to write in its place."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bide import ConfigError
+from bide import ConfigError, Unavailable
 from bide.engines.redis import astray
 from bide.engines.redis.topology import slot_of
 from tests.redis.keyspace import COLOURS, bench_at
+from tests.servers.certificates import make_certificates
 from tests.servers.cluster import RedisCluster
+from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -19,6 +22,13 @@ async def refusal(url: str, colour: str) -> str:
     """Why nothing can be sent there, said after at most one look at each server: a second one would not end."""
     with pytest.raises(ConfigError) as told:
         async with bench_at(url + ("&" if "?" in url else "?") + "timeout=600", colour) as bench:
+            await bench.put("t", b"x")
+    return str(told.value)
+
+
+async def unreached(url: str, colour: str) -> str:
+    with pytest.raises(Unavailable) as told:
+        async with bench_at(f"{url}?timeout=0.2&connect_timeout=0.2", colour) as bench:
             await bench.put("t", b"x")
     return str(told.value)
 
@@ -100,3 +110,17 @@ def test_other_errors_are_left_alone() -> None:
     assert astray.from_server("redis://a", "ERR wrong number of arguments") is None
     assert astray.from_node("redis+cluster://a", "LOADING the dataset") is None
     assert astray.from_sentinel("redis+sentinel://a/m", "m", "LOADING the dataset") is None
+
+
+@both_colours
+async def test_a_url_with_tls_for_a_server_without_it_and_the_other_way_round(
+    new_redis: NewRedis, tmp_path: Path, colour: str
+) -> None:
+    certificates = make_certificates(tmp_path)
+    server = new_redis(tls=certificates)
+    assert "does this port speak TLS?" in await unreached(server.url.replace("redis://", "rediss://"), colour)
+    assert "write rediss:// in the URL" in await unreached(server.tls_url.replace("rediss://", "redis://"), colour)
+    assert "signed by the CA in ca=" in await unreached(server.tls_url, colour)
+    nobody = await unreached("redis://127.0.0.1:1", colour)
+    assert "Nothing was done. Is the server running" in nobody
+    assert "TLS" not in nobody

@@ -30,6 +30,7 @@ _CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\S+
 
 
 _LACKING = re.compile(r"unknown (?:sub)?command", re.IGNORECASE)
+_CUT = re.compile("reset by peer|closed by server|closed the connection", re.IGNORECASE)
 _WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
@@ -110,6 +111,18 @@ def moving(error: BaseException) -> bool:
     ASK is not followed: of a script's two keys one never exists, so the node they go to refuses it, too, until all are there.
     """
     return isinstance(error, (theirs.AskError, theirs.TryAgainError))
+
+
+def what_to_check(shown: str, told: str) -> str:
+    """What may keep us from a server. `told`: the error's text."""
+    tls = shown.startswith("rediss")
+    if "CERTIFICATE_VERIFY_FAILED" in told:
+        return "Is the certificate signed by the CA in ca=, and made for this host name (verify=ca takes any)?"
+    if tls and ("SSL" in told or "Timeout" in told):
+        return "Is the server running, can this machine connect to it, and does this port speak TLS?"
+    if not tls and _CUT.search(told):
+        return "Is it a Redis server without TLS? For one with TLS write rediss:// in the URL."
+    return "Is the server running, and can this machine connect to it?"
 
 
 class Tries:

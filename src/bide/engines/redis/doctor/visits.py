@@ -12,7 +12,7 @@ from bide.engines.base import Finding
 from bide.engines.redis.client import Address
 from bide.engines.redis.doctor.look import Look, refusal, text_of
 from bide.engines.redis.failures import refused as not_let_in
-from bide.engines.redis.failures import translated
+from bide.engines.redis.failures import translated, what_to_check
 from bide.engines.redis.namespace import Namespace, ServerClock
 from bide.engines.redis.server import Server
 from bide.engines.redis.topology import Place
@@ -94,7 +94,8 @@ class Visits:
             why = str(translated(error, stop.where, server.secrets))
             told.lost = Finding("server", why, "bad", "see `bide doctor --acl`")
         except (theirs.RedisError, OSError, EOFError) as error:
-            lost = f"{stop.where} can't be reached: {server.told(error)}. Is it running, and let in?"
+            text = server.told(error)
+            lost = f"{stop.where} can't be reached: {text}. {what_to_check(server.shown, text)}"
             told.refused = not_let_in(error)
             why = str(translated(error, stop.where, server.secrets)) if told.refused else lost
             told.lost = Finding("server", why, "bad", "nothing more can be told")

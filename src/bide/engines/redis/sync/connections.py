@@ -25,6 +25,7 @@ from bide.engines.redis.failures import (
     passing,
     refused,
     translated,
+    what_to_check,
 )
 from bide.engines.redis.script import Script
 from bide.engines.redis.server import Server
@@ -166,7 +167,9 @@ class Connection:
     def _given_up(self, error: BaseException, unsure: bool) -> Unanswered | Unavailable:
         why = self._server.told(error)
         if not unsure:
-            return Unavailable(f"{self._server.shown} can't be reached: {why}. Nothing was done; is it running, and let in?")
+            return Unavailable(
+                f"{self._server.shown} can't be reached: {why}. Nothing was done. {what_to_check(self._server.shown, why)}"
+            )
         given_up = self.lane, self.number
         self.lane, self.number = lane(), 0  # nothing follows on this lane, so the server keeps what it knows of the operation
         return Unanswered(f"{self._server.shown} did not answer in time: {why}. It may or may not have happened.", *given_up)
