@@ -1,11 +1,12 @@
 """A URL that leads to another kind of server: the call says at once what to write in its place."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bide import ConfigError, Unavailable
+from bide import ConfigError, Queue, Unavailable
 from bide.engines.redis import astray
 from bide.engines.redis.topology import slot_of
 from tests.redis.keyspace import COLOURS, bench_at
@@ -90,6 +91,35 @@ async def test_a_password_that_the_sentinels_refuse(
     assert "A Sentinel of redis+sentinel://" in told
     assert "write sentinel_password=…" in told
     assert "geheim" not in told
+
+
+@pytest.fixture
+def watcher(redis_sentinels: SentinelGroup, redis_sentinels_url: str) -> Iterator[str]:
+    """The group's URL with a user who may ask its Sentinels nothing."""
+    for sentinel in redis_sentinels.sentinels:
+        sentinel.ask("ACL", "SETUSER", "watcher", "on", ">geheim", "-@all")
+    yield f"{redis_sentinels_url}?sentinel_username=watcher&sentinel_password=geheim"
+    for sentinel in redis_sentinels.sentinels:
+        sentinel.ask("ACL", "DELUSER", "watcher")
+
+
+@both_colours
+async def test_a_user_who_may_not_ask_the_sentinels(watcher: str, redis_sentinels: SentinelGroup, colour: str) -> None:
+    assert "may not ask for the master: allow it there" in await refusal(watcher, colour)
+    [*_, told] = Queue(watcher).examine()
+    assert (told.name, told.level) == ("sentinels", "bad")
+    assert "allow it there, with ACL SETUSER" in told.advice
+
+
+async def test_the_right_to_ask_for_the_master_is_all_that_a_user_of_the_sentinels_needs(
+    watcher: str, redis_sentinels: SentinelGroup
+) -> None:
+    for sentinel in redis_sentinels.sentinels:
+        sentinel.ask("ACL", "SETUSER", "watcher", "+sentinel|master")
+    async with bench_at(watcher) as bench:
+        await bench.put("t", b"x")
+    [nodes] = [each for each in Queue(watcher).examine() if each.name == "nodes"]
+    assert nodes.value == "which replicas there are is not known: this user may not call SENTINEL REPLICAS"
 
 
 async def test_one_of_three_sentinels_that_knows_nothing_is_passed_over(

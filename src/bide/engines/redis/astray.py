@@ -7,6 +7,7 @@ from bide.errors import ConfigError
 _NO_SCRIPTS = re.compile(r"unknown command ['`](?:EVALSHA|EVAL|SELECT)\b", re.IGNORECASE)
 _NO_CLUSTER = re.compile(r"cluster support disabled|unknown command ['`]CLUSTER\b", re.IGNORECASE)
 _NO_SENTINEL = re.compile(r"unknown command ['`]SENTINEL\b", re.IGNORECASE)
+_NO_RIGHT = re.compile(r"no permissions to run the '?sentinel\b", re.IGNORECASE)
 _NO_SERVICE = "No such master with that name"
 
 
@@ -60,6 +61,11 @@ def from_sentinel(shown: str, service: str, text: str) -> ConfigError | None:
         return ConfigError(
             f"{shown} names a server that is no Sentinel: name the Sentinels, which usually have port 26379, or "
             f"{to_server(shown)} for the server itself."
+        )
+    if _NO_RIGHT.search(text):
+        return ConfigError(
+            f"The user at the Sentinels of {shown} may not ask for the master: allow it there, with ACL SETUSER … "
+            "+sentinel|master."
         )
     if _NO_SERVICE in text:
         return ConfigError(

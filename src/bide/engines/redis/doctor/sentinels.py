@@ -1,6 +1,7 @@
 """A master that Sentinels watch: what they know and agree on, then the master and its replicas themselves."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -40,7 +41,7 @@ def examine(namespace: Namespace, asked: Address) -> list[Finding]:
         *_agreed(knowing, place, master),
         *_quorum(knowing),
         _patience(rows, address),
-        _nodes(known),
+        _nodes(known, [each.answers["replicas"] for each in knowing]),
         *master.findings,
         *copies.check(master, replicas, "Sentinels", namespace.confirm),
         *copies.versions([master, *replicas]),
@@ -117,7 +118,9 @@ def _patience(rows: Sequence[dict[str, str]], address: Address) -> Finding:
     return Finding("down-after", value)
 
 
-def _nodes(known: Sequence[dict[str, str]]) -> Finding:
+def _nodes(known: Sequence[dict[str, str]], answers: Sequence[Any]) -> Finding:
+    if all(isinstance(answer, Refusal) for answer in answers):
+        return Finding("nodes", f"which replicas there are is not known: {answers[0]}")
     down = [str(_place(row)) for row in known if not set(DOWN).isdisjoint(row.get("flags", "").split(","))]
     never = [str(_place(row)) for row in known if row.get("slave-priority") == "0"]
     value = f"{_counted(len(known), 'replica')} known to the Sentinels"
