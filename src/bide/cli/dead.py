@@ -7,10 +7,11 @@ import typer
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.messages import LISTED, print_pages, read_pages
 from bide.cli.options import Delay, Json, JsonLines, Section, Topic, parse_duration
-from bide.cli.output import echo, echo_json, local, note, plural, relative
+from bide.cli.output import echo, echo_json, local, note, relative
 from bide.cli.progress import with_progress
 from bide.cli.queues import QueueOptions
 from bide.cli.table import Table
+from bide.core.amounts import plural
 from bide.types import Info
 
 section: Section = Section("Dead letters")

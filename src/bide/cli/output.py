@@ -128,11 +128,6 @@ def body_lines(body: Any) -> list[str]:
     return [escaped(line) for line in msgspec.json.format(msgspec.json.encode(body), indent=2).decode().split("\n")]
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: "1 message", "2,500 messages"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def now_ms() -> int:
     """The time of this machine: good enough to tell people how far away an instant is."""
     return time.time_ns() // 1_000_000

@@ -7,9 +7,10 @@ import typer
 
 from bide.cli.exits import Exit
 from bide.cli.options import Json, Section
-from bide.cli.output import echo, echo_json, note, plural
+from bide.cli.output import echo, echo_json, note
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
+from bide.core.amounts import plural
 from bide.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ import msgspec
 import typer
 
 from bide.cli.exits import Exit
-from bide.cli.output import echo, echo_json, flush, note, plural
+from bide.cli.output import echo, echo_json, flush, note
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
 from bide.core import json_shapes
+from bide.core.amounts import plural
 from bide.errors import BadBody, BadMessage, BideError, PartlySent
 from bide.types import Outgoing, Sent
 

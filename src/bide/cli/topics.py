@@ -8,12 +8,12 @@ import typer
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Json, JsonLines, Section, Topic
-from bide.cli.output import LATE, due, echo, echo_json, escaped, note, now_ms, plural, relative
+from bide.cli.output import LATE, due, echo, echo_json, escaped, note, now_ms, relative
 from bide.cli.progress import with_progress
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.table import Table, echo_pairs
 from bide.core import json_shapes
-from bide.core.amounts import span
+from bide.core.amounts import plural, span
 from bide.types import Stats
 
 if TYPE_CHECKING:

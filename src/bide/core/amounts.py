@@ -15,6 +15,11 @@ def span(seconds: float) -> str:
     return " ".join(part for part in parts[:2] if part)
 
 
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: "1 message", "2,500 messages"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def size(count: float) -> str:
     """A number of bytes, to three digits: "812 bytes", "1.21 MiB", "48.3 GiB"."""
     place = 0

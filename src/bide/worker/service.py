@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from bide.aside import AsyncApart
+from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, Ended, Hold
 from bide.errors import EngineError
 from bide.logs import Log
@@ -271,7 +272,7 @@ class Service:
         await self._end_handlers(ending)
         unheard = await self._settling.drain(ending)
         if unheard:
-            what = "1 message" if unheard == 1 else f"{unheard:,} messages"
+            what = plural(unheard, "message")
             _log.error("The engine could not be told how %s ended: a message comes back when its lease ends.", what)
         self._settling.drop()
         self._threads.close()

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.core.amounts import span
+from bide.core.amounts import plural, span
 from bide.engines.base import Finding
 from bide.engines.redis import astray
 from bide.engines.redis.client import Address
@@ -36,7 +36,7 @@ def examine(namespace: Namespace, asked: Address) -> list[Finding]:
     stops = [Stop(address, place, namespace.live), *(Stop(address, _place(row)) for row in known)]
     master, *replicas = visits.all(stops, servers.ask)
     found = [
-        Finding("mode", f"the master of {service}, watched by {_counted(1 + _most(rows, 'num-other-sentinels'), 'Sentinel')}"),
+        Finding("mode", f"the master of {service}, watched by {plural(1 + _most(rows, 'num-other-sentinels'), 'Sentinel')}"),
         *_sentinels(told, rows),
         *_agreed(knowing, place, master),
         *_quorum(knowing),
@@ -123,7 +123,7 @@ def _nodes(known: Sequence[dict[str, str]], answers: Sequence[Any]) -> Finding:
         return Finding("nodes", f"which replicas there are is not known: {answers[0]}")
     down = [str(_place(row)) for row in known if not set(DOWN).isdisjoint(row.get("flags", "").split(","))]
     never = [str(_place(row)) for row in known if row.get("slave-priority") == "0"]
-    value = f"{_counted(len(known), 'replica')} known to the Sentinels"
+    value = f"{plural(len(known), 'replica')} known to the Sentinels"
     if down:
         return Finding("nodes", f"{value}, down: {', '.join(down)}", "warn", "start it, or have it forgotten: SENTINEL RESET")
     if never and len(never) == len(known):
@@ -148,7 +148,3 @@ def _place(row: dict[str, str]) -> Place:
 
 def _most(rows: Sequence[dict[str, str]], name: str) -> int:
     return max(int(row.get(name, 0)) for row in rows)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
