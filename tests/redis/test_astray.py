@@ -12,7 +12,7 @@ from bide.engines.redis.topology import slot_of
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.certificates import make_certificates
 from tests.servers.cluster import RedisCluster
-from tests.servers.fixtures import NewRedis
+from tests.servers.fixtures import NewCluster, NewRedis
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup
 
@@ -154,3 +154,14 @@ async def test_a_url_with_tls_for_a_server_without_it_and_the_other_way_round(
     nobody = await unreached("redis://127.0.0.1:1", colour)
     assert "Nothing was done. Is the server running" in nobody
     assert "TLS" not in nobody
+
+
+async def test_a_node_that_was_given_no_slots_yet(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(masters=1, replicas=0)
+    cluster.nodes[0].ask("CLUSTER", "FLUSHSLOTS")
+    for colour in COLOURS:
+        assert "no node has slots, which `redis-cli --cluster create` gives them" in await unreached(cluster.url, colour)
+    found = {each.name: each for each in Queue(cluster.url).examine()}
+    assert found["cluster"].value == "cluster_state:fail"
+    assert (found["slots"].level, found["slots"].value) == ("bad", "no node has any")
+    assert "redis-cli --cluster create" in found["slots"].advice

@@ -109,7 +109,7 @@ def test_another_number_of_shards_than_the_stored_one_is_bad(redis_cluster_url: 
         queue.send("t", 1)
     told = examined(redis_cluster_url + "?shards=5")["shards"]
     assert [each.level for each in told] == ["bad", "ok"]
-    assert "Write shards=3 in the URL" in told[0].advice
+    assert "write shards=3 in the URL" in told[0].advice
 
 
 def test_a_master_with_more_than_its_share_is_told(redis_cluster: RedisCluster, redis_cluster_url: str) -> None:

@@ -78,7 +78,8 @@ def _tell(work: "Resharding", left: "Emptying | None", *, as_json: bool) -> None
     elif left is None:
         echo(f"All messages are in {plural(work.size, 'shard')}.")
     else:
+        echo(f"New messages go to {plural(work.size, 'shard')}.")
         what = f"{plural(left.pending, 'message')} and {plural(left.dead, 'dead letter')}"
-        echo(f"New messages go to {plural(work.size, 'shard')}. In {plural(left.shards, 'old shard')} there are {what}.")
+        echo(f"Left in {plural(left.shards, 'old shard')}: {what}.")
         if not left.pending and not left.dead:
-            echo(f"They are given up in {max(1, round(left.seconds))} s, when no send of before is repeated any more.")
+            echo(f"They can be given up in {max(1, round(left.seconds))} s. Until then they know which sends were done.")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import redis.exceptions as theirs
 
+from bide.core.amounts import plural
 from bide.engines.redis import astray
 from bide.engines.redis.protocol.encoding import LAYOUT, SPREAD
 from bide.engines.redis.redaction import redacted
@@ -166,8 +167,8 @@ def layout_advice(found: str) -> str:
 def other_spread(shown: str, found: str) -> str:
     count = read_spread(found).current.size
     return (
-        f"The messages of this namespace at {shown} are spread over {count} shards. "
-        f"Write shards={count} in the URL, or use another namespace."
+        f"The messages of this namespace at {shown} are spread over {plural(count, 'shard')}: write shards={count} in the URL. "
+        "Then `bide reshard` can give them another number."
     )
 
 

@@ -201,6 +201,8 @@ class AsyncCluster(AsyncNodes):
                 found = spans(told, place)
             if sound:
                 break
+        if found == []:
+            failed = theirs.ConnectionError("no node has slots, which `redis-cli --cluster create` gives them")
         if not found:
             raise strange[0] if not self._spans and self._many(strange) else failed
         self._spans, self._heard = found, {}

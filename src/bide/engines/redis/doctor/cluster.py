@@ -34,7 +34,7 @@ def examine(namespace: Namespace) -> list[Finding]:
     pairs = [(told[place], [told[each] for each in replicas[place]]) for place in masters]
     return [
         Finding("mode", f"Redis Cluster, {len(masters)} masters, {len(stops) - len(masters)} replicas"),
-        *_state(list(told.values())),
+        *_state(list(told.values()) or seeds),
         *_slots(view),
         *_nodes(view, list(told.values())),
         *copies.versions(list(told.values())),
@@ -82,7 +82,9 @@ def _state(told: Sequence[Told]) -> Iterator[Finding]:
 
 def _slots(view: View) -> Iterator[Finding]:
     missing = view.missing()
-    if missing:
+    if not view.spans:
+        yield Finding("slots", "no node has any", "bad", "make a Cluster of the nodes: `redis-cli --cluster create`")
+    elif missing:
         advice = "unless cluster-require-full-coverage is no, it serves no others either: `redis-cli --cluster fix`"
         yield Finding("slots", f"no node has {', '.join(missing)}", "bad", advice)
     else:
