@@ -122,6 +122,15 @@ async def test_the_right_to_ask_for_the_master_is_all_that_a_user_of_the_sentine
     assert nodes.value == "which replicas there are is not known: this user may not call SENTINEL REPLICAS"
 
 
+def test_a_server_that_sentinels_watch_from_now_on_has_its_messages_under_both_urls(
+    redis_sentinels: SentinelGroup, redis_sentinels_url: str
+) -> None:
+    with Queue(redis_sentinels.master().url) as before, Queue(redis_sentinels_url) as now:
+        first = before.send("t", 1, delay="1h", key="k")
+        assert now.send("t", 2, key="k").id == first.id
+        assert before.get(now.send("t", 3).id) is not None
+
+
 async def test_one_of_three_sentinels_that_knows_nothing_is_passed_over(
     redis_sentinels: SentinelGroup, redis_sentinels_url: str, redis_server: RedisServer
 ) -> None:
