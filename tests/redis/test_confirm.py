@@ -6,11 +6,25 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, BadUrl, BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Queue
+from bide import (
+    AsyncQueue,
+    BadOption,
+    BadUrl,
+    BideError,
+    ConfigError,
+    ConfirmTimeout,
+    OutcomeUnknown,
+    Outgoing,
+    Queue,
+    Unavailable,
+)
 from bide.engines.base import NewMessage
+from bide.engines.redis.aio import connections as aio_connections
 from bide.engines.redis.script import scripts
+from bide.engines.redis.sync import connections as sync_connections
 from tests.redis.crowd import CALLS, calls, gather_crowd
 from tests.redis.keyspace import COLOURS, bench_at
+from tests.redis.test_failing_shard import SHARDS, key_of
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
@@ -193,6 +207,88 @@ def test_a_hosted_server_that_does_not_tell_how_it_syncs_is_asked_each_time_or_r
         with Queue(url_of(server, "aof")) as queue:
             queue.send("t", 1)
             assert server.commandstats()["waitaof"]["calls"] == 1
+
+
+@both_colours
+@pytest.mark.parametrize("changed", [{"appendfsync": "everysec"}, {"appendonly": "no"}])
+async def test_a_server_that_stops_syncing_each_write_is_noticed(
+    new_redis: NewRedis, changed: dict[str, str], colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (aio_connections, sync_connections):
+        monkeypatch.setattr(each, "SURE", 0)
+    server = new_redis(appendonly="yes", appendfsync="always")
+    async with bench_at(url_of(server, "aof"), colour) as bench:
+        await bench.put("t", b"x")
+        with server.client() as client:
+            for name, value in changed.items():
+                client.config_set(name, value)
+            asks = tuple(map(int, client.info("server")["redis_version"].split(".")[:2])) >= (7, 2)
+        if asks and "appendfsync" in changed:
+            await bench.put("t", b"y")
+            assert server.commandstats()["waitaof"]["calls"] == 1
+        else:
+            with pytest.raises(ConfirmTimeout) as error:
+                await bench.put("t", b"y")
+            assert len(error.value.operations) == 1
+
+
+async def test_what_was_done_and_can_not_be_confirmed_is_not_told_as_refused(pair: tuple[RedisServer, RedisServer]) -> None:
+    master, _ = pair
+    async with bench_at(url_of(master, "replicas:1")) as bench:
+        await bench.put("t", b"x")
+        with master.client() as client:
+            client.unlink("{shop:0}:touched")
+            client.config_set("maxmemory", 1)
+            with pytest.raises(OutcomeUnknown):
+                await bench.claim("t")
+            client.config_set("maxmemory", 0)
+        assert [each.state for each in await bench.stored("t")] == ["leased"]
+
+
+async def test_a_part_of_a_batch_that_is_not_confirmed_keeps_no_other_part_from_being_sent(redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards={SHARDS}") as queue:
+        await queue.topics()
+        engine: Any = await queue.session.engine()
+        shard = engine._engine._shards[1]
+        put = shard.put
+
+        async def be_short(*asked: Any) -> Any:
+            await put(*asked)
+            raise ConfirmTimeout("0 of 1 replicas had it in time")
+
+        shard.put = be_short
+        with pytest.raises(ConfirmTimeout) as short:
+            await queue.send_many("t", [Outgoing(n, key=f"k{n}") for n in range(20)])
+        assert len(short.value.operations) == 20
+        assert (await queue.stats("t")).pending == 20
+
+        async def refuse(*asked: Any) -> Any:
+            raise Unavailable("it is away")
+
+        engine._engine._shards[2].put = refuse
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await queue.send_many("t", [Outgoing(shard, key=key_of(shard)) for shard in (1, 2)])
+        assert not isinstance(unknown.value, ConfirmTimeout)
+
+
+async def test_a_batch_of_which_a_part_was_not_done_is_not_told_as_done(redis_url: str) -> None:
+    async with AsyncQueue(f"{redis_url}?shards=2") as queue:
+        sent = await queue.send_many("t", [Outgoing(n, key=f"k{n}", delay=60) for n in range(20)])
+        engine: Any = await queue.session.engine()
+
+        def fail_with(error: BideError) -> Callable[..., Any]:
+            async def fail(*asked: Any) -> Any:
+                raise error
+
+            return fail
+
+        engine._engine._shards[0].cancel = fail_with(ConfirmTimeout("0 of 1 replicas had it in time"))
+        engine._engine._shards[1].cancel = fail_with(Unavailable("it is away"))
+        told = await asyncio.gather(*map(queue.cancel, sent), return_exceptions=True)
+        assert {type(each) for each in told} == {OutcomeUnknown}
+        engine._engine._shards[1].cancel = engine._engine._shards[0].cancel
+        told = await asyncio.gather(*map(queue.cancel, sent), return_exceptions=True)
+        assert {type(each) for each in told} == {ConfirmTimeout}
 
 
 def test_where_it_is_said(redis_url: str) -> None:

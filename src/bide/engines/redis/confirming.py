@@ -1,12 +1,15 @@
 """When a write counts as accepted: at once, on the disk, or on replicas too."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bide.engines.redis.failures import lacking
 from bide.errors import ConfigError
 
 PATIENCE = 0.4  # of the time that an answer may take: a confirmation that takes longer is short
+AT_ONCE = ("INFO", "persistence"), ("CONFIG", "GET", "appendfsync")  # asked of a server that syncs each write
+SURE = 5.0  # seconds for which their answers hold: an operator may change the settings
 TOUCHED = 86_400_000  # ms that the key lives, by which a repeated operation writes something to be confirmed
 
 
@@ -16,6 +19,7 @@ class Confirmation(NamedTuple):
     asked: str  # as the user wrote it
     wait: tuple[str, ...]  # the command
     needed: int
+    at_once: bool = False  # the server had each write on its disk before it answered, when it was asked
 
     @property
     def on_disk(self) -> bool:
@@ -23,6 +27,10 @@ class Confirmation(NamedTuple):
 
     def missing(self, answer: Any) -> str:
         """What the answer says is missing; nothing when enough have it."""
+        if isinstance(answer, Exception):
+            if lacking(answer):  # so far it had each write on its disk, and was not asked
+                return "the server does not write to its disk any more before it answers"
+            return str(answer).rstrip(".")
         had = int(answer[0] if isinstance(answer, list) else answer)
         if had >= self.needed:
             return ""
@@ -44,6 +52,13 @@ def touch(meta: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Commands that write something in any case: the first, which a full server allows; or the second if it did nothing."""
     key = meta.removesuffix("meta") + "touched"
     return ("PEXPIRE", key, str(TOUCHED)), ("SET", key, "", "PX", str(TOUCHED))
+
+
+def syncs_at_once(persistence: bytes | Exception, fsync: Sequence[bytes] | Exception) -> bool:
+    """Whether each write is on the disk before it is answered, by INFO and CONFIG GET."""
+    if isinstance(persistence, Exception) or isinstance(fsync, Exception):
+        return False
+    return b"aof_enabled:1" in persistence and list(fsync[1:]) == [b"always"]
 
 
 def check_disk(shown: str, info: Mapping[str, str], fsync: str | None) -> bool:

@@ -32,7 +32,7 @@ _CODE = re.compile(r"\b(TOOFAR|TOOOLD (\d+) (\d+)|BADLAYOUT (\S+)|BADSHARDS (\S+
 
 _LACKING = re.compile(r"unknown (?:sub)?command", re.IGNORECASE)
 _CUT = re.compile("reset by peer|closed by server|closed the connection", re.IGNORECASE)
-_WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
+WHERE = re.compile(r" script: [0-9a-f]{40}, on @\S+$")  # which tells a user nothing
 
 
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
@@ -137,10 +137,11 @@ class Tries:
         self._pause = SOON
         self._redirected = False
 
-    def prolong(self, seconds: float) -> None:
-        """Repeat it for so long after all."""
+    def has_run(self, seconds: float) -> None:
+        """It has, or it may have. Above 0 it is repeated for so many seconds after all."""
+        self.unsure = True
         self._end = max(self._end, self.began + seconds)
-        self._patient = True
+        self._patient = self._patient or seconds > BRIEF
 
     def pause(self, error: BaseException, *, redirected: bool) -> float | None:
         """Seconds until the next try; None when there is none. `redirected`: the error said where to go."""
@@ -174,7 +175,7 @@ def other_spread(shown: str, found: str) -> str:
 
 def translated(error: BaseException, shown: str, secrets: Iterable[str]) -> BideError | TooOld | Unpinned | OtherSpread:
     """The error to raise, with what to do. Nothing was changed."""
-    text = _WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
+    text = WHERE.sub("", redacted(str(error), secrets)).rstrip(".")
     if isinstance(error, SentinelRefused):
         return ConfigError(f"A Sentinel of {shown} refused the user or the password ({text}). {SENTINEL_LOGIN}.")
     if refused(error):

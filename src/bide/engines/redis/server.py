@@ -20,6 +20,7 @@ import redis.exceptions as theirs
 from hiredis import pack_command
 
 from bide.engines.redis.client import Address, async_pool, sync_pool
+from bide.engines.redis.failures import WHERE
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.presence import HASTE, Presence
 from bide.engines.redis.redaction import redacted
@@ -64,8 +65,8 @@ class _Server:
         return False
 
     def told(self, error: BaseException) -> str:
-        """The error's text, without secrets."""
-        return redacted(str(error) or type(error).__name__, self.secrets).rstrip(".")
+        """The error's text, without secrets and without the place in a script."""
+        return redacted(WHERE.sub("", str(error)) or type(error).__name__, self.secrets).rstrip(". ")
 
 
 class Server(_Server):

@@ -73,8 +73,8 @@ class AsyncCalls:
         fsync = None
         with contextlib.suppress(ConfigError):  # many hosted servers don't tell
             fsync = (await self.command("CONFIG", "GET", "appendfsync"))[1].decode()
-        if not check_disk(self._connections.server.shown, info, fsync):
-            self._connections.confirmation = None
+        asked, at_once = self._connections.confirmation, not check_disk(self._connections.server.shown, info, fsync)
+        self._connections.confirmation = asked and asked._replace(at_once=at_once)
         self._connections.unsure = False
 
     async def ask(self, verb: str, args: Sequence[Any], now: int | None, *, patience: float | None = None) -> Any:

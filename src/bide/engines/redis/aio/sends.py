@@ -15,7 +15,7 @@ from bide.engines.redis.failures import BRIEF, OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import sending
 from bide.engines.redis.spread import Generation, Spread
-from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
 from bide.ids import lane
 from bide.types import Sent
 
@@ -72,30 +72,44 @@ class AsyncSends:
             for i in indexes:
                 check_delay(named[i].delay, named[i].at, max(self._shards[shard].clock.known, now or 0))
         answers: dict[int, Sent] = {}
-        while len(answers) < len(named):
+        unconfirmed: dict[int, ConfirmTimeout] = {}
+        while len(answers) + len(unconfirmed) < len(named):
             try:
                 with contextlib.suppress(OtherSpread):  # what is left may go to others
-                    await self._put_left(named, named_before, answers, now)
+                    await self._put_left(named, named_before, answers, unconfirmed, now)
             except BideError as error:
-                if not answers and not isinstance(error, OutcomeUnknown):
+                if not answers and not unconfirmed and not isinstance(error, OutcomeUnknown):
                     raise
                 told = f"{error} This was one part of several, and others of the batch were taken."
-                kind = type(error) if isinstance(error, OutcomeUnknown) else OutcomeUnknown
-                raise kind(told if answers else str(error), operations=[new.operation or "" for new in named]) from None
+                operations = [new.operation or "" for new in named]
+                raise OutcomeUnknown(told if answers or unconfirmed else str(error), operations=operations) from None
+        for short in unconfirmed.values():  # all is done
+            raise ConfirmTimeout(str(short), operations=[new.operation or "" for new in named])
         return [answers[i] for i in range(len(named))]
 
     async def _put_left(
-        self, messages: Sequence[NewMessage], ask_old: Sequence[bool], answers: dict[int, Sent], now: int | None
+        self,
+        messages: Sequence[NewMessage],
+        ask_old: Sequence[bool],
+        answers: dict[int, Sent],
+        unconfirmed: dict[int, ConfirmTimeout],
+        now: int | None,
     ) -> None:
-        """What has no answer yet."""
+        """What has no answer yet. What is done and not confirmed keeps no other part from being done."""
         spread = self._spread()
         for generation in spread.generations:
             current = generation is spread.current
-            left = [i for i in range(len(messages)) if i not in answers and (current or ask_old[i])]
+            left = [i for i in range(len(messages)) if i not in {*answers, *unconfirmed} and (current or ask_old[i])]
             for number, at in self._parts([messages[i] for i in left], generation):
                 shard, some = self._shards[number], [messages[left[k]] for k in at]
-                told = await (shard.put if current else shard.put_known)(some, spread, now)
-                answers.update({left[k]: sent for k, sent in zip(at, told, strict=True) if sent is not None})
+                try:
+                    told = await (shard.put if current else shard.put_known)(some, spread, now)
+                except ConfirmTimeout as error:
+                    if not current:
+                        raise  # it may know nothing of them
+                    unconfirmed.update({left[k]: error for k in at})
+                else:
+                    answers.update({left[k]: sent for k, sent in zip(at, told, strict=True) if sent is not None})
 
     def _parts(self, messages: Sequence[NewMessage], generation: Generation) -> list[tuple[int, list[int]]]:
         any_shard = self._any_shard(generation)

@@ -6,13 +6,14 @@ on a new socket, and acts once.
 """
 
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import redis.exceptions as theirs
 
-from bide.engines.redis.confirming import Confirmation, touch
+from bide.engines.redis.confirming import AT_ONCE, SURE, Confirmation, syncs_at_once, touch
 from bide.engines.redis.failures import (
     LOST,
     OtherSpread,
@@ -44,6 +45,7 @@ class Connection:
         self._version = 0  # of the server, when that was made
         self.lane: str = lane()
         self.number: int = 0  # of the latest operation; the server refuses lower ones
+        self._at_once: tuple[Any, float] = (None, 0.0)  # has all on the disk at once: the other end of this, until then
 
     def command(self, *args: Any, retry_for: float | None = None, as_write: bool = False) -> Any:
         """The answer to a command that may be repeated. `as_write`: while the server takes no writes, it waits."""
@@ -82,7 +84,7 @@ class Connection:
                 if script is not None:
                     _check(answer)
                 if confirmation is not None:
-                    self._confirm(driver, confirmation, *touch(keys[0]))
+                    self._confirm(driver, confirmation, keys[0], tries, insist=insist)
                 self._driver = driver
                 self._server.presence.find()
                 return answer
@@ -120,9 +122,8 @@ class Connection:
     def _heed(self, error: BaseException, tries: Tries, *, sent: bool, insist: bool) -> None:
         if refused(error) and not tries.unsure:
             raise translated(error, self._server.shown, self._server.secrets) from None
-        tries.unsure = tries.unsure or (sent and not passing(error))
-        if insist and tries.unsure:
-            tries.prolong(self.retry_for)
+        if tries.unsure or (sent and not passing(error)):
+            tries.has_run(self.retry_for if insist else 0.0)
 
     def _prepare_next(self, failed: BaseException, tries: Tries, driver: Any) -> None:
         """Before the next try: learn where to go, and wait. Raises when there is none."""
@@ -146,17 +147,31 @@ class Connection:
             return self._given_up(error, unsure)
         return told
 
-    def _confirm(self, driver: Any, confirmation: Confirmation, first: Sequence[str], instead: Sequence[str]) -> None:
+    def _confirm(self, driver: Any, confirmation: Confirmation, meta: str, tries: Tries, *, insist: bool) -> None:
         """Wait until enough have the latest write: also that of an operation which an earlier try of it had done."""
-        for write in (first, instead):
+        tries.has_run(self.retry_for if insist else 0.0)  # whatever comes now
+        if confirmation.at_once and self._has_it_at_once(driver):
+            return
+        for write in touch(meta):
             self._server.send(driver, *write)
             self._server.send(driver, *confirmation.wait)
             written, had = driver.read_response(), _answer(driver)
             if written:
                 break
-        missing = str(had) if isinstance(had, Exception) else confirmation.missing(had)
+        missing = confirmation.missing(had)
         if missing:
             raise Unconfirmed(missing)
+
+    def _has_it_at_once(self, driver: Any) -> bool:
+        """Whether the server has its writes on the disk before it answers: it may be another one now, or set up anew."""
+        sure, until = self._at_once
+        if sure is not driver or time.monotonic() > until:
+            for command in AT_ONCE:
+                self._server.send(driver, *command)
+            if not syncs_at_once(_answer(driver), _answer(driver)):
+                return False
+            self._at_once = driver, time.monotonic() + SURE
+        return True
 
     def _unconfirmed(self, error: Unconfirmed) -> Unconfirmed:
         given_up = self.lane, self.number

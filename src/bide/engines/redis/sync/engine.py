@@ -286,7 +286,7 @@ class Redis(Engine):
             return told
         answers: dict[int, Any] = {}
         untried: list[int] = []
-        failed: BideError | None = None
+        failures: list[BideError] = []
         parts = self._shards_of(items, shard_of)
         for shard, indexes in sorted(parts, key=lambda part: part[0].silent):
             try:
@@ -295,14 +295,17 @@ class Redis(Engine):
                     continue
                 got = call(shard, [items[i] for i in indexes])
             except BideError as error:
-                failed = failed or error
+                failures.append(error)
             else:
                 answers.update(zip(indexes, got, strict=True))
         if len(answers) == len(items):
             return [answers[i] for i in range(len(items))]
-        if not answers:
+        failed = next(iter(failures), None)
+        done = [isinstance(error, ConfirmTimeout) for error in failures]
+        if not answers and (not any(done) or (all(done) and not untried)):
             raise failed or Unavailable(AWAY)
-        why = f"{failed or AWAY} This was one part of several, and others of the batch were done."
+        rest = "were done" if answers else "may not have been done"
+        why = f"{failed or AWAY} This was one part of several, and others of the batch {rest}."
         raise OutcomeUnknown(why, answers=[answers.get(i) for i in range(len(items))], untried=untried) from failed
 
     def _shards_of(self, items: Sequence[T], shard_of: Callable[[T], int]) -> list[tuple[Shard, list[int]]]:
