@@ -35,9 +35,9 @@ demo: .venv/.demo ## see bide at work, in about a minute
 	@$(BIN)/bide demo
 
 .PHONY: test
-test: check servers ## check, then all tests but the slow ones; about eight minutes
+test: check servers ## check with the unit tests, then all tests but the slow ones; about eight minutes
 	@echo "== pytest: about seven minutes on two cores, and twice that where others work, too"
-	@$(BIN)/pytest tests $(PARALLEL)
+	@$(BIN)/pytest tests --ignore=tests/unit $(PARALLEL)
 
 .PHONY: test-all
 test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that is here and with the lowest versions, and the long matrices; an hour or more
