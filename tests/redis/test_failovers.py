@@ -78,6 +78,8 @@ def on_sentinels(group: SentinelGroup, crowd: Crowd) -> None:
     with crowd.at_work():
         for do in islice(cycle(SENTINEL), FAULTS):
             with crowd.fault(do.__name__) as dealt:
+                if crowd.loses:
+                    group.wait_for_copies()  # so the replicas have all that was done before the fault began
                 do(group, dealt)
 
 
@@ -85,6 +87,8 @@ def on_a_cluster(cluster: RedisCluster, crowd: Crowd) -> None:
     with crowd.at_work():
         for number, do in enumerate(islice(cycle(CLUSTER), FAULTS)):
             with crowd.fault(do.__name__) as dealt:
+                if crowd.loses:
+                    cluster.wait_for_copies()  # so the replicas have all that was done before the fault began
                 do(cluster, number // len(CLUSTER) % 3, dealt)
 
 

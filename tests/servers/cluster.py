@@ -1,6 +1,6 @@
 """Starts real Redis Clusters, and does to them what happens to clusters: promotions, partitions, slots that move."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tests.servers.group import Group, Node
@@ -132,8 +132,9 @@ class RedisCluster(Group):
         self._until(lambda: _cluster_info(node)["cluster_state"] == "fail", "a node that is down")
 
     def wait_until_whole(self) -> None:
-        """Wait until all nodes agree on who is who, serve all slots, and have working replicas."""
+        """Wait until all nodes agree on who is who, serve all slots, and have replicas that are up to date."""
         self._until(self._is_whole, "a whole cluster")
+        self.wait_for_copies()
 
     def migrate(self, slot: int, target: ClusterNode, *, keys_at_once: int = 100) -> Migration:
         """Move a slot as `redis-cli --cluster reshard` does, step by step: see Migration. Nothing is done yet."""
@@ -166,6 +167,9 @@ class RedisCluster(Group):
             replica.ask("CLUSTER", "REPLICATE", self.nodes[number % self._masters].id)
         self.wait_until_whole()
 
+    def _followers(self) -> Iterable[tuple[Node, Node]]:
+        return [(self._node(row.id), self._node(row.master)) for row in self._view() if row.master]
+
     def _node(self, id: str) -> ClusterNode:
         return next(node for node in self.nodes if node.id == id)
 
@@ -197,7 +201,7 @@ class RedisCluster(Group):
         )
 
     def _is_served_by(self, node: ClusterNode) -> bool:
-        """Whether it serves all slots, tells clients of all nodes, and has the data of its master if it is a replica."""
+        """Whether it serves all slots, tells clients of all nodes, and has a copy of its master's data if it is a replica."""
         if _cluster_info(node)["cluster_state"] != "ok":
             return False
         if node.info("replication").get("master_link_status", "up") != "up":

@@ -1,7 +1,7 @@
 """What clusters and Sentinel groups have in common: servers that know each other, and what may happen to them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Self, TypeVar
 
@@ -159,6 +159,25 @@ class Group:
         Connections stay open. Those of a client that were there, or were made, while it lasted stay silent after it.
         """
         self._network.silence(node.address)
+
+    def wait_for_copies(self, patience: float = PATIENCE) -> None:
+        """Wait until each replica has all that its master has now.
+
+        A link that is up says less: a master that was busy when the replica had loaded its copy sends what has come since
+        the copy began at the replica's next word, up to a second later. A replica is promoted without it.
+        """
+        for replica, master in self._followers():
+            there = master.info("replication")["master_repl_offset"]
+
+            def has_all(replica: Node = replica, there: int = there) -> bool:
+                info = replica.info("replication")
+                return info.get("master_link_status") == "up" and info["slave_repl_offset"] >= there
+
+            self._until(has_all, "a replica that has all", patience)
+
+    def _followers(self) -> Iterable[tuple[Node, Node]]:
+        """Each replica, with its master."""
+        raise NotImplementedError
 
     def _start(self) -> None:
         raise NotImplementedError

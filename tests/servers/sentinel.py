@@ -1,6 +1,6 @@
 """Starts a master with replicas, watched by Redis Sentinels, and does to them what happens to such groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.servers.group import Group, Node
@@ -102,6 +102,7 @@ class SentinelGroup(Group):
     def wait_until_whole(self) -> None:
         """Wait until there is one master, all others are its replicas and up to date, and all sentinels know all of them."""
         self._until(self._is_whole, "a whole Sentinel group")
+        self.wait_for_copies()
 
     def empty(self) -> None:
         """Delete all keys, and wait until the replicas have done so, too."""
@@ -129,6 +130,10 @@ class SentinelGroup(Group):
             self._add(sentinel)
             self.sentinels.append(sentinel)
         self.wait_until_whole()
+
+    def _followers(self) -> Iterable[tuple[Node, Node]]:
+        master = self.master()
+        return [(node, master) for node in self.nodes if node is not master]
 
     def _asked(self) -> list[SentinelNode]:
         return [sentinel for sentinel in self.sentinels if sentinel.listening and sentinel.side == 0]

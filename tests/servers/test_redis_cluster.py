@@ -120,6 +120,20 @@ def test_a_master_that_is_cut_off_takes_writes_that_are_gone_when_it_is_back(new
     assert old.ask("DBSIZE") == 1
 
 
+def test_a_replica_has_all_when_it_has_what_its_master_wrote_and_not_when_its_link_is_up(new_cluster: NewCluster) -> None:
+    cluster = new_cluster()
+    master = cluster.node_of(SLOT)
+    replica = cluster.replica_of(master)
+    cluster.cut_off(replica)
+    master.ask("SET", KEY, "late")
+    with pytest.raises(TimeoutError, match="a replica that has all"):
+        cluster.wait_for_copies(patience=0.1)
+    assert replica.info("replication")["master_link_status"] == "up"
+    cluster.heal(replica)
+    cluster.wait_for_copies()
+    assert read_from_replica(replica, KEY) == b"late"
+
+
 def test_a_master_that_misses_the_majority_is_down(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     old = cluster.node_of(SLOT)

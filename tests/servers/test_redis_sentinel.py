@@ -106,6 +106,19 @@ def test_a_master_that_is_cut_off_takes_writes_that_are_gone_when_it_is_back(new
     assert (old.ask("GET", "key"), old.ask("GET", "other")) == (b"kept", None)
 
 
+def test_a_replica_has_all_when_it_has_what_its_master_wrote_and_not_when_its_link_is_up(new_sentinels: NewSentinels) -> None:
+    group = new_sentinels()
+    replica = group.replicas()[0]
+    group.cut_off(replica)
+    group.master().ask("SET", "key", "late")
+    with pytest.raises(TimeoutError, match="a replica that has all"):
+        group.wait_for_copies(patience=0.1)
+    assert replica.info("replication")["master_link_status"] == "up"
+    group.heal(replica)
+    group.wait_for_copies()
+    assert replica.ask("GET", "key") == b"late"
+
+
 def test_a_sentinel_that_is_cut_off_names_the_old_master_until_it_is_back(new_sentinels: NewSentinels) -> None:
     group = new_sentinels()
     old, away = group.master(), group.sentinels[0]
