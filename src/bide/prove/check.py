@@ -31,7 +31,8 @@ def check(
     left: all that the queue held after a full drain, unless a history has it (`History.left`). can: what the engine
     can do. steady: no clock was set during the run. batches: a part of a send_many is all or nothing, also when its
     outcome is unknown. spread: a receive asks several servers, one after the other, so it may have leased a message for as
-    long before the time that it tells. stories: for so many of each invariant's violations all records are shown.
+    long before the time that it tells; and during a fault some on a server whose answer was lost. stories: for so many of
+    each invariant's violations all records are shown.
 
     Only what must be wrong is a violation: when two operations overlapped, or an outcome is unknown, every order and both
     outcomes are considered possible. All histories have to come from one machine.
@@ -39,6 +40,8 @@ def check(
     paths = list(paths)
     facts = load(paths, left)
     terms, found = Terms(can, steady, batches, spread), Findings()
+    if spread:
+        facts.unseen += facts.partly_answered()
     if steady:
         times.sharpen(facts, terms)
     for rule in (sends, times, leases, ends, loss):

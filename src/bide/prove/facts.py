@@ -117,7 +117,7 @@ class Handled(msgspec.Struct, gc=False, kw_only=True):
 
 
 class Receive(msgspec.Struct, gc=False, kw_only=True):
-    """A receive whose answer was lost, or a listen: some of its deliveries may be in no record."""
+    """A receive or a listen: some of its deliveries may be in no record."""
 
     began: int
     ended: int
@@ -183,7 +183,8 @@ class Facts:
         self.split: list[tuple[Send, str]] = []  # sends that were answered with another id, too
         self.topics: dict[str, list[Act]] = {}  # pause, resume, requeue and purge
         self.by_key: dict[tuple[str, str], list[Act]] = {}  # cancel and reschedule
-        self.unseen: list[Receive] = []
+        self.unseen: list[Receive] = []  # listens, and receives whose answer was lost
+        self.answered: list[Receive] = []
         self.workers: set[str] = set()  # processes that have written down what their handlers did
         self.faults: dict[str, list[Act]] = {}  # by kind
         self.look: Look | None = None
@@ -213,6 +214,13 @@ class Facts:
     def forgotten(self, done: Span) -> bool:
         """Whether it may have been undone since by a server that went back."""
         return self.rolled_back(done.began, done.ended)
+
+    def partly_answered(self) -> list[Receive]:
+        """Receives during faults. One that asks several servers is answered although the answer of one of them was lost."""
+        faults = [fault for acts in self.faults.values() for fault in acts]
+        return [
+            each for each in self.answered if any(fault.began <= each.ended and each.began <= fault.ended for fault in faults)
+        ]
 
     def requeues(self, message: Message) -> Iterator[Act]:
         """The requeues that may have revived it after it was dead."""

@@ -163,9 +163,8 @@ def _weight(send: Send) -> int:
 
 
 def _add_receive(facts: Facts, asked: Record, answer: Record | None) -> None:
-    if answer is not None and asked.op == "receive":
-        return
-    facts.unseen.append(
+    answered = answer is not None and asked.op == "receive"
+    (facts.answered if answered else facts.unseen).append(
         Receive(
             began=asked.mono,
             ended=NEVER if answer is None else answer.mono,

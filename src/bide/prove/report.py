@@ -37,7 +37,7 @@ class Terms(msgspec.Struct, frozen=True):
     can: Capabilities
     steady: bool  # no clock was set, so that the engine's time went on as this machine's did
     batches: bool  # a part of a send_many is all or nothing
-    spread: bool  # a receive asks several servers, one after the other, and tells their latest time
+    spread: bool  # a receive asks several servers, one after the other, tells their latest time, and may miss an answer
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -235,6 +235,23 @@ def test_attempts_may_be_missing_where_a_receive_has_no_known_answer(book: Book,
     assert ("attempts" not in book.broken()) == holds
 
 
+@pytest.mark.parametrize("spread", [True, False])
+@pytest.mark.parametrize("meanwhile", [True, False])
+def test_an_attempt_may_be_missing_where_one_of_several_servers_failed_during_a_receive(
+    book: Book, spread: bool, meanwhile: bool
+) -> None:
+    """The others answered, so it has a good answer; what that one had leased came back when the lease ended."""
+    book.send()
+    fault = book.begin("fault", kind="kill")
+    if not meanwhile:
+        book.end(fault, kind="kill")
+    book.receive()
+    if meanwhile:
+        book.end(fault, kind="kill")
+    book.receive("m", attempt=2)
+    assert ("attempts" not in book.broken(spread=spread)) == (spread and meanwhile)
+
+
 def test_no_more_attempts_are_missing_than_can_have_gone_unseen(book: Book) -> None:
     book.begin("receive", topics=["t"], limit=2)
     for number in range(3):
