@@ -1,6 +1,7 @@
 """What befalls a worker process from outside its code: no threads, logs that fail or hang, a wrong time, a full executor."""
 
 import asyncio
+import itertools
 import logging
 import random
 import threading
@@ -15,30 +16,36 @@ from bide.prove import History
 from tests.sqlite.chaos_clock import own_time
 from tests.worker.faults import Faults, deaf, no_threads
 
+NO_THREADS = "start no threads"
+DEAF = "fail in logs"
 CUT_OFF = "cut the heartbeat off"
 NO_CONNECTION = "the heartbeat gets no connection"  # in the log lines that this leads to
 APART = (0.3, 1.5)  # seconds between two
 LASTS = (0.2, 1.0)  # seconds
 LONG = (2.0, 9.0)  # seconds: for longer than a lease, most often
+BEGINS = 30.0  # seconds that a worker on a busy machine may take until it asks for its first thread
 JOBS = 12  # more than a small machine's executor has threads
 
 
 class Mishaps(threading.Thread):
-    """One after the other, at random, for as long as the process lives."""
+    """One after the other, for as long as the process lives: first each kind in turn, then at random.
+
+    So each kind befalls somebody, however short the run and whatever the chance.
+    """
 
     def __init__(self, history: History, seed: str, faults: Faults, *, clock: bool, only: Collection[str] | None) -> None:
         """`only` these, unless it is None."""
         super().__init__(name="chaos-mishaps", daemon=True)
         self._history = history
         self._chance = random.Random(seed)
+        self._asked = threading.Event()
         self._kinds: dict[str, Callable[[], AbstractContextManager[object]]] = {
-            "start no threads": lambda: no_threads("bide-handler", "bide-heartbeat", "bide-apart"),
-            "fail in logs": lambda: deaf("bide"),
+            NO_THREADS: lambda: no_threads("bide-handler", "bide-heartbeat", "bide-apart", asked=self._asked),
+            DEAF: lambda: deaf("bide"),
             "hang in logs": hanging,
+            **({"set a process's own clock": self._own_time} if clock else {}),
             CUT_OFF: lambda: cut_off(faults),
         }
-        if clock:
-            self._kinds["set a process's own clock"] = self._own_time
         if only is not None:
             self._kinds = {kind: begin for kind, begin in self._kinds.items() if kind in only}
 
@@ -46,15 +53,17 @@ class Mishaps(threading.Thread):
         logging.raiseExceptions = False  # what fails on purpose needs no traceback on standard error
         if not self._kinds:
             return
-        kind = next(iter(self._kinds))  # without threads first, since later the threads of handlers are there
-        while True:
+        kinds = list(self._kinds)  # without threads first, since later the threads of handlers are there
+        for number in itertools.count():
+            kind = kinds[number] if number < len(kinds) else self._chance.choice(kinds)
             begin, seconds = self._kinds[kind], self._chance.uniform(*(LONG if kind == CUT_OFF else LASTS))
             with begin():
+                if kind == NO_THREADS:
+                    self._asked.wait(BEGINS)  # the first time: from then on it is set
                 time.sleep(seconds)
             with self._history.fault(kind) as fault:
                 fault.landed(f"{seconds:.2f} s")
             time.sleep(self._chance.uniform(*APART))
-            kind = self._chance.choice(list(self._kinds))
 
     def _own_time(self) -> AbstractContextManager[None]:
         """Minutes from the machine's, as under a library that moves the time: no engine may go by it."""

@@ -115,14 +115,19 @@ class _Sync:
 
 
 @contextmanager
-def no_threads(*names: str) -> Iterator[list[str]]:
-    """While this lasts the machine can't start threads whose names begin so; those it refused are in the list."""
+def no_threads(*names: str, asked: threading.Event | None = None) -> Iterator[list[str]]:
+    """While this lasts the machine can't start threads whose names begin so; those it refused are in the list.
+
+    asked: set when the first is refused.
+    """
     refused: list[str] = []
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
         if thread.name.startswith(names):
             refused.append(thread.name)
+            if asked is not None:
+                asked.set()
             raise RuntimeError("can't start new thread")
         start(thread)
 
