@@ -1,5 +1,6 @@
 """Gives tests their servers, and marks the tests that ask for one."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
@@ -8,7 +9,9 @@ import pytest
 
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import RedisCluster
-from tests.servers.programs import is_without_tls, lacking, needs_groups, needs_program
+from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import Setting as PostgresSetting
+from tests.servers.programs import is_without_tls, lacking, needs_groups, needs_postgres, needs_program
 from tests.servers.redis import PATIENCE, NotStarted, RedisServer, Setting
 from tests.servers.sentinel import SentinelGroup
 
@@ -18,6 +21,7 @@ ASK_FOR_A_SERVER = {
     *("redis_server", "redis_url", "new_redis"),
     *("redis_cluster", "redis_cluster_url", "new_cluster"),
     *("redis_sentinels", "redis_sentinels_url", "new_sentinels"),
+    *("postgres_server", "postgres_url", "new_postgres"),
 }
 
 
@@ -27,6 +31,14 @@ class NewRedis(Protocol):
     def __call__(
         self, *, tls: Certificates | None = None, tls_clients: bool = False, patience: float = PATIENCE, **settings: Setting
     ) -> RedisServer: ...
+
+
+class NewPostgres(Protocol):
+    """Starts a server with settings of its own, which is stopped when the test ends."""
+
+    def __call__(
+        self, *, fsync: bool = False, password: str | None = None, patience: float = PATIENCE, **settings: PostgresSetting
+    ) -> PostgresServer: ...
 
 
 class NewCluster(Protocol):
@@ -128,6 +140,32 @@ def new_sentinels() -> Iterator[NewSentinels]:
     needs_groups()
     with ExitStack() as started:
         yield lambda *counts, **options: started.enter_context(SentinelGroup(*counts, **options))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server for all tests of this process. Don't stop it or set it up anew: `new_postgres` is for that."""
+    needs_postgres()
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The URL of an empty database of the shared server, which has no other database, and no role but the one in the URL."""
+    # Not at the end of a test: the server first waits for clients that are just leaving.
+    postgres_server.drop_all()
+    return postgres_server.database(f"test{next(_numbers)}")
+
+
+@pytest.fixture
+def new_postgres() -> Iterator[NewPostgres]:
+    needs_postgres()
+    with ExitStack() as started:
+        yield lambda **options: started.enter_context(PostgresServer(**options))
+
+
+_numbers = itertools.count()  # so that a client that a test has left behind finds no database of a later test
 
 
 def _forget(*servers: RedisServer) -> None:

@@ -5,9 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+DEBIAN = Path("/usr/lib/postgresql")  # a folder for each version
 
 
 def needs_program(name: str) -> str:
@@ -24,6 +27,25 @@ def is_redis_6() -> bool:
     path = shutil.which("redis-server")
     said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout if path else ""
     return "Redis server v=6." in said
+
+
+def postgres_folder() -> Path | None:
+    """Where PostgreSQL's programs are: in the environment variable BIDE_TEST_POSTGRES, in Debian's newest, or on the PATH."""
+    if told := os.environ.get("BIDE_TEST_POSTGRES"):
+        return Path(told) if shutil.which("postgres", path=told) else None
+    folders = [folder for folder in DEBIAN.glob("*/bin") if (folder / "initdb").exists()]
+    if folders:
+        return max(folders, key=lambda folder: int(folder.parent.name))
+    found = shutil.which("postgres")
+    return None if found is None else Path(found).resolve().parent
+
+
+def needs_postgres() -> None:
+    """A PostgreSQL server. Debian's programs for it are not on the PATH."""
+    needs_program("ps")
+    if postgres_folder() is None:
+        where = os.environ.get("BIDE_TEST_POSTGRES") or f"{DEBIAN} or on the PATH"
+        lacking(f"PostgreSQL is not in {where}; `make servers` installs it on Debian")
 
 
 def needs_groups() -> None:

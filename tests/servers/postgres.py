@@ -1,0 +1,254 @@
+"""Starts, freezes, kills and stops real PostgreSQL servers, each with a port and a folder of its own."""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+from tests.servers.postgres_data import as_user, copy_of_data, forget_memory, hand_over, program
+from tests.servers.processes import children, kill_all, stop_all, wake_all
+from tests.servers.redis import HOST, PATIENCE, TAIL, TRIES, NotStarted, free_port
+
+USER = "postgres"
+READY = ("ready", "standby")
+DATABASES = "SELECT datname FROM pg_database WHERE NOT datistemplate AND datname <> 'postgres'"
+ROLES = "SELECT rolname FROM pg_roles WHERE oid >= 16384"  # a smaller number is one of the server's own
+LOGINS = ("local all all", f"host all all {HOST}/32", "local replication all", f"host replication all {HOST}/32")
+
+Setting = str | int | float | bool | Path
+
+
+class PostgresServer:
+    """A server of its own, for `with`: it runs inside the block, and nothing is left of it afterwards.
+
+    Settings are those of postgresql.conf: `work_mem="1MB"`. Everybody may log in as `postgres`, or with `password` only those
+    who know it, by SCRAM; at the socket the test itself may always.
+
+    A commit is written to the kernel, which keeps it when the server is killed. With `fsync` it is synced to the disk, too.
+    """
+
+    def __init__(
+        self, *, fsync: bool = False, password: str | None = None, patience: float = PATIENCE, **settings: Setting
+    ) -> None:
+        self.password = password
+        self._settings: dict[str, Setting] = {"fsync": fsync, "max_connections": 200, **settings}
+        self._patience = patience
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    def __enter__(self) -> Self:
+        # Not a test's own folder: its path may be too long for a socket, and closed to the user who runs the server.
+        self._folder = Path(tempfile.mkdtemp(prefix="bide-postgres-"))
+        hand_over(self._folder)
+        try:
+            self._make_data()
+            self.start()
+            if self.password is not None:
+                self._set_password(self.password)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Its data goes, so it need not be put in order.
+        self._end(signal.SIGQUIT)
+        forget_memory(self.data)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def folder(self) -> Path:
+        """Where it works: its data, its log, its socket. Removed at the end of the block."""
+        assert self._folder is not None, "the server is started by `with`"
+        return self._folder
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Of the database `postgres`, with the password if there is one."""
+        return self.url_of(USER)
+
+    def url_of(self, database: str) -> str:
+        secret = "" if self.password is None else f":{quote(self.password, safe='')}"
+        return f"postgres://{USER}{secret}@{HOST}:{self.port}/{database}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster, the parent of all its processes."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def log_text(self) -> str:
+        """All it has said, also before a restart."""
+        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+
+    def client(self, database: str = USER, **options: Any) -> psycopg.Connection[Any]:
+        """A connection by the socket that commits each statement. No password is asked for there."""
+        return psycopg.connect(
+            host=str(self.folder), port=self.port, user=USER, dbname=database, **{"autocommit": True, **options}
+        )
+
+    def ask(self, query: str, *values: object, database: str = USER) -> list[tuple[Any, ...]]:
+        """The rows of a query on a connection of its own; an empty list if it gives none."""
+        with self.client(database) as client:
+            cursor = client.execute(query.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def database(self, name: str) -> str:
+        """Create an empty database. Gives its URL."""
+        with self.client() as client:
+            client.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+        return self.url_of(name)
+
+    def drop_all(self) -> None:
+        """Delete all databases and roles that it did not begin with, whoever is still connected to them."""
+        with self.client() as client:
+            for (name,) in client.execute(DATABASES).fetchall():
+                client.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            for (name,) in client.execute(ROLES).fetchall():
+                client.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+    def start(self, **settings: Setting) -> None:
+        """Start it, on the port that it had before if it had one, and wait until it answers. More settings are kept."""
+        assert not self.running, "the server runs already"
+        self._settings |= settings
+        new = not self._port
+        for left in reversed(range(TRIES)):
+            if new:
+                self._port = free_port()
+            said = len(self.log_text())
+            try:
+                self._launch()
+                return
+            except NotStarted:
+                self._end(signal.SIGQUIT)
+                if not new or not left or "Address already in use" not in self.log_text()[said:]:
+                    raise
+
+    def stop(self) -> None:
+        """Shut it down: clients are disconnected, and all is saved. No harm if it has ended."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it and all its processes, so that none does anything more: no farewell to clients, no checkpoint."""
+        assert self._process is not None, "the server is not running"
+        kill_all([self.pid, *self._freeze()], self._process, self._patience)
+        self._process = None
+
+    def restart(self) -> None:
+        """Stop it, and start it on the same port and in the same folder."""
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """From now on all its processes keep their connections and do nothing, until `thaw`."""
+        self._freeze()
+
+    def thaw(self) -> None:
+        wake_all([*children(self.pid), self.pid])
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "postgres.log"
+
+    def _make_data(self) -> None:
+        copy_of_data(self.data)
+
+    def _place(self) -> dict[str, Setting]:
+        return {
+            "listen_addresses": HOST,
+            "port": self.port,
+            "unix_socket_directories": self.folder,
+            # In the folder of the data, so that nothing is left of it in /dev/shm when it is killed.
+            "dynamic_shared_memory_type": "mmap",
+        }
+
+    def _logins(self) -> Sequence[str]:
+        """The lines of pg_hba.conf."""
+        method = "trust" if self.password is None else "scram-sha-256"
+        return [f"{kind} {method if kind.startswith('host') else 'trust'}" for kind in LOGINS]
+
+    def _freeze(self) -> list[int]:
+        """Stop the postmaster, which then starts nothing more, and the processes that it has started. Gives these."""
+        stop_all([self.pid], self._patience)
+        started = children(self.pid)
+        stop_all(started, self._patience)
+        return started
+
+    def _set_password(self, password: str) -> None:
+        with self.client() as client:
+            client.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(USER), sql.Literal(password)))
+
+    def _write_settings(self) -> None:
+        lines = [f"{name} = {_quoted(value)}" for name, value in (self._place() | self._settings).items()]
+        for name, content in {"postgresql.conf": lines, "pg_hba.conf": self._logins()}.items():
+            file = self.data / name
+            file.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
+            hand_over(file)
+
+    def _launch(self) -> None:
+        self._write_settings()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [program("postgres"), "-D", str(self.data)],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the tests, and they stop it
+                **as_user(),
+            )
+        give_up = time.monotonic() + self._patience
+        while not self._answers():
+            code = self._process.poll()
+            if code is not None:
+                raise NotStarted(f"postgres ended at once, with exit code {code}:\n{self.log_text()[-TAIL:]}")
+            if time.monotonic() > give_up:
+                raise NotStarted(f"postgres did not answer in {self._patience:.0f} seconds:\n{self.log_text()[-TAIL:]}")
+            time.sleep(0.005)
+
+    def _answers(self) -> bool:
+        """Whether it takes queries. It says so in the last line of this file, of which the first is its process number."""
+        with suppress(FileNotFoundError):
+            lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+            return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].startswith(READY)
+        return False
+
+    def _end(self, way: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if self.running:
+            self.thaw()  # frozen processes hear nothing
+            self._process.send_signal(way)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(self._patience)
+        if self.running:
+            self.kill()
+        self._process = None
+
+
+def _quoted(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "'{}'".format(str(value).replace("\\", "\\\\").replace("'", "''"))

@@ -1,0 +1,68 @@
+"""Stops, wakes and kills the processes of a server that has several, of which tests are not the parent."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from tests.servers.redis import NotStarted
+
+ENDED = "Z"  # and nobody has asked for its exit code yet
+STOPPED = "T"
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one has started and that have not ended."""
+    return [each for each, (parent, state) in _processes().items() if parent == pid and state != ENDED]
+
+
+def stop_all(pids: Sequence[int], patience: float) -> None:
+    """Freeze these processes, and wait until they are, or have ended."""
+    _signal(pids, signal.SIGSTOP)
+    _wait(lambda: set(_states(pids)) <= {STOPPED, ENDED}, patience, "frozen")
+
+
+def wake_all(pids: Iterable[int]) -> None:
+    """Let frozen processes go on."""
+    _signal(pids, signal.SIGCONT)
+
+
+def kill_all(pids: Sequence[int], ours: subprocess.Popen[bytes], patience: float) -> None:
+    """End these processes at once, and wait until they have ended. One of them, the first to be told, is ours."""
+    _signal(pids, signal.SIGKILL)
+    ours.wait(patience)
+    _wait(lambda: set(_states(pids)) <= {ENDED}, patience, "ended")
+
+
+def ended(pid: int) -> bool:
+    """Whether there is no such process any more."""
+    return set(_states([pid])) <= {ENDED}
+
+
+def _states(pids: Sequence[int]) -> list[str]:
+    """Of each that is still there, what it does, as one letter."""
+    found = _processes()
+    return [found[pid][1] for pid in pids if pid in found]
+
+
+def _processes() -> dict[int, tuple[int, str]]:
+    """Of all processes of this machine, the parent and the state."""
+    said = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
+    rows = (line.split() for line in said.splitlines())
+    return {int(pid): (int(parent), state[0]) for pid, parent, state in rows}
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _wait(true: Callable[[], bool], patience: float, state: str) -> None:
+    give_up = time.monotonic() + patience
+    while not true():
+        if time.monotonic() > give_up:
+            raise NotStarted(f"the server's processes were not {state} in {patience:.0f} seconds")
+        time.sleep(0.005)
