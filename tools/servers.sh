@@ -3,10 +3,11 @@
 set -eu
 
 POLICY=/usr/sbin/policy-rc.d
+CLUSTERS=/etc/postgresql-common/createcluster.d
 PATH=$PATH:/usr/sbin
 
 if [ $# -eq 0 ]; then
-    for name in redis-server nutcracker; do sh "$0" "$name"; done
+    for name in redis-server nutcracker postgresql pgbouncer; do sh "$0" "$name"; done
     exit 0
 fi
 NAME=$1
@@ -16,7 +17,15 @@ tell() {
     exit 0
 }
 
-if command -v "$NAME" >/dev/null; then exit 0; fi
+# Debian's programs of PostgreSQL are in a folder for each version, and not on the PATH.
+has_it() {
+    case $NAME in
+    postgresql) ls /usr/lib/postgresql/*/bin/initdb || command -v initdb ;;
+    *) command -v "$NAME" ;;
+    esac >/dev/null 2>&1
+}
+
+if has_it; then exit 0; fi
 if ! command -v apt-get >/dev/null; then tell "this is not Debian"; fi
 if dpkg-query --show --showformat '${Status}' "$NAME" 2>/dev/null | grep -q ' installed$'; then
     tell "it is installed, but not on the PATH"
@@ -30,8 +39,13 @@ fi
 
 log=$(mktemp)
 ours=""
+no_cluster=""
 clean_up() {
     if [ -n "$ours" ]; then rm -f "$POLICY"; fi
+    if [ -n "$no_cluster" ]; then
+        rm -f "$no_cluster"
+        rmdir "$CLUSTERS" "${CLUSTERS%/*}" 2>/dev/null || true # if nothing was installed
+    fi
     rm -f "$log"
 }
 trap clean_up EXIT
@@ -48,6 +62,13 @@ else
     chmod 755 "$POLICY"
 fi
 
+# The package also makes a cluster of databases called main.
+if [ "$NAME" = postgresql ]; then
+    no_cluster=$CLUSTERS/zz-no-main-cluster.conf
+    mkdir -p "$CLUSTERS"
+    echo "create_main_cluster = false" >"$no_cluster"
+fi
+
 install() {
     DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
         apt-get -o DPkg::Lock::Timeout=60 install -y --no-install-recommends "$NAME" >"$log" 2>&1 </dev/null
@@ -62,5 +83,6 @@ if ! install; then
         tell "apt-get failed"
     fi
 fi
-# Nor at the next boot.
+# Nor at the next boot. PostgreSQL has no cluster to start then.
+if [ "$NAME" = postgresql ]; then exit 0; fi
 update-rc.d "$NAME" disable >/dev/null 2>&1 || true
