@@ -9,11 +9,13 @@ import pytest
 
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import RedisCluster
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres import Setting as PostgresSetting
 from tests.servers.programs import is_without_tls, lacking, needs_groups, needs_postgres, needs_program
 from tests.servers.redis import PATIENCE, NotStarted, RedisServer, Setting
 from tests.servers.sentinel import SentinelGroup
+from tests.servers.standby import PostgresStandby
 
 CALM = 30_000  # milliseconds of silence before a server of a shared group is missed, however busy the machine is
 
@@ -21,7 +23,8 @@ ASK_FOR_A_SERVER = {
     *("redis_server", "redis_url", "new_redis"),
     *("redis_cluster", "redis_cluster_url", "new_cluster"),
     *("redis_sentinels", "redis_sentinels_url", "new_sentinels"),
-    *("postgres_server", "postgres_url", "new_postgres"),
+    *("postgres_server", "postgres_url", "new_postgres", "new_standby"),
+    *("pgbouncer", "pgbouncer_url", "new_pgbouncer"),
 }
 
 
@@ -39,6 +42,18 @@ class NewPostgres(Protocol):
     def __call__(
         self, *, fsync: bool = False, password: str | None = None, patience: float = PATIENCE, **settings: PostgresSetting
     ) -> PostgresServer: ...
+
+
+class NewStandby(Protocol):
+    """Starts a server that follows another one, and is stopped when the test ends. Settings are those of postgresql.conf."""
+
+    def __call__(self, primary: PostgresServer, name: str = "standby", **settings: PostgresSetting) -> PostgresStandby: ...
+
+
+class NewPgBouncer(Protocol):
+    """Starts a pool before a server, which is stopped when the test ends. Settings are those of pgbouncer.ini."""
+
+    def __call__(self, server: PostgresServer, **settings: str | int) -> PgBouncer: ...
 
 
 class NewCluster(Protocol):
@@ -163,6 +178,34 @@ def new_postgres() -> Iterator[NewPostgres]:
     needs_postgres()
     with ExitStack() as started:
         yield lambda **options: started.enter_context(PostgresServer(**options))
+
+
+@pytest.fixture
+def new_standby() -> Iterator[NewStandby]:
+    needs_postgres()
+    with ExitStack() as started:
+        yield lambda *primary, **settings: started.enter_context(PostgresStandby(*primary, **settings))
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    """A pool before the shared server, for all tests of this process. Don't stop it: `new_pgbouncer` is for that."""
+    needs_program("pgbouncer")
+    with PgBouncer(postgres_server) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
+    """The URL of the database of `postgres_url`, through a pool that lends a connection for a transaction."""
+    return pgbouncer.url_of(postgres_url.rpartition("/")[2])
+
+
+@pytest.fixture
+def new_pgbouncer() -> Iterator[NewPgBouncer]:
+    needs_program("pgbouncer")
+    with ExitStack() as started:
+        yield lambda server, **settings: started.enter_context(PgBouncer(server, **settings))
 
 
 _numbers = itertools.count()  # so that a client that a test has left behind finds no database of a later test

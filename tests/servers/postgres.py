@@ -40,7 +40,7 @@ class PostgresServer:
         self, *, fsync: bool = False, password: str | None = None, patience: float = PATIENCE, **settings: Setting
     ) -> None:
         self.password = password
-        self._settings: dict[str, Setting] = {"fsync": fsync, "max_connections": 200, **settings}
+        self.settings: dict[str, Setting] = {"fsync": fsync, "max_connections": 200, **settings}
         self._patience = patience
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,7 +132,7 @@ class PostgresServer:
     def start(self, **settings: Setting) -> None:
         """Start it, on the port that it had before if it had one, and wait until it answers. More settings are kept."""
         assert not self.running, "the server runs already"
-        self._settings |= settings
+        self.settings |= settings
         new = not self._port
         for left in reversed(range(TRIES)):
             if new:
@@ -200,15 +200,16 @@ class PostgresServer:
         with self.client() as client:
             client.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(USER), sql.Literal(password)))
 
-    def _write_settings(self) -> None:
-        lines = [f"{name} = {_quoted(value)}" for name, value in (self._place() | self._settings).items()]
-        for name, content in {"postgresql.conf": lines, "pg_hba.conf": self._logins()}.items():
-            file = self.data / name
-            file.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
-            hand_over(file)
+    def write(self, name: str, lines: Sequence[str]) -> None:
+        """Write a file into the folder of its data."""
+        file = self.data / name
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        hand_over(file)
 
     def _launch(self) -> None:
-        self._write_settings()
+        settings = self._place() | self.settings
+        self.write("postgresql.conf", [f"{name} = {_quoted(value)}" for name, value in settings.items()])
+        self.write("pg_hba.conf", self._logins())
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [program("postgres"), "-D", str(self.data)],
