@@ -49,9 +49,15 @@ test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that 
 			echo "Python $$version: tested"; \
 		else echo "Python $$version: not found, so not tested"; fi; done
 
+REDIS_TESTS := tests/redis tests/contract/test_redis.py
+POSTGRES_TESTS := $(wildcard tests/servers/test_postgres_*.py tests/postgres tests/contract/test_postgres.py)
+
 .PHONY: test-servers
-test-servers: .venv/.dev ## test the Redis engine on Redis 6.2 and 8.0 and on Valkey 8.1 and 9.1, fetched into build/servers; about half an hour
-	@$(BIN)/python tools/server_versions.py $(BIN)/pytest tests/redis tests/contract/test_redis.py $(PARALLEL)
+test-servers: .venv/.dev ## test on Redis 6.2 and 8.0, Valkey 8.1 and 9.1 and PostgreSQL 17, fetched into build/servers; about half an hour
+	@failed=0; \
+	$(BIN)/python tools/server_versions.py redis $(BIN)/pytest $(REDIS_TESTS) $(PARALLEL) || failed=1; \
+	$(BIN)/python tools/server_versions.py postgresql $(BIN)/pytest $(POSTGRES_TESTS) $(PARALLEL) || failed=1; \
+	exit $$failed
 
 .PHONY: test-upgrade
 test-upgrade: servers .venv/.dev ## run the release before, built from its tag, beside this one on one queue; about three minutes

