@@ -235,6 +235,26 @@ def test_a_process_looks_only_while_somebody_sleeps(url: str, until: Until) -> N
         until(lambda: not database._watch._wanted.is_set())
 
 
+def test_a_watch_that_is_closed_while_a_sleep_ends_comes_to_its_end() -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def look() -> None:
+        looking.set()
+        go_on.wait(PATIENCE)
+
+    closed = watch.Watch(look)
+    closed.begin()
+    assert looking.wait(PATIENCE)
+    closing_it = threading.Thread(target=closed.close, daemon=True)
+    closing_it.start()
+    assert closed._closed.wait(PATIENCE)
+    assert closed._wanted.wait(PATIENCE)
+    closed.end()  # as the last sleeper does
+    go_on.set()
+    closing_it.join(PATIENCE)
+    assert not closing_it.is_alive()
+
+
 async def test_a_watch_survives_a_look_that_failed(
     sender: Any, receiver: Any, lying: Lying, monkeypatch: pytest.MonkeyPatch
 ) -> None:

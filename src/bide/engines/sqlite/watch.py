@@ -100,6 +100,8 @@ class Watch:
 
     def end(self) -> None:
         self._wanted.clear()
+        if self._closed.is_set():  # close() may be at work, and waits for a thread that must not wait any more
+            self._wanted.set()
 
     def close(self) -> None:
         with self._lock:
