@@ -62,6 +62,7 @@ class Guarded:
 
 
 _REDIS = ("bide.engines.redis", "redis")
+_POSTGRES = ("bide.engines.postgres", "postgres")
 _ENGINES = {
     "memory": ("bide.engines.memory", ""),
     "sqlite": ("bide.engines.sqlite", ""),
@@ -72,6 +73,8 @@ _ENGINES = {
     "rediss+sentinel": _REDIS,
     "redis+cluster": _REDIS,
     "rediss+cluster": _REDIS,
+    "postgres": _POSTGRES,
+    "postgresql": _POSTGRES,
 }
 """URL scheme: the engine's package, and the extra that brings its driver."""
 

@@ -1,0 +1,1 @@
+"""Talks to the server, async. The same, sync, is made from it."""

@@ -1,0 +1,146 @@
+# unasync: ../sync/connections.py
+"""The connections of an engine: each call takes one, runs one statement, and is repeated if that is safe and may help."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from bide.engines.postgres import layout
+from bide.engines.postgres.failures import Tries, is_lost, is_passing, translated
+from bide.engines.postgres.location import Address
+from bide.errors import BideError, OutcomeUnknown, SchemaMismatch, Unavailable
+from bide.wakeable import AsyncBriefly, AsyncSignal
+
+CONNECTED = "bide"  # the name that the server shows
+
+
+class AsyncConnections:
+    def __init__(self, address: Address) -> None:
+        self.pooled: bool = False  # by something like PgBouncer, between here and the server
+        self._address = address
+        self._room = asyncio.Semaphore(address.connections)
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._closed = False
+
+    async def prepare(self) -> None:
+        """Look what is between here and the server, and make the tables if they are missing or old."""
+        [[pid]] = await self.run("select pg_backend_pid()", ())
+        connection = self._idle[-1] if self._idle else None
+        self.pooled = connection is not None and connection.info.backend_pid != pid
+        if self.pooled:
+            await self._drop_idle()
+        number = await self.layout()
+        if number < layout.LAYOUT:
+            if not self._address.migrate:
+                raise SchemaMismatch(
+                    f"{self._address.shown} has layout {number} of bide's tables, and this release needs {layout.LAYOUT}: run "
+                    "`bide migrate`, or leave migrate=0 out of the URL."
+                )
+            await self.migrate()
+
+    async def layout(self) -> int:
+        """The number of the layout that is there; 0: none."""
+        schema = self._address.schema
+        [[there]] = await self.run(layout.filled(layout.FIND, schema), ())
+        if not there:
+            return 0
+        [[number, oldest]] = await self.run(layout.filled(layout.READ, schema), ())
+        layout.check(self._address.shown, number, oldest)
+        return int(number)
+
+    async def migrate(self) -> None:
+        """Bring the tables to this release's layout, in one transaction; programs that come together do it once."""
+        schema = self._address.schema
+        connection = await self.connect()
+        try:
+            async with connection.transaction():
+                await connection.execute(layout.filled(layout.LOCK, schema).encode())
+                found = 0
+                [there] = await (await connection.execute(layout.filled(layout.FIND, schema).encode())).fetchone() or [False]
+                if there:
+                    [found, oldest] = await (
+                        await connection.execute(layout.filled(layout.READ, schema).encode())
+                    ).fetchone() or [0, 0]
+                    layout.check(self._address.shown, found, oldest)
+                if found < layout.LAYOUT:
+                    await connection.execute(layout.steps(schema, found).encode())
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+        finally:
+            await connection.close()
+
+    async def run(self, sql: str, args: Sequence[Any], *, acts: bool = False) -> list[Any]:
+        """The rows of a statement. `acts`: it changes something, and may have done so although no answer came.
+
+        It is repeated after a failure, so it must be one that acts once: its request is among its arguments.
+        """
+        tries = Tries(self._address.timeout)
+        while True:
+            try:
+                return await self._once(sql, args)
+            except (psycopg.Error, TimeoutError, OSError) as error:
+                lost = is_lost(error) or not isinstance(error, psycopg.Error)
+                tries.unsure = tries.unsure or (acts and lost and not isinstance(error, ConnectionRefusedError))
+                if tries.over or self._closed or not (lost or is_passing(error)):
+                    raise self._told(error, unsure=tries.unsure and lost) from error
+            await AsyncSignal().wait(tries.pause())
+
+    async def _once(self, sql: str, args: Sequence[Any]) -> list[Any]:
+        async with self._room:
+            connection = self._idle.pop() if self._idle else await self.connect()
+            try:
+                async with AsyncBriefly(self._address.timeout):
+                    cursor = await connection.execute(sql.encode(), args or None, binary=True)
+                    rows = await cursor.fetchall() if cursor.description else []
+            except BaseException as error:
+                if isinstance(error, psycopg.Error) and not is_lost(error) and not connection.closed:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
+                raise
+            self._idle.append(connection)
+            return rows
+
+    async def connect(self) -> psycopg.AsyncConnection[Any]:
+        """A new connection, in autocommit."""
+        if self._closed:
+            raise Unavailable("The PostgreSQL engine is closed: make a new queue.")
+        timeout = max(1, round(self._address.timeout))
+        options: dict[str, Any] = {
+            "connect_timeout": timeout,
+            "tcp_user_timeout": 1000 * timeout,
+            "application_name": CONNECTED,
+            **self._address.conninfo,
+        }
+        connection = await psycopg.AsyncConnection.connect(**options, autocommit=True)
+        if self.pooled:
+            connection.prepare_threshold = None  # another server process may answer the next call
+        return connection
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._drop_idle()
+
+    def abandon(self) -> None:
+        """Leave the connections to whoever had them before a fork, or in a loop that is closed."""
+        self._closed = True
+        for connection in self._idle:
+            connection.pgconn.finish()
+        self._idle.clear()
+
+    async def _drop_idle(self) -> None:
+        while self._idle:
+            await self._idle.pop().close()
+
+    def _told(self, error: BaseException, *, unsure: bool) -> BideError:
+        shown = self._address.shown
+        if unsure:
+            return OutcomeUnknown(f"{shown} did not answer: the change may or may not have happened.")
+        if isinstance(error, psycopg.Error) and error.sqlstate:
+            return translated(error, shown)
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return Unavailable(
+            f"{shown} can't be reached, so nothing was done: {said}. Is the server running, and is the URL right?"
+        )

@@ -1,0 +1,174 @@
+# unasync: ../sync/engine.py
+"""The PostgreSQL engine: each verb is one call of a function on the server."""
+
+import os
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import (
+    MAX_BATCH,
+    SWEEP,
+    Capabilities,
+    Claim,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Scanned,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+    total,
+)
+from bide.engines.postgres import rows
+from bide.engines.postgres.aio.connections import AsyncConnections
+from bide.engines.postgres.aio.waking import QUIET, AsyncWaking
+from bide.engines.postgres.layout import filled
+from bide.engines.postgres.location import Address
+from bide.errors import BadOption, OutcomeUnknown, Unavailable
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+SLOW = 0.005  # seconds that a claim takes when it walks past many that have ended
+BEHIND = 1_000  # ms: what is due earlier than that before the last claim is looked for by a sweep only
+
+
+class AsyncPostgres(AsyncEngine):
+    def __init__(self, address: Address, capabilities: Capabilities, dead_for: int, dead_max: int) -> None:
+        self.capabilities = capabilities
+        self._address = address
+        self._dead_for = dead_for
+        self._dead_max = dead_max
+        self._calls = {verb: filled(call, address.schema) for verb, call in rows.CALLS.items()}
+        self._connections = AsyncConnections(address)
+        self._waking: AsyncWaking | None = None
+        self._lane = os.urandom(8).hex()
+        self._number = 0
+        self._told: dict[str, float] = {}  # when others were last told that a message of a topic is due
+
+    async def open(self) -> None:
+        if self._waking is None:
+            await self._connections.prepare()
+            polls = self._address.wake == "poll" or (self._address.wake == "auto" and self._connections.pooled)
+            self._waking = AsyncWaking(self._connections, self._address.schema, polls=polls)
+
+    async def close(self) -> None:
+        if self._waking is not None:
+            await self._waking.close()
+        await self._connections.close()
+
+    def abandon(self) -> None:
+        if self._waking is not None:
+            self._waking.abandon()
+        self._connections.abandon()
+
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+    ) -> list[Sent]:
+        if not messages:
+            return []
+        request, quiet = self._request(), self._quiet({new.topic for new in messages})
+        try:
+            found = await self._ask("put", [request, *rows.put_args(messages), quiet, now], acts=True)
+        except OutcomeUnknown as lost:
+            own = [rows.own_operation(request, place) for place in range(len(messages))]
+            operations = [new.operation or mine for new, mine in zip(messages, own, strict=True)]
+            raise OutcomeUnknown(f"{lost} Sending again with the error's operation acts once.", operations=operations) from lost
+        return rows.sent_of(messages, found)
+
+    async def claim(
+        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
+    ) -> Claim:
+        firsts = "{" + ",".join(["-1"] * len(topics)) + "}"
+        args = [list(topics), firsts, limit, lease, request or self._request(), self._quiet(topics), now]
+        claim, _ = rows.claim_of(await self._ask("claim", args))
+        return claim
+
+    async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        if not ends:
+            return []
+        args = [self._request(), *rows.settle_args(ends), self._dead_max, now]
+        return [ended for (ended,) in await self._ask("settle", args, acts=True)]
+
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
+        held = set(await self._ask("extend", [*rows.hold_args(holds), lease, now])) if holds else set()
+        return [(rows.private_id(hold.id), hold.topic, rows.token_number(hold.token)) in held for hold in holds]
+
+    async def cancel(
+        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+    ) -> list[CancelResult]:
+        args = [self._request(), *rows.ref_args(refs), now]
+        return [CancelResult(result) for (result,) in await self._ask("cancel", args, acts=True)]
+
+    async def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
+        args = [self._request(), *rows.move_args(moves), now]
+        return [RescheduleResult(result) for (result,) in await self._ask("reschedule", args, acts=True)]
+
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
+        [found] = await self._ask("tend", [budget, ended_by, self._dead_for, self._dead_max, now])
+        return Tended(*found)
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        if self._waking is None:
+            raise Unavailable("The PostgreSQL engine is not open: open() it first.")
+        await self._waking.wait(topics, min(timeout, SWEEP))
+
+    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+        found = {row[0]: rows.stored_of(row[2:], row[1]) for row in await self._ask("get", [*rows.ref_args(refs), now])}
+        return [found.get(place) for place in range(1, len(refs) + 1)]
+
+    async def scan(
+        self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
+    ) -> Scanned:
+        return rows.scanned_of(await self._ask("scan", [topic, state, *rows.read_mark(after), limit + 1, now]), limit)
+
+    async def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        asked: list[Any] = [None] * 3 if window is None else [window.start, window.end, window.parts]
+        found = await self._ask("stats", [topic, list(but), rows.EXACT, *asked, now])
+        each = {row[0]: stats for row in found if (stats := rows.stats_of(row)) != Stats()}
+        timeline = [sum(parts) for parts in zip(*(row[10] for row in found), strict=True)] if window is not None else []
+        if window is not None and not timeline:
+            timeline = [0] * window.parts
+        return total(each.values(), each if topic is None else {}, timeline)
+
+    async def requeue(
+        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        named = None if ids is None else [rows.private_id(id) for id in ids]
+        [found] = await self._ask("requeue", [self._request(), topic, named, delay, limit, MAX_DELAY_MS, now], acts=True)
+        return Swept(*found)
+
+    async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
+        if state == "leased":
+            raise BadOption("Leased messages can't be purged: they end with their leases.")
+        [found] = await self._ask("purge", [topic, state, limit, now], acts=True)
+        return Swept(*found)
+
+    async def pause(self, topic: str, paused: bool) -> None:
+        await self._ask("pause", [topic, paused])
+
+    def _request(self) -> str:
+        """A name for a call that acts once, however often it is repeated."""
+        self._number += 1
+        return f"{self._lane}-{self._number}"
+
+    def _quiet(self, topics: Collection[str]) -> list[str]:
+        """Topics that others were told of a moment ago, so that nobody has to be told now."""
+        if self._waking is not None and self._waking.anybody:
+            return []
+        now = time.monotonic()
+        quiet = [topic for topic in topics if now < self._told.get(topic, 0.0) + QUIET]
+        self._told.update(dict.fromkeys(set(topics).difference(quiet), now))
+        return quiet
+
+    async def _ask(self, verb: str, args: Sequence[Any], *, acts: bool = False) -> list[Any]:
+        return await self._connections.run(self._calls[verb], args, acts=acts)

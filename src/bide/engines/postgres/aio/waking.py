@@ -1,0 +1,117 @@
+# unasync: ../sync/waking.py
+"""How receivers sleep until there may be a message for them: one of them reads the server's notifications for all.
+
+A notification is a hint: a lost one costs a sweep. Through a pooler there are none, and receivers look four times a second.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from bide.engines.postgres.aio.connections import AsyncConnections
+from bide.engines.sleepers import Sleeper, Sleepers
+from bide.errors import EngineError
+from bide.wakeable import AsyncSignal
+
+POLL = 0.25  # seconds between two looks without notifications
+QUIET = 0.02  # seconds for which a client tells of a topic once
+AGAIN = 0.025  # seconds after a notification at which its receiver looks again, for what was not told meanwhile
+AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
+
+
+class AsyncWaking:
+    def __init__(self, connections: AsyncConnections, channel: str, *, polls: bool) -> None:
+        self._connections = connections
+        self._channel = channel
+        self._polls = polls
+        self._sleepers: Sleepers[str] = Sleepers()
+        self._lock = asyncio.Lock()
+        self._listening: psycopg.AsyncConnection[Any] | None = None
+        self._leader: Sleeper[str] | None = None  # who reads for all
+        self._asleep: set[AsyncSignal] = set()
+        self._told: dict[str, float] = {}  # when a topic was last heard of
+        self._closed = False
+
+    @property
+    def anybody(self) -> bool:
+        """Whether somebody sleeps."""
+        return bool(self._asleep)
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        now = time.monotonic()
+        soon = [at + AGAIN - now for at in (self._told.get(topic) for topic in topics) if at is not None and now < at + AGAIN]
+        end = now + min([timeout, *soon, *([POLL] if self._polls else [])])
+        signal = AsyncSignal()
+        sleeper: Sleeper[str] = Sleeper(signal, topics)
+        async with self._lock:
+            if self._closed or not self._sleepers.add(sleeper):
+                return
+            self._asleep.add(signal)
+        try:
+            while not self._is_over(sleeper) and time.monotonic() < end:
+                if self._polls or not await self._leads(sleeper):
+                    await signal.wait(end - time.monotonic())
+                    signal.clear()
+                elif await self._read(sleeper, end):
+                    return
+        finally:
+            await self._leave(sleeper, signal)
+
+    def _is_over(self, sleeper: Sleeper[str]) -> bool:
+        return self._closed or sleeper.woken_by is not None
+
+    async def _leads(self, sleeper: Sleeper[str]) -> bool:
+        async with self._lock:
+            if self._leader is None:
+                self._leader = sleeper
+            return self._leader is sleeper
+
+    async def _leave(self, sleeper: Sleeper[str], signal: AsyncSignal) -> None:
+        """Let another one read."""
+        self._asleep.discard(signal)
+        self._sleepers.remove(sleeper)
+        if self._leader is sleeper:
+            self._leader = None
+            for other in list(self._asleep)[:1]:
+                other.set()
+
+    async def _read(self, sleeper: Sleeper[str], end: float) -> bool:
+        """Read notifications until there is one for this sleeper. True: something may have been missed, so look."""
+        try:
+            if self._listening is None or self._listening.closed:
+                connection = await self._connections.connect()
+                await connection.execute(f'listen "{self._channel}"'.encode())
+                self._listening = connection
+                return True
+            async for note in self._listening.notifies(timeout=max(0.0, end - time.monotonic()), stop_after=1):
+                self._hear(note.payload)
+        except (psycopg.Error, OSError, EngineError):
+            listening, self._listening = self._listening, None
+            if listening is not None:
+                await listening.close()
+            await AsyncSignal().wait(max(0.0, min(AWAY, end - time.monotonic())))
+            return True
+        return False
+
+    def _hear(self, payload: str) -> None:
+        topic, _, _ = payload.partition(" ")
+        if topic:
+            self._told[topic] = time.monotonic()
+            self._sleepers.wake([topic])
+
+    async def close(self) -> None:
+        self._closed = True
+        for signal in list(self._asleep):
+            signal.set()
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            await listening.close()
+
+    def abandon(self) -> None:
+        self._closed = True
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.pgconn.finish()

@@ -1,0 +1,71 @@
+-- Engine time, due times, and what is told to those who wait.
+
+create or replace function bide.engine_us(given bigint, keep boolean) returns bigint language plpgsql as $$
+-- Engine time in microseconds. Below the mark, as after a step back of the server's clock, it runs at half speed.
+declare
+    clock bigint := extract(epoch from clock_timestamp()) * 1000000;
+    marked bigint;
+    was bigint;
+    shown bigint;
+begin
+    select m.last_value, r.last_value into marked, was from bide.mark m, bide.raw r;
+    if given is not null then
+        shown := greatest(given * 1000, marked, clock);
+    elsif clock >= marked then
+        shown := clock;
+    else
+        shown := marked + greatest(0, clock - was) / 2;
+    end if;
+    if keep and (shown > marked + 1000000 or (given is not null and shown > marked)) then
+        perform setval('bide.raw', clock);  -- first: in between, time stands still and does not jump
+        perform setval('bide.mark', shown);
+    end if;
+    return shown;
+end $$;
+
+create or replace function bide.due_time(delay bigint, at bigint, us bigint) returns bigint language sql immutable as $$
+-- Never early: rounded up. What is for now is for now.
+    select case
+        when at is not null then greatest(at, us / 1000)
+        when delay > 0 then (us + 999) / 1000 + delay
+        else us / 1000
+    end
+$$;
+
+create or replace function bide.first_after(of text, instant bigint, before bigint) returns bigint language plpgsql stable as $$
+-- The first due time of what is pending of a topic, after an instant and before another.
+declare
+    low bigint;
+    normal bigint;
+    high bigint;
+begin
+    select m.due into high from bide.message m
+    where m.topic = of and m.level = 0 and m.until is null and m.due > instant and m.due < before order by m.due limit 1;
+    select m.due into normal from bide.message m
+    where m.topic = of and m.level = 1 and m.until is null and m.due > instant and m.due < before order by m.due limit 1;
+    select m.due into low from bide.message m
+    where m.topic = of and m.level = 2 and m.until is null and m.due > instant and m.due < before order by m.due limit 1;
+    return least(high, normal, low);
+end $$;
+
+create or replace function bide.tell(of text, due bigint, now bigint) returns void language plpgsql as $$
+-- Tell those who wait, when this transaction commits, that a message of a topic is due then, unless they know of an earlier one.
+begin
+    if due <= now or bide.first_after(of, now, due) is null then
+        perform pg_notify('bide', of || ' ' || due);
+    end if;
+end $$;
+
+create or replace function bide.recall(request text, now bigint) returns text[] language plpgsql as $$
+-- What was answered to an operation of the last ten minutes; or null.
+declare
+    of_then text[];
+    then_ bigint;
+begin
+    select a.answers, a.born into of_then, then_ from bide.answer a where a.name = request;
+    if then_ <= now - 600000 then
+        delete from bide.answer a where a.name = request and a.born <= now - 600000;
+        return null;
+    end if;
+    return of_then;
+end $$;

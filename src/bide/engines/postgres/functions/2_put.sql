@@ -1,0 +1,132 @@
+-- Accepting messages.
+
+create or replace function bide.put_one(
+    of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
+    new_key text, how text, within_id bigint, now bigint, out id bigint, out due bigint, out outcome text
+) language plpgsql as $$
+-- A message that may have a key, which another one may hold.
+declare
+    holder record;
+begin
+    due := new_due;
+    loop
+        if new_key is not null then
+            select m.id, m.due, m.until, m.expires into holder
+            from bide.message m where m.topic = of and m.key = new_key for update;
+            if holder.id is not null and holder.until is null and holder.expires <= now then
+                delete from bide.message m where m.id = holder.id;
+            elsif holder.id is not null then
+                if how in ('keep', 'error') and (holder.until is null or holder.id is distinct from within_id) then
+                    id := holder.id;
+                    due := holder.due;
+                    outcome := case how when 'keep' then 'kept' else 'exists' end;
+                    return;
+                elsif holder.until is null then
+                    id := holder.id;
+                    outcome := case how when 'later' then 'postponed' else 'replaced' end;
+                    if how = 'later' then
+                        due := greatest(new_due, holder.due);
+                    end if;
+                    update bide.message m set
+                        level = new_level, due = put_one.due, most = new_most, body = new_body, headers = new_headers,
+                        life = new_life, expires = put_one.due + new_life, since = null, attempt = 0, error = null
+                    where m.id = holder.id;
+                    return;
+                end if;
+                update bide.message m set key = null where m.id = holder.id;  -- it is running, and goes on without
+            end if;
+        end if;
+        insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires)
+        values (
+            nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint, new_due, new_most, new_level, of, new_body,
+            new_headers, new_key, new_life, new_due + new_life
+        )
+        on conflict (topic, key) where key is not null do nothing
+        returning m.id into id;
+        if id is not null then
+            outcome := 'created';
+            return;
+        end if;
+    end loop;
+end $$;
+
+create or replace function bide.put(
+    request text, topics text[], bodies bytea[], delays bigint[], ats bigint[], levels int[], mosts int[], lives bigint[],
+    headers text[], keys text[], hows text[], operations text[], places int[], withins bigint[], longest bigint,
+    quiet text[], given bigint
+) returns table (id bigint, due bigint, outcome text) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- An array that is null stands for the default; one that is shorter than `bodies`, for its first element. Quiet topics are those
+-- of which this client has just told that a message is due.
+declare
+    us bigint := bide.engine_us(given, true);
+    now bigint := us / 1000;
+    answered text[] := case when request is not null then bide.recall(request, now) end;
+    known text[];
+    each record;
+begin
+    if answered is not null then
+        return query select split_part(a, ' ', 1)::bigint, split_part(a, ' ', 2)::bigint, split_part(a, ' ', 3)
+            from unnest(answered) as a;
+        return;
+    end if;
+    if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
+        raise exception 'too far' using errcode = 'BD001';
+    end if;
+    for each in
+        select coalesce(g.topic, topics[1]) as of, min(bide.due_time(coalesce(g.delay, delays[1]), g.at, us)) as first
+        from unnest(bodies, topics, delays, ats) as g(body, topic, delay, at) group by 1
+    loop
+        if each.first > now or each.of <> all (quiet) then
+            perform bide.tell(each.of, each.first, now);
+        end if;
+    end loop;
+    if keys is null and operations is null then
+        return query
+            with made as (
+                insert into bide.message as m (id, due, most, level, topic, body, headers, life, expires)
+                select
+                    nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint, d.due, coalesce(g.most, mosts[1]),
+                    coalesce(g.level, levels[1], 1), coalesce(g.topic, topics[1]), g.body, g.headers, g.life, d.due + g.life
+                from unnest(bodies, topics, delays, ats, levels, mosts, lives, headers)
+                    as g(body, topic, delay, at, level, most, life, headers),
+                    lateral (select bide.due_time(coalesce(g.delay, delays[1]), g.at, us) as due offset 0) as d
+                returning m.id, m.due
+            ), kept as (
+                insert into bide.answer (name, born, answers)
+                select request, now, (select array_agg(m.id || ' ' || m.due || ' created') from made m)
+                where request is not null
+            )
+            select m.id, m.due, 'created' from made m;
+    else
+        answered := '{}';
+        for each in
+            select g.*, coalesce(g.topic, topics[1]) as of
+            from unnest(bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins)
+                as g(body, topic, delay, at, level, most, life, headers, key, how, operation, place, within)
+        loop
+            known := case when each.operation is not null then bide.recall(each.operation, now) end;
+            if known[each.place] is not null then
+                id := split_part(known[each.place], ' ', 1);
+                due := split_part(known[each.place], ' ', 2);
+                outcome := split_part(known[each.place], ' ', 3);
+            else
+                select p.id, p.due, p.outcome into put.id, put.due, put.outcome from bide.put_one(
+                    each.of, each.body, bide.due_time(coalesce(each.delay, delays[1]), each.at, us),
+                    coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]), each.life, each.headers, each.key,
+                    coalesce(each.how, 'keep'), each.within, now
+                ) as p;
+                if each.operation is not null then
+                    known[each.place] := id || ' ' || due || ' ' || outcome;
+                    insert into bide.answer as a (name, born, answers) values (each.operation, now, known)
+                    on conflict (name) do update set answers[each.place] = excluded.answers[each.place];
+                end if;
+            end if;
+            answered := answered || (id || ' ' || due || ' ' || outcome);
+            return next;
+        end loop;
+        if request is not null then
+            insert into bide.answer (name, born, answers) values (request, now, answered);
+        end if;
+    end if;
+end $$;

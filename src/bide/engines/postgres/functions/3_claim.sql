@@ -1,0 +1,128 @@
+-- Handing messages out.
+
+create or replace function bide.due_ids(
+    of text, of_level int, first bigint, places int, now bigint, out ids bigint[], out dues bigint[]
+) language plpgsql as $$
+-- Due messages of one priority, in order, locked; those that another claim has locked are left to it. Expired ones end.
+declare
+    expired bigint[];
+begin
+    loop
+        select array_agg(p.id order by p.due, p.id), array_agg(p.due order by p.due, p.id),
+            array_agg(p.id) filter (where p.expires <= now)
+        into ids, dues, expired
+        from (
+            select m.id, m.due, m.expires from bide.message m
+            where m.topic = of and m.level = of_level and m.until is null and m.due between first and now
+            order by m.due, m.id limit places for update skip locked
+        ) as p;
+        exit when expired is null;
+        delete from bide.message m where m.id = any (expired);
+    end loop;
+end $$;
+
+create or replace function bide.chosen(of text, first bigint, places int, now bigint) returns bigint[] language plpgsql as $$
+-- Due messages of a topic, locked: by priority, but every eighth is the oldest.
+declare
+    high record := bide.due_ids(of, 0, first, places, now);
+    normal record := bide.due_ids(of, 1, first, places, now);
+    low record := bide.due_ids(of, 2, first, places, now);
+    ids bigint[] := '{}';
+    turn bigint;
+    at int[] := '{1,1,1}';
+    best int;
+begin
+    if high.ids is null and low.ids is null then
+        return normal.ids;
+    end if;
+    while cardinality(ids) < places loop
+        turn := nextval('bide.turn');
+        best := case
+            when turn % 8 = 0 then (
+                select heads.level from (values
+                    (1, high.dues[at[1]], high.ids[at[1]]), (2, normal.dues[at[2]], normal.ids[at[2]]),
+                    (3, low.dues[at[3]], low.ids[at[3]])
+                ) as heads(level, due, id)
+                where heads.id is not null order by heads.due, heads.id limit 1
+            )
+            when high.ids[at[1]] is not null then 1
+            when normal.ids[at[2]] is not null then 2
+            when low.ids[at[3]] is not null then 3
+        end;
+        exit when best is null;
+        ids := ids || case best when 1 then high.ids[at[1]] when 2 then normal.ids[at[2]] else low.ids[at[3]] end;
+        at[best] := at[best] + 1;
+    end loop;
+    return ids;
+end $$;
+
+create or replace function bide.claim(
+    topics text[], firsts bigint[], places int, lease bigint, request text, quiet text[], given bigint
+) returns table (
+    id bigint, topic text, body bytea, headers text, key text, due bigint, since bigint, attempt int, most int, token bigint,
+    place bigint
+) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- One row for each delivery; then one with the engine's now, the next due time, and the topics of which something is left.
+-- firsts: for each topic a due time before which nothing is looked for.
+#variable_conflict use_column
+declare
+    now bigint := bide.engine_us(given, true) / 1000;
+    awake text[];
+    starts bigint[];
+    share int;
+    room int := places;
+    ids bigint[];
+    left_behind text[] := '{}';
+    next_due bigint;
+    soonest bigint;
+    pass int;
+    i int;
+begin
+    perform set_config('synchronous_commit', 'off', true);  -- a claim that is lost is made again
+    if request is not null then
+        return query
+            select m.id, m.topic, m.body, m.headers, m.key, m.due, coalesce(m.since, m.due), m.attempt, m.most, m.token,
+                row_number() over (order by m.due, m.id)
+            from bide.message m where m.request = claim.request and m.until is not null;
+        if found then
+            room := 0;
+        end if;
+    end if;
+    select array_agg(t.name order by t.place), array_agg(t.first order by t.place) into awake, starts
+    from unnest(topics, firsts) with ordinality as t(name, first, place)
+    where not exists (select 1 from bide.topic p where p.name = t.name and p.paused);
+    share := greatest(1, places / greatest(1, cardinality(awake)));
+    for pass in 1..2 loop
+        for i in 1..coalesce(cardinality(awake), 0) loop
+            exit when room <= 0;
+            ids := bide.chosen(awake[i], starts[i], case pass when 1 then least(share, room) else room end, now);
+            if ids is not null then
+                room := room - cardinality(ids);
+                return query
+                    update bide.message m set
+                        until = now + lease, attempt = m.attempt + 1, request = claim.request,
+                        token = (greatest(now, (coalesce(m.token, 0) >> 20) + 1) << 20) + floor(random() * 1048576)::bigint
+                    from unnest(ids) with ordinality as c(id, place)
+                    where m.id = c.id
+                    returning m.id, m.topic, m.body, m.headers, m.key, m.due, coalesce(m.since, m.due), m.attempt, m.most,
+                        m.token, pass * 1000000 + c.place;
+            end if;
+        end loop;
+        exit when share >= places;
+    end loop;
+    for i in 1..coalesce(cardinality(awake), 0) loop
+        soonest := case when room <= 0 then bide.first_after(awake[i], starts[i] - 1, now + 1) end;
+        if soonest is not null then
+            left_behind := left_behind || awake[i];
+            if awake[i] <> all (quiet) then
+                perform bide.tell(awake[i], soonest, now);
+            end if;
+        else
+            soonest := bide.first_after(awake[i], now, 9223372036854775807);
+        end if;
+        next_due := least(next_due, soonest);
+    end loop;
+    return query select null::bigint, array_to_string(left_behind, ' '), null::bytea, null, null, next_due, now, 0, 0, 0::bigint,
+        0::bigint;
+end $$;

@@ -1,0 +1,128 @@
+-- The ends of deliveries, and longer leases.
+
+create or replace function bide.bury(of_id bigint, reason text, now bigint, dead_max bigint) returns void language plpgsql as $$
+-- Make a message a dead letter, and drop the oldest ones of its topic if there are too many.
+declare
+    of text;
+    extra bigint;
+begin
+    with gone as (
+        delete from bide.message m where m.id = of_id returning m.*
+    ), kept as (
+        insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, token, error)
+        select g.id, now, g.due, g.attempt, g.most, g.level, g.topic, g.body, g.headers, g.key, g.life, g.expires, g.token, reason
+        from gone g
+    )
+    insert into bide.topic as t (name, dead) select g.topic, 1 from gone g
+    on conflict (name) do update set dead = t.dead + 1
+    returning t.name, t.dead - dead_max into of, extra;
+    if extra > 0 then
+        perform bide.drop_dead(of, array(
+            select d.id from bide.dead d where d.topic = of order by d.died, d.id limit extra
+        ));
+    end if;
+end $$;
+
+create or replace function bide.drop_dead(of text, ids bigint[]) returns bigint language plpgsql as $$
+-- Drop dead letters of a topic, and count them.
+declare
+    many bigint;
+begin
+    delete from bide.dead d where d.id = any (ids);
+    get diagnostics many = row_count;
+    update bide.topic t set dead = t.dead - many, dropped = t.dropped + many where t.name = of;
+    return many;
+end $$;
+
+create or replace function bide.come_back(of_id bigint, new_due bigint, new_attempt int, reason text, now bigint) returns boolean
+language plpgsql as $$
+-- Make a message pending again; false when it would come back after its expiry, and so has ended.
+begin
+    delete from bide.message m where m.id = of_id and m.expires <= greatest(new_due, now);
+    if found then
+        return false;
+    end if;
+    update bide.message m set
+        since = coalesce(m.since, nullif(m.due, new_due)), due = new_due, attempt = new_attempt, error = reason, until = null,
+        request = null
+    where m.id = of_id;
+    return true;
+end $$;
+
+create or replace function bide.settle(
+    request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[],
+    dead_max bigint, given bigint
+) returns table (ended text) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- Without verdicts, all are done.
+declare
+    us bigint := bide.engine_us(given, true);
+    now bigint := us / 1000;
+    answered text[] := case when request is not null then bide.recall(request, now) end;
+    new_due bigint;
+    each record;
+    held record;
+begin
+    if answered is not null then
+        return query select a from unnest(answered) as a;
+        return;
+    end if;
+    if verdicts is null then
+        with gone as (
+            delete from bide.message m using unnest(ids, topics, tokens) as g(id, topic, token)
+            where m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token and m.until is not null
+            returning m.id
+        )
+        select array_agg(case when exists (select 1 from gone where gone.id = g.id) then 'done' else 'lost' end order by g.place)
+        into answered from unnest(ids) with ordinality as g(id, place);
+    else
+        answered := '{}';
+        for each in
+            select g.*, coalesce(g.topic, topics[1]) as of
+            from unnest(ids, topics, tokens, verdicts, delays, errors) as g(id, topic, token, verdict, delay, error)
+        loop
+            select m.* into held from bide.message m
+            where m.id = each.id and m.topic = each.of and m.token = each.token and m.until is not null for update;
+            if held.id is null then
+                ended := 'lost';
+            elsif each.verdict = 'done' then
+                delete from bide.message m where m.id = each.id;
+                ended := 'done';
+            elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= held.most) then
+                perform bide.bury(each.id, each.error, now, dead_max);
+                ended := 'dead';
+            else
+                new_due := case
+                    when each.verdict = 'release' and coalesce(each.delay, 0) = 0 then held.due
+                    else bide.due_time(each.delay, null, us)
+                end;
+                perform bide.tell(each.of, new_due, now);
+                ended := case when bide.come_back(
+                    each.id, new_due, held.attempt - (each.verdict = 'release')::int,
+                    case each.verdict when 'release' then held.error else each.error end, now
+                ) then 'scheduled' else 'expired' end;
+            end if;
+            answered := answered || ended;
+        end loop;
+    end if;
+    if request is not null then
+        insert into bide.answer (name, born, answers) values (request, now, answered);
+    end if;
+    return query select a from unnest(answered) as a;
+end $$;
+
+create or replace function bide.extend(ids bigint[], topics text[], tokens bigint[], lease bigint, given bigint)
+returns table (id bigint, topic text, token bigint) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- The deliveries that are still held.
+#variable_conflict use_column
+declare
+    now bigint := bide.engine_us(given, true) / 1000;
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    return query
+        update bide.message m set until = now + lease
+        from unnest(ids, topics, tokens) as g(id, topic, token)
+        where m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token and m.until is not null
+        returning m.id, m.topic, m.token;
+end $$;

@@ -1,0 +1,175 @@
+-- Verbs on pending messages, dead letters and topics.
+
+create or replace function bide.found(of_id bigint, of text, of_key text, now bigint)
+returns table (id bigint, topic text, due bigint, until bigint, life bigint, level smallint) language plpgsql as $$
+-- The message by its id, or by its topic and key, locked; an expired one ends now.
+#variable_conflict use_column
+declare
+    it record;
+begin
+    if of_id is not null then
+        select m.* into it from bide.message m where m.id = of_id for update;
+    else
+        select m.* into it from bide.message m where m.topic = of and m.key = of_key for update;
+    end if;
+    if it.until is null and it.expires <= now then
+        delete from bide.message m where m.id = it.id;
+    elsif it.id is not null then
+        return query select it.id, it.topic, it.due, it.until, it.life, it.level;
+    end if;
+end $$;
+
+create or replace function bide.cancel(request text, ids bigint[], topics text[], keys text[], given bigint)
+returns table (result text) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    now bigint := bide.engine_us(given, true) / 1000;
+    answered text[] := case when request is not null then bide.recall(request, now) end;
+    each record;
+    known record;
+begin
+    if answered is null then
+        answered := '{}';
+        for each in select * from unnest(ids, topics, keys) as g(id, topic, key) loop
+            select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
+            if known.id is null then
+                answered := answered || case when exists (select 1 from bide.dead d where d.id = each.id)
+                    then 'dead' else 'gone' end;
+            elsif known.until is not null then
+                answered := answered || 'running'::text;
+            else
+                delete from bide.message m where m.id = known.id;
+                answered := answered || 'cancelled'::text;
+            end if;
+        end loop;
+        if request is not null then
+            insert into bide.answer (name, born, answers) values (request, now, answered);
+        end if;
+    end if;
+    return query select a from unnest(answered) as a;
+end $$;
+
+create or replace function bide.reschedule(
+    request text, ids bigint[], topics text[], keys text[], delays bigint[], ats bigint[], longest bigint, given bigint
+) returns table (result text) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    us bigint := bide.engine_us(given, true);
+    now bigint := us / 1000;
+    answered text[] := case when request is not null then bide.recall(request, now) end;
+    new_due bigint;
+    each record;
+    known record;
+begin
+    if answered is null then
+        if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
+            raise exception 'too far' using errcode = 'BD001';
+        end if;
+        answered := '{}';
+        for each in select * from unnest(ids, topics, keys, delays, ats) as g(id, topic, key, delay, at) loop
+            select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
+            if known.id is null then
+                answered := answered || case when exists (select 1 from bide.dead d where d.id = each.id)
+                    then 'dead' else 'gone' end;
+            elsif known.until is not null then
+                answered := answered || 'running'::text;
+            else
+                new_due := bide.due_time(each.delay, each.at, us);
+                perform bide.tell(known.topic, new_due, now);
+                update bide.message m set due = new_due, since = null, expires = new_due + m.life where m.id = known.id;
+                answered := answered || 'moved'::text;
+            end if;
+        end loop;
+        if request is not null then
+            insert into bide.answer (name, born, answers) values (request, now, answered);
+        end if;
+    end if;
+    return query select a from unnest(answered) as a;
+end $$;
+
+create or replace function bide.requeue(
+    request text, of text, ids bigint[], delay bigint, places int, longest bigint, given bigint
+) returns table (many bigint, more boolean, keyless bigint) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    us bigint := bide.engine_us(given, true);
+    now bigint := us / 1000;
+    answered text[] := case when request is not null then bide.recall(request, now) end;
+    new_due bigint := bide.due_time(delay, null, us);
+    revived bigint[];
+    each record;
+begin
+    if answered is not null then
+        return query select answered[1]::bigint, answered[2]::boolean, answered[3]::bigint;
+        return;
+    end if;
+    if delay > longest then
+        raise exception 'too far' using errcode = 'BD001';
+    end if;
+    many := 0;
+    keyless := 0;
+    revived := array(
+        select d.id from bide.dead d
+        where d.topic = of and (ids is null or d.id = any (ids)) order by d.died, d.id limit places + 1
+    );
+    more := cardinality(revived) > places;
+    for each in select d.* from bide.dead d where d.id = any (revived[1:places]) order by d.died, d.id for update loop
+        if each.key is not null and exists (select 1 from bide.found(null, of, each.key, now)) then
+            keyless := keyless + 1;
+            each.key := null;
+        end if;
+        delete from bide.dead d where d.id = each.id;
+        insert into bide.message (id, due, token, most, level, topic, body, headers, key, life, expires)
+        values (
+            each.id, new_due, each.token, each.most, each.level, of, each.body, each.headers, each.key, each.life,
+            new_due + each.life
+        );
+        many := many + 1;
+    end loop;
+    if many > 0 then
+        update bide.topic t set dead = t.dead - many where t.name = of;
+        perform bide.tell(of, new_due, now);
+    end if;
+    if request is not null then
+        insert into bide.answer (name, born, answers) values (request, now, array[many::text, more::text, keyless::text]);
+    end if;
+    return next;
+end $$;
+
+create or replace function bide.purge(of text, state text, places int, given bigint)
+returns table (many bigint, more boolean) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    now bigint := bide.engine_us(given, true) / 1000;
+    ids bigint[] := '{}';
+begin
+    if state = 'dead' then
+        ids := array(select d.id from bide.dead d where d.topic = of order by d.died, d.id limit places + 1);
+        delete from bide.dead d where d.id = any (ids[1:places]);
+        get diagnostics many = row_count;
+        update bide.topic t set dead = t.dead - many, dropped = 0 where t.name = of;
+    else
+        for of_level in 0..2 loop
+            ids := ids || array(
+                select m.id from bide.message m
+                where m.topic = of and m.level = of_level and m.until is null and (m.expires is null or m.expires > now)
+                    and m.due > case state when 'scheduled' then now else -1 end
+                    and m.due <= case state when 'ready' then now else 9223372036854775807 end
+                order by m.due, m.id limit places + 1 - cardinality(ids) for update skip locked
+            );
+        end loop;
+        delete from bide.message m where m.id = any (ids[1:places]);
+        get diagnostics many = row_count;
+    end if;
+    more := cardinality(ids) > places;
+    return next;
+end $$;
+
+create or replace function bide.pause(of text, stop boolean) returns void language plpgsql as $$
+begin
+    insert into bide.topic as t (name, paused) values (of, stop)
+    on conflict (name) do update set paused = excluded.paused where t.paused <> excluded.paused;
+    if not stop then
+        perform pg_notify('bide', of || ' 0');
+    end if;
+end $$;

@@ -1,0 +1,54 @@
+-- Upkeep, a bounded piece at a time.
+
+create or replace function bide.tend(
+    budget int, ended_by bigint, dead_for bigint, dead_max bigint, given bigint
+) returns table (returned bigint, buried bigint, expired bigint, dropped bigint, more boolean) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    now bigint := bide.engine_us(given, true) / 1000;
+    ids bigint[];
+    each record;
+begin
+    returned := 0;
+    buried := 0;
+    dropped := 0;
+    for each in
+        select m.id, m.topic, m.due, m.attempt, m.most, m.error from bide.message m
+        where m.until <= least(now, ended_by) order by m.until limit budget for update skip locked
+    loop
+        returned := returned + 1;
+        if each.attempt >= each.most then
+            perform bide.bury(each.id, format(
+                'The lease of attempt %s, the last, ended: its worker died, froze or took too long.', each.attempt
+            ), now, dead_max);
+            buried := buried + 1;
+        elsif bide.come_back(each.id, each.due, each.attempt, each.error, now) then
+            perform bide.tell(each.topic, each.due, now);
+        end if;
+    end loop;
+    ids := array(
+        select m.id from bide.message m where m.until is null and m.expires <= now
+        order by m.expires limit budget - returned for update skip locked
+    );
+    delete from bide.message m where m.id = any (ids);
+    get diagnostics expired = row_count;
+    for each in
+        select d.topic, array_agg(d.id) as ids from (
+            select o.id, o.topic from bide.dead o where o.died <= now - dead_for
+            order by o.died limit budget - returned - expired for update skip locked
+        ) as d group by d.topic
+    loop
+        dropped := dropped + bide.drop_dead(each.topic, each.ids);
+    end loop;
+    more := returned + expired + dropped >= budget;
+    if not more then
+        delete from bide.answer a where a.name in (
+            select o.name from bide.answer o where o.born <= now - 600000 order by o.born limit 1000 for update skip locked
+        );
+        delete from bide.topic t where t.name in (
+            select o.name from bide.topic o where not o.paused and o.dead = 0 and o.dropped = 0 limit 100
+            for update skip locked
+        );
+    end if;
+    return next;
+end $$;

@@ -1,0 +1,139 @@
+-- Looking without touching.
+
+create or replace view bide.stored as
+    select m.id, m.topic, m.due, m.attempt, m.most, m.key, m.level, m.body, m.headers, m.error, m.until, m.expires,
+        null::bigint as died
+    from bide.message m
+    union all
+    select d.id, d.topic, d.due, d.attempt, d.most, d.key, d.level, d.body, d.headers, d.error, null, d.expires, d.died
+    from bide.dead d;
+
+create or replace function bide.get(ids bigint[], topics text[], keys text[], given bigint)
+returns table (place bigint, now bigint, it bide.stored) language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    at_ bigint := bide.engine_us(given, given is not null) / 1000;
+begin
+    return query
+        select g.place, at_, row(s.*)::bide.stored from unnest(ids, topics, keys) with ordinality as g(id, topic, key, place), lateral (
+            select o.* from bide.stored o where o.id = g.id
+            union all
+            select o.* from bide.stored o where o.topic = g.topic and o.key = g.key and o.died is null
+        ) as s
+        where s.died is not null or s.until is not null or s.expires is null or s.expires > at_;
+end $$;
+
+create or replace function bide.scan(of text, state text, stage int, instant bigint, after bigint, places int, given bigint)
+returns table (now bigint, stage_of int, it bide.stored) language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- What comes after a place of a listing: pending messages by due time, then leased ones, then dead ones by time of death.
+declare
+    left_ int := places;
+    many int;
+begin
+    now := bide.engine_us(given, given is not null) / 1000;
+    if stage = 0 and (state is null or state in ('scheduled', 'ready')) then
+        return query
+            select scan.now, 0, row(s.*)::bide.stored from (
+                select m.* from generate_series(0, 2) as l(level), lateral (
+                    select m.id, m.topic, m.due, m.attempt, m.most, m.key, m.level, m.body, m.headers, m.error, m.until,
+                        m.expires, null::bigint
+                    from bide.message m
+                    where m.topic = of and m.level = l.level and m.until is null and (m.due, m.id) > (instant, after)
+                        and m.due > case state when 'scheduled' then scan.now else -1 end
+                        and m.due <= case state when 'ready' then scan.now else 9223372036854775807 end
+                    order by m.due, m.id limit places
+                ) as m
+                order by m.due, m.id limit places
+            ) as s;
+        get diagnostics many = row_count;
+        left_ := left_ - many;
+    end if;
+    if stage < 1 then
+        instant := -1;
+        after := 0;
+    end if;
+    if stage <= 1 and left_ > 0 and (state is null or state = 'leased') then
+        return query
+            select scan.now, 1, row(s.*)::bide.stored from (
+                select m.id, m.topic, m.due, m.attempt, m.most, m.key, m.level, m.body, m.headers, m.error, m.until, m.expires,
+                    null::bigint
+                from bide.message m
+                where m.topic = of and m.until > -1 and (m.due, m.id) > (instant, after)
+                order by m.due, m.id limit left_
+            ) as s;
+        get diagnostics many = row_count;
+        left_ := left_ - many;
+    end if;
+    if stage < 2 then
+        instant := -1;
+        after := 0;
+    end if;
+    if left_ > 0 and (state is null or state = 'dead') then
+        return query
+            select scan.now, 2, row(s.*)::bide.stored from (
+                select d.id, d.topic, d.due, d.attempt, d.most, d.key, d.level, d.body, d.headers, d.error, null::bigint,
+                    d.expires, d.died
+                from bide.dead d
+                where d.topic = of and (d.died, d.id) > (instant, after) order by d.died, d.id limit left_
+            ) as s;
+    end if;
+end $$;
+
+create or replace function bide.topics() returns setof text language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+-- All that hold something or are paused: a jump from each to the next along the index, not a walk.
+declare
+    name text := '';
+begin
+    loop
+        select m.topic into name from bide.message m where m.until is null and m.topic > name order by m.topic limit 1;
+        exit when name is null;
+        return next name;
+    end loop;
+    return query select distinct m.topic from bide.message m where m.until > -1;
+    return query select t.name from bide.topic t;
+end $$;
+
+create or replace function bide.stats(
+    of text, but text[], exact int, window_start bigint, window_end bigint, parts bigint, given bigint
+) returns table (
+    name text, scheduled bigint, ready bigint, leased bigint, dead bigint, dropped bigint, paused boolean, first bigint,
+    next_due bigint, now bigint, timeline bigint[]
+) language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- One row for each topic. Counts are exact up to `exact`; a higher one says that there are more.
+#variable_conflict use_column
+declare
+    at_ bigint := bide.engine_us(given, given is not null) / 1000;
+    each text;
+begin
+    for each in
+        select distinct t from (select of where of is not null union select bide.topics() where of is null) as a(t)
+        where t <> all (but) order by t
+    loop
+        return query select
+            each,
+            (select count(*) from (
+                select 1 from bide.message m
+                where m.topic = each and m.level in (0, 1, 2) and m.until is null and m.due > at_ limit exact + 1) as c),
+            (select count(*) from (
+                select 1 from bide.message m
+                where m.topic = each and m.level in (0, 1, 2) and m.until is null and m.due <= at_ limit exact + 1) as c),
+            (select count(*) from bide.message m where m.topic = each and m.until > -1),
+            coalesce(t.dead, 0), coalesce(t.dropped, 0), coalesce(t.paused, false),
+            bide.first_after(each, -1, at_ + 1),
+            bide.first_after(each, at_, 9223372036854775807),
+            at_,
+            case when parts is not null then array(
+                select coalesce(c.many, 0) from generate_series(0, parts - 1) as p(part) left join (
+                    select (m.due - window_start) * parts / (window_end - window_start) as part, count(*) as many
+                    from bide.message m
+                    where m.topic = each and m.level in (0, 1, 2) and m.until is null and m.due >= window_start
+                        and m.due < window_end
+                    group by 1
+                ) as c on c.part = p.part order by p.part
+            ) end
+        from (select) as one left join bide.topic t on t.name = each;
+    end loop;
+end $$;

@@ -1,0 +1,92 @@
+"""Reads a PostgreSQL URL: which database, and what the queue was asked for."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from bide.engines.base import Settings
+from bide.errors import BadUrl, ConfigError
+
+FORM = "A PostgreSQL URL is postgres://user:password@host:5432/database?options."
+LONGEST_NAME = 63  # bytes: longer names of schemas would be cut off in silence
+DEFAULT = Settings(url="").namespace
+_OPTIONS = ("namespace", "wake", "migrate", "timeout", "connections")
+_YES_NO = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+class Address(NamedTuple):
+    """Where the messages are."""
+
+    shown: str
+    conninfo: Mapping[str, Any]  # holds the password
+    namespace: str
+    schema: str
+    wake: str
+    migrate: bool
+    timeout: float
+    connections: int
+
+
+def read(settings: Settings) -> Address:
+    """What the URL says. Nothing is connected. No error shows a part of the URL that could be a password."""
+    try:
+        parts = urlsplit(settings.url)
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise BadUrl(f"The URL can't be read. {FORM} In a password write @ as %40, / as %2F, : as %3A and % as %25.") from None
+    ours = {name: value for name, value in given if name in _OPTIONS}
+    theirs = [(name, value) for name, value in given if name not in _OPTIONS]
+    bare = parts._replace(scheme="postgresql", query=urlencode(theirs)).geturl()
+    try:
+        conninfo = conninfo_to_dict(bare)
+    except psycopg.ProgrammingError:
+        raise BadUrl(f"The URL has an option that neither bide nor libpq knows, or can't be read. {FORM}") from None
+    if settings.client is not None:
+        raise ConfigError(
+            "The PostgreSQL engine opens its connections itself: leave client= out, and name the server in the URL."
+        )
+    namespace = ours.get("namespace", settings.namespace)
+    database = unquote(parts.path.lstrip("/"))
+    shown = f"postgres://{host or ''}{f':{port}' if port else ''}/{database}"
+    return Address(
+        shown=shown,
+        conninfo=conninfo,
+        namespace=namespace,
+        schema=schema_of(namespace),
+        wake=_one_of("wake", ours.get("wake", "auto"), ("auto", "listen", "poll")),
+        migrate=_YES_NO[_one_of("migrate", ours.get("migrate", "1"), tuple(_YES_NO))],
+        timeout=_number("timeout", ours.get("timeout", "5"), 0.1, 600),
+        connections=int(_number("connections", ours.get("connections", "10"), 1, 1_000)),
+    )
+
+
+def schema_of(namespace: str) -> str:
+    """A namespace is a schema of its own: `bide`, or `bide_` and the namespace's name."""
+    schema = namespace if namespace == DEFAULT else f"{DEFAULT}_{namespace}"
+    if len(schema.encode()) > LONGEST_NAME or not re.fullmatch(r"[A-Za-z0-9._-]+", schema):
+        raise ConfigError(
+            f"In PostgreSQL a namespace has at most {LONGEST_NAME - len(DEFAULT) - 1} characters of A-Z a-z 0-9 . _ -, since "
+            "it names a schema: choose a shorter one."
+        )
+    return schema
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise BadUrl(f"The URL's option {name} must be one of {', '.join(known)}.")
+    return value
+
+
+def _number(name: str, value: str, least: float, most: float) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not least <= number <= most:
+        raise BadUrl(f"The URL's option {name} must be a number from {least:g} to {most:g}.")
+    return number

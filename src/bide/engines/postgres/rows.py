@@ -1,0 +1,211 @@
+"""What each verb asks of the server, and how its answer is read: arguments from messages, and messages from rows."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import NO_HEADERS, Claim, Claimed, End, Hold, Move, NewMessage, Ref, Scanned, Stored, operation_of
+from bide.errors import BadOption
+from bide.types import Sent, State, Stats
+
+CALLS: Mapping[str, str] = {
+    "put": "select * from {schema}.put(%s, %s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
+    "%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int[], %s::bigint[], %s, %s::text[], %s)",
+    "claim": "select * from {schema}.claim(%s::text[], %s::bigint[], %s, %s, %s, %s::text[], %s)",
+    "settle": "select * from {schema}.settle(%s, %s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::text[], "
+    "%s, %s)",
+    "extend": "select * from {schema}.extend(%s::bigint[], %s::text[], %s::bigint[], %s, %s)",
+    "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::text[], %s::text[], %s)",
+    "reschedule": "select * from {schema}.reschedule(%s, %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s, "
+    "%s)",
+    "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s)",
+    "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::text[], %s::text[], %s) as g",
+    "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
+    "stats": "select * from {schema}.stats(%s, %s::text[], %s, %s, %s, %s, %s)",
+    "requeue": "select * from {schema}.requeue(%s, %s, %s::bigint[], %s, %s, %s, %s)",
+    "purge": "select * from {schema}.purge(%s, %s, %s, %s)",
+    "pause": "select {schema}.pause(%s, %s)",
+}
+"""The server's functions, one for each verb."""
+
+PENDING, LEASED, DEAD = range(3)
+EXACT = 10_000  # messages of a topic and state that stats counts one by one
+
+_ID = re.compile(r"[0-7][0-9a-f]{15}")
+_OWN_OPERATION = re.compile(r"~([0-9a-f]{16}-\d+)\.(\d{1,4})")
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_encode_headers = msgspec.json.Encoder().encode
+
+
+def public_id(number: int) -> str:
+    """Fixed width, so that ids sort in the order of birth."""
+    return f"{number:016x}"
+
+
+def private_id(text: str | None) -> int | None:
+    """The number of an id; 0, which no message has, when the text is not an id of bide."""
+    if text is None:
+        return None
+    return int(text, 16) if _ID.fullmatch(text) else 0
+
+
+def token_number(text: str) -> int:
+    return int(text) if len(text) == 19 and text.isdecimal() and text.isascii() else -1
+
+
+def own_operation(request: str, place: int) -> str:
+    """What a caller repeats one message of a put by, whose answer was lost."""
+    return f"~{request}.{place}"
+
+
+def put_args(messages: Sequence[NewMessage]) -> list[Any]:
+    """All columns but the last ones, which the server takes with the request and the time. Rare ones are left out."""
+    keyed = any(new.key is not None or new.operation is not None for new in messages)
+    operations: list[str | None] = []
+    places: list[int] = []
+    for new in messages if keyed else ():
+        own = _OWN_OPERATION.fullmatch(new.operation or "")
+        operations.append(own[1] if own else None if new.operation is None else operation_of(new))
+        places.append(int(own[2]) + 1 if own else 1)
+    headers = [_encode_headers(dict(new.headers)).decode() if new.headers else None for new in messages]
+    return [
+        _same([new.topic for new in messages]),
+        [new.body for new in messages],
+        _numbers(_same([new.delay for new in messages])),
+        _numbers([new.at for new in messages], default=None),
+        _numbers(_same([new.level for new in messages])),
+        _numbers(_same([new.max_attempts for new in messages])),
+        _numbers([new.expires_in for new in messages], default=None),
+        headers if any(headers) else None,
+        [new.key for new in messages] if keyed else None,
+        [new.if_exists for new in messages] if keyed else None,
+        operations if keyed else None,
+        _numbers(places) if keyed else None,
+        _numbers([private_id(new.within) for new in messages]) if keyed else None,
+        MAX_DELAY_MS,
+    ]
+
+
+def sent_of(messages: Sequence[NewMessage], rows: Iterable[Any]) -> list[Sent]:
+    return [Sent(public_id(id), new.topic, due, outcome) for new, (id, due, outcome) in zip(messages, rows, strict=True)]
+
+
+def claim_of(rows: Sequence[Any]) -> tuple[Claim, list[str]]:
+    """A claim, and the topics of which it has left something behind."""
+    *delivered, last = rows
+    topics = list(dict.fromkeys(row[1] for row in delivered))
+    places = {topic: place for place, topic in enumerate(topics)}
+    delivered.sort(key=lambda row: (places[row[1]], row[10])) if len(topics) > 1 else delivered.sort(key=_place)
+    messages = [
+        Claimed(public_id(id), topic, body, headers_of(headers), key, due, since, attempt, most, f"{token:019d}")
+        for id, topic, body, headers, key, due, since, attempt, most, token, _ in delivered
+    ]
+    return Claim(messages, last[6], last[5]), last[1].split()
+
+
+def _place(row: Any) -> int:
+    place: int = row[10]
+    return place
+
+
+def settle_args(ends: Sequence[End]) -> list[Any]:
+    """Without verdicts if all are done; then each delivery must be named once."""
+    ids = [private_id(end.id) for end in ends]
+    plain = all(end.verdict == "done" for end in ends) and len(set(ids)) == len(ids)
+    return [
+        _numbers(ids),
+        _same([end.topic for end in ends]),
+        _numbers([token_number(end.token) for end in ends]),
+        None if plain else [end.verdict for end in ends],
+        None if plain else _numbers([end.delay for end in ends]),
+        None if plain else [end.error for end in ends],
+    ]
+
+
+def hold_args(holds: Sequence[Hold]) -> list[Any]:
+    return [
+        _numbers([private_id(hold.id) for hold in holds]),
+        _same([hold.topic for hold in holds]),
+        _numbers([token_number(hold.token) for hold in holds]),
+    ]
+
+
+def ref_args(refs: Sequence[Ref]) -> list[Any]:
+    return [_numbers([private_id(ref.id) for ref in refs]), [ref.topic for ref in refs], [ref.key for ref in refs]]
+
+
+def move_args(moves: Sequence[Move]) -> list[Any]:
+    times = [_numbers([move.delay for move in moves]), _numbers([move.at for move in moves]), MAX_DELAY_MS]
+    return [*ref_args([move.ref for move in moves]), *times]
+
+
+def read_mark(after: str | None) -> tuple[int, int, int]:
+    if after is None:
+        return PENDING, -1, 0
+    try:
+        stage, instant, number = map(int, after.split("."))
+    except ValueError:
+        raise BadOption("after is not the mark of a page: give back a page's own .after, or None for the first.") from None
+    return stage, instant, number
+
+
+def scanned_of(rows: Sequence[Any], limit: int) -> Scanned:
+    page = rows[:limit]
+    mark = None
+    if len(rows) > limit:
+        _, stage, id, _, due, *_, died = page[-1]
+        mark = f"{stage}.{died if stage == DEAD else due}.{id}"
+    return Scanned([stored_of(row[2:], row[0]) for row in page], mark)
+
+
+def stored_of(row: Sequence[Any], now: int) -> Stored:
+    id, topic, due, attempt, most, key, level, body, headers, error, until, expires, died = row
+    state: State = "dead" if died is not None else "leased" if until is not None else "ready" if due <= now else "scheduled"
+    return Stored(
+        id=public_id(id),
+        topic=topic,
+        state=state,
+        due=due,
+        attempt=attempt,
+        max_attempts=most,
+        key=key,
+        level=level,
+        body=body,
+        headers=headers_of(headers),
+        last_error=error,
+        lease_until=until,
+        expires=expires,
+    )
+
+
+def stats_of(row: Sequence[Any]) -> Stats:
+    _, scheduled, ready, leased, dead, dropped, paused, first, next_due, now, _ = row
+    return Stats(
+        scheduled=scheduled,
+        ready=ready,
+        leased=leased,
+        dead=dead,
+        dead_dropped=dropped,
+        paused=paused,
+        oldest_overdue=None if first is None else (now - first) / 1000,
+        next_due=next_due,
+    )
+
+
+def headers_of(text: str | None) -> Any:
+    return _decode_headers(text) if text else NO_HEADERS
+
+
+def _same(values: list[Any]) -> list[Any]:
+    """The first value alone, if it is all of them."""
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def _numbers(values: Sequence[int | None], default: object = ...) -> str | None:
+    """An array as text, which costs less than to adapt each number. With a default, None if all are that."""
+    if default is not ... and all(value is default for value in values):
+        return None
+    return "{" + ",".join(["null" if value is None else str(value) for value in values]) + "}"

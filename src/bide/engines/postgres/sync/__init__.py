@@ -1,0 +1,1 @@
+"""Talks to the server, sync. Made from bide.engines.postgres.aio."""
