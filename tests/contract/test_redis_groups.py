@@ -17,6 +17,7 @@ IN_ONE_SHARD = {
     "test_a_paused_topic_hands_out_nothing_and_tells_no_time",
     "test_higher_priority_comes_first",
     "test_an_operation_is_forgotten_after_ten_minutes",
+    "test_release_without_a_delay_keeps_the_due_time",
     "test_requeue_leaves_what_is_not_dead_alone",
     "test_what_is_due_first_comes_first",
     # the time that one server has told, which others don't know
