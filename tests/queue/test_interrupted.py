@@ -62,13 +62,13 @@ def queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Queue]:
     if engine == "redis":  # it has no clock of ours: there, the moment between a command and its answer is a step
-        send = Server.send
+        send = Server.send_texts
 
         def send_and_step(*command: Any) -> None:
             send(*command)
             interruption.step()
 
-        monkeypatch.setattr(Server, "send", send_and_step)
+        monkeypatch.setattr(Server, "send_texts", send_and_step)
         made = Queue(request.getfixturevalue("redis_url"))
     else:
         url = "memory://" if engine == "memory" else f"sqlite:///{tmp_path}/bide.db"

@@ -129,13 +129,15 @@ def what_to_check(shown: str, told: str) -> str:
 class Tries:
     """Of one command: how long it is repeated, and after which pauses."""
 
+    # set when something fails only, as most commands are answered at once
+    unsure: bool = False  # it was sent and not answered, so it may have acted
+    _pause = SOON
+    _redirected = False
+
     def __init__(self, seconds: float) -> None:
-        self.unsure: bool = False  # it was sent and not answered, so it may have acted
         self.began: float = time.monotonic()
         self._end = self.began + seconds
         self._patient = seconds > BRIEF
-        self._pause = SOON
-        self._redirected = False
 
     def has_run(self, seconds: float) -> None:
         """It has, or it may have. Above 0 it is repeated for so many seconds after all."""

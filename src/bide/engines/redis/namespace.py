@@ -74,18 +74,18 @@ class Namespace:
     def __init__(self, address: Address, settings: Settings, servers: Sequence[Address] = ()) -> None:
         """`servers`: the server of each shard, if there are several."""
         self.address: Address = address
-        self.spread: Spread | None = None if address.clustered else plain(address.shards or 1)
-        self.told: str = "" if self.spread is None else str(self.spread)  # as every call tells it
         self._servers = servers
         self._clocks: dict[Hashable, ServerClock] = {}
         self.confirm: str = address.confirm
         self.dead_for: int = settings.dead_for
         self._dead_max = settings.dead_max
+        self.spread_as(None if address.clustered else plain(address.shards or 1))
 
-    def spread_as(self, spread: Spread) -> None:
+    def spread_as(self, spread: Spread | None) -> None:
         """From now on. Other threads may be under way: who has read `told` and then finds the old spread tells the old one."""
-        self.spread = spread
-        self.told = str(spread)
+        self.spread: Spread | None = spread
+        self.told: str = "" if spread is None else str(spread)  # as every call tells it
+        self.dead_max: int = -(-self._dead_max // max(1, len(self.live)))  # dead letters of a topic that each shard keeps
 
     @property
     def live(self) -> Sequence[int]:
@@ -102,11 +102,6 @@ class Namespace:
 
     def server_of(self, shard: int) -> Address:
         return self._servers[shard] if shard < len(self._servers) else self.address
-
-    @property
-    def dead_max(self) -> int:
-        """Dead letters of a topic that each shard keeps."""
-        return -(-self._dead_max // max(1, len(self.live)))
 
     def clock_of(self, server: Hashable) -> ServerClock:
         """The one clock of a server, or of a shard that goes from server to server."""

@@ -23,6 +23,7 @@ from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.failures import WHERE
 from bide.engines.redis.namespace import ServerClock
 from bide.engines.redis.presence import HASTE, Presence
+from bide.engines.redis.protocol import Text
 from bide.engines.redis.redaction import redacted
 from bide.engines.redis.topology import Place
 from bide.punctual import alarm_at
@@ -88,7 +89,10 @@ class Server(_Server):
         return connection
 
     def send(self, connection: Any, *command: Any) -> None:
-        connection.send_packed_command([_packed(command)], check_health=False)
+        self.send_texts(connection, texts(command))
+
+    def send_texts(self, connection: Any, command: tuple[Text, ...]) -> None:
+        connection.send_packed_command([pack_command(command)], check_health=False)  # type: ignore[arg-type]
 
     def drop(self, connection: Any) -> None:
         connection.disconnect()
@@ -137,7 +141,10 @@ class AsyncServer(_Server):
         return connection
 
     async def send(self, connection: Any, *command: Any) -> None:
-        packed = _packed(command)
+        await self.send_texts(connection, texts(command))
+
+    async def send_texts(self, connection: Any, command: tuple[Text, ...]) -> None:
+        packed: Any = pack_command(command)  # type: ignore[arg-type]
         writer = connection._writer
         if writer is not None and not writer.transport.is_closing():  # what redis-py would put into a task of its own
             writer.write(packed)
@@ -311,12 +318,11 @@ def _hidden_by(error: BaseException) -> BaseException | None:
     return cause if isinstance(error, theirs.ConnectionError) and isinstance(cause, theirs.RedisError) else None
 
 
-def _packed(command: Sequence[Any]) -> Any:
-    """As the protocol writes it. hiredis crashes the process if a signal handler raises while it turns a number into text."""
-    if int in set(map(type, command)):
-        command = [str(each) if type(each) is int else each for each in command]
-    words: Any = tuple(command)
-    return pack_command(words)
+def texts(words: Sequence[Any]) -> tuple[Text, ...]:
+    """The words of a command, numbers as text: hiredis crashes the process if a signal handler raises while it makes that."""
+    if int in set(map(type, words)):
+        return tuple([str(each) if type(each) is int else each for each in words])
+    return tuple(words)
 
 
 def _seen(answer: "asyncio.Task[Any]") -> None:

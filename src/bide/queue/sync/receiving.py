@@ -120,11 +120,12 @@ class Receiver:
         return min(longest, max(0.0, (claim.next_due - claim.now) / 1000 - TICK))
 
     def _claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None) -> Claim:
-        if asked is not None:
+        if asked is None:
+            claim = self._engine.claim(topics, limit, lease_ms, request=request)
+        else:
             asked.until = self._heartbeat.seen + lease_ms
-        began = self._heartbeat.beginning()
-        claim = self._engine.claim(topics, limit, lease_ms, request=request)
-        if asked is not None:
+            began = self._heartbeat.beginning()
+            claim = self._engine.claim(topics, limit, lease_ms, request=request)
             asked.until = self._heartbeat.claimed(claim.now, began, lease_ms) if claim.messages else None
         self._heartbeat.hear(claim.now)
         self._to_tend = claim.upkeep is None or claim.upkeep <= claim.now

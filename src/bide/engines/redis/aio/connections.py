@@ -28,8 +28,9 @@ from bide.engines.redis.failures import (
     translated,
     what_to_check,
 )
+from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import Script
-from bide.engines.redis.server import AsyncServer
+from bide.engines.redis.server import AsyncServer, texts
 from bide.errors import Unavailable
 from bide.ids import lane
 from bide.wakeable import AsyncSignal
@@ -49,13 +50,13 @@ class AsyncConnection:
 
     async def command(self, *args: Any, retry_for: float | None = None, as_write: bool = False) -> Any:
         """The answer to a command that may be repeated. `as_write`: while the server takes no writes, it waits."""
-        return await self.run(None, (), args, retry_for=retry_for, as_write=as_write)
+        return await self.run(None, (), texts(args), retry_for=retry_for, as_write=as_write)
 
     async def run(
         self,
         script: Script | None,
         keys: Sequence[str],
-        args: Sequence[Any],
+        args: Sequence[Text],
         *,
         retry_for: float | None = None,
         insist: bool = False,
@@ -67,7 +68,7 @@ class AsyncConnection:
         It is retried until there is an answer, for `retry_for` seconds at most; as long as usual if it may have run and is to
         `insist` on hearing so. With a confirmation it also raises Unconfirmed.
         """
-        command: tuple[Any, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
+        command: tuple[Text, ...] = tuple(args) if script is None else ("EVALSHA", script.sha, str(len(keys)), *keys, *args)
         tries = Tries(self.retry_for if retry_for is None else retry_for)
         if self._server.look_at < tries.began:
             await self._server.look_again()
@@ -105,14 +106,14 @@ class AsyncConnection:
                     self._server.drop(driver)
             await self._prepare_next(failed, tries, driver)
 
-    async def _ask(self, driver: Any, command: Sequence[Any]) -> Any:
-        await self._server.send(driver, *command)
+    async def _ask(self, driver: Any, command: tuple[Text, ...]) -> Any:
+        await self._server.send_texts(driver, command)
         return await driver.read_response()
 
-    async def _ask_as_write(self, driver: Any, command: Sequence[Any]) -> Any:
+    async def _ask_as_write(self, driver: Any, command: tuple[Text, ...]) -> Any:
         """In a transaction with a script, which a pause of writes holds back whole."""
         for each in (("MULTI",), ("EVAL", "return 0", "0"), command, ("EXEC",)):
-            await self._server.send(driver, *each)
+            await self._server.send_texts(driver, each)
         *queued, done = [await _answer(driver) for _ in range(4)]
         for each in (*queued, *(done if isinstance(done, list) else [done])):
             if isinstance(each, Exception):

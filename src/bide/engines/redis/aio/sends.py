@@ -31,11 +31,11 @@ class AsyncSends:
 
     async def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         while True:
-            spread, only = self._spread(), self._shards.only
+            spread, only = self._namespace.spread, self._shards.only
             try:
-                if only is not None and len(messages) == 1:  # the short way, that most sends take
+                if only is not None and spread is not None and len(messages) == 1:  # the short way, that most sends take
                     return await only.put(messages, spread, now)
-                return await self._put(messages, spread, now)
+                return await self._put(messages, spread or self._spread(), now)
             except OtherSpread:
                 continue  # messages go to other shards now
 

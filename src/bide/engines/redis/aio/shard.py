@@ -96,12 +96,6 @@ class AsyncShard:
 
         Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
         """
-        return [sent for sent in await self.put_known(messages, planned, now, patience=patience) if sent is not None]
-
-    async def put_known(
-        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
-    ) -> list[Sent | None]:
-        """The same of a shard that empties itself: None for what it knows nothing of."""
         asked, salt = sending.put(messages), os.urandom(2)
         try:
             reply = await self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience, planned=planned)
@@ -112,7 +106,14 @@ class AsyncShard:
         except Unconfirmed as done:
             named = asked.operations(messages, self.number, done.lane, done.number)
             raise ConfirmTimeout(f"{done.sentence} {SAFE}", operations=named) from None
-        return sending.put_answer(asked, messages, self.number, salt, reply)
+        # a shard that takes what is new knows of all
+        return sending.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
+
+    async def put_known(
+        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
+    ) -> list[Sent | None]:
+        """The same of a shard that empties itself: None for what it knows nothing of."""
+        return list[Sent | None](await self.put(messages, planned, now, patience=patience))
 
     async def claim(
         self,

@@ -2,4 +2,5 @@
 
 from typing import TypeAlias
 
-Arg: TypeAlias = bytes | str | int
+Text: TypeAlias = bytes | str
+Arg: TypeAlias = Text | int

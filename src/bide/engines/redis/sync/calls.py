@@ -8,7 +8,9 @@ from typing import Any
 from bide.engines.redis.confirming import check_disk
 from bide.engines.redis.failures import OtherSpread, TooOld, Unanswered, Unconfirmed, Unpinned, other_spread
 from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.protocol import Text
 from bide.engines.redis.script import scripts
+from bide.engines.redis.server import texts
 from bide.engines.redis.spread import Spread, plain
 from bide.engines.redis.spread import read as read_spread
 from bide.engines.redis.sync.connections import Connection, Connections
@@ -16,7 +18,7 @@ from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, 
 
 TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
 LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "sweep", "time")  # scripts that change nothing
-PASSING = (*LOOKS, "expect", "hear", "leave")  # and those that change nothing which must last
+PASSING = frozenset({*LOOKS, "expect", "hear", "leave"})  # and those that change nothing which must last
 
 
 class Calls:
@@ -98,11 +100,11 @@ class Calls:
         patience: seconds for which it is repeated while there is no answer, when others are worth more than this one. With a
         salt it raises Unanswered or Unconfirmed, with the operation's number, when it may have acted.
         """
-        confirmation = None
-        if verb not in PASSING:
-            if self._connections.unsure:
-                self.prepare_to_confirm()
-            confirmation = self._connections.confirmation
+        if self._connections.unsure and verb not in PASSING:
+            self.prepare_to_confirm()
+        confirmation = self._connections.confirmation
+        if confirmation is not None and verb in PASSING:
+            confirmation = None
         connection, clock, lane = self._connections.take(), self._clock, ""
         try:
             for _ in range(TRIES):
@@ -114,7 +116,7 @@ class Calls:
                     raise OtherSpread(spread)
                 told = (
                     "" if now is None else str(now), str(clock.known), lane, str(connection.number), salt,
-                    spread, str(until), *args,
+                    spread, str(until), *texts(args),
                 )  # fmt: skip
                 try:
                     reply = connection.run(
@@ -146,7 +148,7 @@ class Calls:
         """Run a script without retries; False when the server is away."""
         connection = self._connections.take()
         try:
-            connection.run(scripts()[verb], self._keys, [*self._told(connection, None), *args], retry_for=0.0)
+            connection.run(scripts()[verb], self._keys, (*self._told(connection, None), *texts(args)), retry_for=0.0)
         except (BideError, OtherSpread, Unanswered, TooOld, Unpinned):
             return False
         finally:
@@ -209,10 +211,10 @@ class Calls:
         finally:
             self._connections.give(connection)
 
-    def _told(self, connection: Connection, now: int | None) -> list[Any]:
+    def _told(self, connection: Connection, now: int | None) -> tuple[Text, ...]:
         """The first arguments of every script, for one that may run more than once."""
         until = self._clock.until(now, connection.retry_for)
-        return ["" if now is None else now, self._clock.known, "", 0, b"", self._namespace.told, until]
+        return texts(("" if now is None else now, self._clock.known, "", 0, b"", self._namespace.told, until))
 
 
 def _fields(*told: bytes) -> dict[str, str]:

@@ -108,12 +108,12 @@ class Redis(Engine):
     def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        shards, spread = self._opened(), self._namespace.spread
+        spread, only = self._namespace.spread, self._opened().only
         named = request if request is not None else self._new_request()
         woken = self._woken
-        if shards.only is not None:
+        if only is not None:
             in_turn = topics if len(topics) <= 1 else delivering.turned(topics, self._next())
-            claim = shards.only.claim(self._me, in_turn, limit, lease, named, now, woken=woken)
+            claim = only.claim(self._me, in_turn, limit, lease, named, now, woken=woken)
         else:
             claim = self._around.claim(topics, limit, lease, named, now, self._next(), again=request is not None, woken=woken)
         if self._namespace.spread is not spread:  # there are other shards, too

@@ -31,11 +31,11 @@ class Sends:
 
     def put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         while True:
-            spread, only = self._spread(), self._shards.only
+            spread, only = self._namespace.spread, self._shards.only
             try:
-                if only is not None and len(messages) == 1:  # the short way, that most sends take
+                if only is not None and spread is not None and len(messages) == 1:  # the short way, that most sends take
                     return only.put(messages, spread, now)
-                return self._put(messages, spread, now)
+                return self._put(messages, spread or self._spread(), now)
             except OtherSpread:
                 continue  # messages go to other shards now
 

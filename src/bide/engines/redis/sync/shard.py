@@ -94,12 +94,6 @@ class Shard:
 
         Raises OtherSpread if messages are not spread as `planned`, so that others may take what is new.
         """
-        return [sent for sent in self.put_known(messages, planned, now, patience=patience) if sent is not None]
-
-    def put_known(
-        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
-    ) -> list[Sent | None]:
-        """The same of a shard that empties itself: None for what it knows nothing of."""
         asked, salt = sending.put(messages), os.urandom(2)
         try:
             reply = self.calls.do(asked.verb, asked.args, now, salt=salt, patience=patience, planned=planned)
@@ -110,7 +104,14 @@ class Shard:
         except Unconfirmed as done:
             named = asked.operations(messages, self.number, done.lane, done.number)
             raise ConfirmTimeout(f"{done.sentence} {SAFE}", operations=named) from None
-        return sending.put_answer(asked, messages, self.number, salt, reply)
+        # a shard that takes what is new knows of all
+        return sending.put_answer(asked, messages, self.number, salt, reply)  # type: ignore[return-value]
+
+    def put_known(
+        self, messages: Sequence[NewMessage], planned: Spread, now: int | None, *, patience: float | None = None
+    ) -> list[Sent | None]:
+        """The same of a shard that empties itself: None for what it knows nothing of."""
+        return list[Sent | None](self.put(messages, planned, now, patience=patience))
 
     def claim(
         self,

@@ -90,7 +90,7 @@ class Shards:
             except ConfigError:
                 known = anchor.known_spread()  # somebody else was first; or this user may not write
                 if known is None:
-                    namespace.spread = None
+                    namespace.spread_as(None)
                     raise
         found = read_spread(known)
         if not found.epoch and address.shards not in (None, found.current.size):
