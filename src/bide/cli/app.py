@@ -11,7 +11,7 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import dead, messages, reshard, send, system, topics, worker
+from bide.cli import dead, messages, migrate, reshard, send, system, topics, worker
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -42,7 +42,16 @@ def _bide(
     """Delayed messages: on time, at least once, until you cancel them."""
 
 
-for _section in (send.section, messages.section, topics.section, dead.section, worker.section, system.section, reshard.section):
+for _section in (
+    send.section,
+    messages.section,
+    topics.section,
+    dead.section,
+    worker.section,
+    system.section,
+    reshard.section,
+    migrate.section,
+):
     app.registered_commands += _section.typer.registered_commands
 
 _command = typer.main.get_command(app)

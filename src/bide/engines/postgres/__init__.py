@@ -1,4 +1,4 @@
-"""Messages in PostgreSQL: in a schema of their own, in the caller's own transaction if that is wanted.
+"""Messages in PostgreSQL: each namespace in a schema of its own.
 
 `postgres://user:password@host:5432/database` names the database.
 """
@@ -6,7 +6,9 @@
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.postgres.aio.engine import AsyncPostgres
 from bide.engines.postgres.location import Address, read
+from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.engine import Postgres
+from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(accepted="committed, as the server's synchronous_commit says", max_body=2**29)
@@ -20,12 +22,17 @@ class PostgresSource:
         self._settings = settings
         self.shown: str = address.shown
         self.namespace: str = address.namespace
+        self.schema: str = address.schema
 
     def aio(self) -> AsyncPostgres:
         return AsyncPostgres(self._address, CAPABILITIES, self._settings.dead_for, self._settings.dead_max)
 
     def sync(self) -> Postgres:
         return Postgres(self._address, CAPABILITIES, self._settings.dead_for, self._settings.dead_max)
+
+    def migrating(self) -> Migrating:
+        """The tables and functions of the namespace, to be made or brought to this release's layout."""
+        return Migrating(self._address, Connections(self._address).connect)
 
     def examine(self) -> list[Finding]:
         return []

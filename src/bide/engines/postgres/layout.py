@@ -1,8 +1,15 @@
-"""The tables and functions on the server, as numbered migrations, and which of them a release can work with."""
+"""The tables and functions on the server, as numbered migrations, and which of them a release can work with.
+
+A migration has two parts. `0002_name.sql` adds what a release needs, and leaves what the release before it uses, so that both
+can work at the same time. `0002_name.post.sql`, if there is one, removes what only older releases used: it is run by
+`bide migrate --finish`, once none of them is left. Functions are made anew by each migration; one whose arguments change gets
+another name, and the old one is dropped by the second part.
+"""
 
 import re
 from collections.abc import Mapping
 from importlib.resources import files
+from typing import NamedTuple
 
 from bide.errors import SchemaMismatch
 
@@ -12,13 +19,47 @@ def _texts(folder: str) -> Mapping[str, str]:
     return {file.name: file.read_text(encoding="utf-8") for file in sorted(found, key=str) if file.name.endswith(".sql")}
 
 
-MIGRATIONS = tuple(_texts("migrations").values())
-FUNCTIONS = "\n".join(_texts("functions").values())
-LAYOUT = len(MIGRATIONS)
-OLDEST = 1  # the layout that a program must know at least to work on what this release has migrated
+class Layout(NamedTuple):
+    """What a release brings to a schema."""
+
+    migrations: Mapping[str, str]  # by their names, in order
+    functions: str
+
+    @property
+    def number(self) -> int:
+        return len(self._parts(post=False))
+
+    def _parts(self, *, post: bool) -> list[str]:
+        return [name for name in self.migrations if name.endswith(".post.sql") is post]
+
+    def steps(self, schema: str, found: int) -> str:
+        """All that a schema with this number lacks, as one script, but for the second parts."""
+        first = [f'create schema if not exists "{schema}";'] if found == 0 else []
+        parts = [self.migrations[name] for name in self._parts(post=False)[found:]]
+        number = f"update bide.layout set number = {self.number};"
+        return "\n".join([*first, *(named(text, schema) for text in (*parts, self.functions, number))])
+
+    def last_steps(self, schema: str, finished: int) -> str:
+        """The second parts that were not run, as one script; empty if there are none."""
+        parts = [self.migrations[name] for name in self._parts(post=True) if int(name[:4]) > finished]
+        if not parts:
+            return ""
+        number = f"update bide.layout set finished = {self.number};"
+        return "\n".join(named(text, schema) for text in (*parts, number))
+
+
+OURS = Layout(_texts("migrations"), "\n".join(_texts("functions").values()))
+
+
+class Found(NamedTuple):
+    """What is there: the number of the last migration of which the first part was run, and that of the second."""
+
+    number: int = 0
+    finished: int = 0
+
 
 FIND = "select to_regclass('{schema}.layout') is not null"
-READ = "select number, oldest from {schema}.layout"
+READ = "select number, finished from {schema}.layout"
 LOCK = "select pg_advisory_xact_lock(8243126, hashtext('{schema}'))"
 
 
@@ -31,17 +72,10 @@ def filled(text: str, schema: str) -> str:
     return text.format(schema=f'"{schema}"')
 
 
-def steps(schema: str, found: int) -> str:
-    """All that a layout lacks, in one script."""
-    making = [f'create schema if not exists "{schema}";'] if found == 0 else []
-    numbered = f"delete from bide.layout; insert into bide.layout values ({LAYOUT}, {OLDEST});"
-    return "\n".join([*making, *(named(text, schema) for text in (*MIGRATIONS[found:], FUNCTIONS, numbered))])
-
-
-def check(shown: str, number: int, oldest: int) -> None:
-    """Refuse what another release has made, unless both can work on it."""
-    if oldest > LAYOUT:
+def check(shown: str, found: Found, ours: Layout = OURS) -> None:
+    """Refuse what a later release has finished: it has removed what this one uses."""
+    if found.finished > ours.number:
         raise SchemaMismatch(
-            f"{shown} has layout {number}, and this release of bide knows up to {LAYOUT}: update bide here, as it was updated "
-            "where the tables were last migrated."
+            f"{shown} has layout {found.finished}, and this release of bide knows up to {ours.number}: update bide here, as it "
+            "was updated where the tables were last migrated."
         )

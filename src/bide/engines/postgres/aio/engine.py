@@ -53,7 +53,11 @@ class AsyncPostgres(AsyncEngine):
 
     async def open(self) -> None:
         if self._waking is None:
-            await self._connections.prepare()
+            try:
+                await self._connections.prepare()
+            except BaseException:
+                await self._connections.drop_idle()
+                raise
             polls = self._address.wake == "poll" or (self._address.wake == "auto" and self._connections.pooled)
             self._waking = AsyncWaking(self._connections, self._address.schema, polls=polls)
 

@@ -1,10 +1,11 @@
 -- A message is one row from send to end. Times are milliseconds since the epoch, in the engine's time.
 -- `bide` stands for the schema of a namespace.
 
-create table bide.layout (
-    number integer not null,  -- of the last of these files that was run
-    oldest integer not null   -- the number that a program must know at least
+create table bide.layout (    -- one row
+    number integer not null,      -- of the last migration that was run
+    finished integer not null     -- of the last one whose second part was run
 );
+insert into bide.layout values (1, 1);
 
 create sequence bide.ids as bigint minvalue 1 maxvalue 140737488355327;  -- 47 bits; 16 random bits make an id of each
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import psycopg
 
-from bide.engines.postgres import layout
 from bide.engines.postgres.failures import Tries, is_lost, is_passing, translated
 from bide.engines.postgres.location import Address
-from bide.errors import BideError, OutcomeUnknown, SchemaMismatch, Unavailable
+from bide.engines.postgres.sync.migrating import Migrating
+from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Briefly, Signal
 
 CONNECTED = "bide"  # the name that the server shows
@@ -27,47 +27,12 @@ class Connections:
     def prepare(self) -> None:
         """Look what is between here and the server, and make the tables if they are missing or old."""
         [[pid]] = self.run("select pg_backend_pid()", ())
-        connection = self._idle[-1] if self._idle else None
-        self.pooled = connection is not None and connection.info.backend_pid != pid
+        connection = self._idle.pop()
+        self.pooled = connection.info.backend_pid != pid
         if self.pooled:
-            self._drop_idle()
-        number = self.layout()
-        if number < layout.LAYOUT:
-            if not self._address.migrate:
-                raise SchemaMismatch(
-                    f"{self._address.shown} has layout {number} of bide's tables, and this release needs {layout.LAYOUT}: run "
-                    "`bide migrate`, or leave migrate=0 out of the URL."
-                )
-            self.migrate()
-
-    def layout(self) -> int:
-        """The number of the layout that is there; 0: none."""
-        schema = self._address.schema
-        [[there]] = self.run(layout.filled(layout.FIND, schema), ())
-        if not there:
-            return 0
-        [[number, oldest]] = self.run(layout.filled(layout.READ, schema), ())
-        layout.check(self._address.shown, number, oldest)
-        return int(number)
-
-    def migrate(self) -> None:
-        """Bring the tables to this release's layout, in one transaction; programs that come together do it once."""
-        schema = self._address.schema
-        connection = self.connect()
-        try:
-            with connection.transaction():
-                connection.execute(layout.filled(layout.LOCK, schema).encode())
-                found = 0
-                [there] = (connection.execute(layout.filled(layout.FIND, schema).encode())).fetchone() or [False]
-                if there:
-                    [found, oldest] = (connection.execute(layout.filled(layout.READ, schema).encode())).fetchone() or [0, 0]
-                    layout.check(self._address.shown, found, oldest)
-                if found < layout.LAYOUT:
-                    connection.execute(layout.steps(schema, found).encode())
-        except psycopg.Error as error:
-            raise translated(error, self._address.shown) from error
-        finally:
-            connection.close()
+            connection.prepare_threshold = None  # another process of the server may answer the next call
+        self._idle.append(connection)
+        Migrating(self._address, self.connect).ensure(connection)
 
     def run(self, sql: str, args: Sequence[Any], *, acts: bool = False) -> list[Any]:
         """The rows of a statement. `acts`: it changes something, and may have done so although no answer came.
@@ -114,12 +79,12 @@ class Connections:
         }
         connection = psycopg.Connection.connect(**options, autocommit=True)
         if self.pooled:
-            connection.prepare_threshold = None  # another server process may answer the next call
+            connection.prepare_threshold = None
         return connection
 
     def close(self) -> None:
         self._closed = True
-        self._drop_idle()
+        self.drop_idle()
 
     def abandon(self) -> None:
         """Leave the connections to whoever had them before a fork, or in a loop that is closed."""
@@ -128,7 +93,7 @@ class Connections:
             connection.pgconn.finish()
         self._idle.clear()
 
-    def _drop_idle(self) -> None:
+    def drop_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
 

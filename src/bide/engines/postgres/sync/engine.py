@@ -53,7 +53,11 @@ class Postgres(Engine):
 
     def open(self) -> None:
         if self._waking is None:
-            self._connections.prepare()
+            try:
+                self._connections.prepare()
+            except BaseException:
+                self._connections.drop_idle()
+                raise
             polls = self._address.wake == "poll" or (self._address.wake == "auto" and self._connections.pooled)
             self._waking = Waking(self._connections, self._address.schema, polls=polls)
 

@@ -1,0 +1,92 @@
+# unasync: ../sync/migrating.py
+"""Makes the tables and functions of a namespace, and brings those of an older release to this one's layout."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import psycopg
+
+from bide.engines.postgres.failures import translated
+from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
+from bide.engines.postgres.location import Address
+from bide.errors import SchemaMismatch
+
+AnyConnection: TypeAlias = psycopg.AsyncConnection[Any]
+
+
+class AsyncMigrating:
+    """Programs that come together do it once: each step is one transaction, under a lock of the namespace's."""
+
+    def __init__(self, address: Address, connect: Callable[[], Awaitable[AnyConnection]], ours: Layout = OURS) -> None:
+        self.ours: Layout = ours
+        self._address = address
+        self._connect = connect
+
+    async def ensure(self, connection: AnyConnection) -> None:
+        """What opening a queue does: nothing if all is there."""
+        try:
+            found = await self._look(connection)
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+        if found.number >= self.ours.number:
+            return
+        if not self._address.migrate:
+            raise SchemaMismatch(
+                f"{self._address.shown} has layout {found.number} of bide's tables, and this release needs {self.ours.number}: "
+                "run `bide migrate`, or leave migrate=0 out of the URL."
+            )
+        await self.begin()
+
+    async def found(self) -> Found:
+        connection = await self._connected()
+        try:
+            return await self._look(connection)
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+        finally:
+            await connection.close()
+
+    async def begin(self) -> bool:
+        """Add what this release needs. Whether there was anything to do."""
+        return await self._do(lambda found: self.ours.steps(self._address.schema, found.number), lambda found: found.number)
+
+    async def finish(self) -> bool:
+        """Remove what only older releases use. Whether there was anything to do."""
+        await self.begin()
+        return await self._do(
+            lambda found: self.ours.last_steps(self._address.schema, found.finished), lambda found: found.finished
+        )
+
+    async def _do(self, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
+        connection = await self._connected()
+        try:
+            async with connection.transaction():
+                await connection.execute(filled(LOCK, self._address.schema).encode())
+                found = await self._look(connection)
+                if done(found) >= self.ours.number:
+                    return False
+                text = script(found)
+                if text:
+                    await connection.execute(text.encode())
+                return bool(text)
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+        finally:
+            await connection.close()
+
+    async def _connected(self) -> AnyConnection:
+        try:
+            return await self._connect()
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+
+    async def _look(self, connection: AnyConnection) -> Found:
+        schema, there = self._address.schema, False
+        async for row in await connection.execute(filled(FIND, schema).encode()):
+            there = row[0]
+        found = Found()
+        if there:
+            async for row in await connection.execute(filled(READ, schema).encode()):
+                found = Found(*row)
+        check(self._address.shown, found, self.ours)
+        return found

@@ -1,0 +1,90 @@
+# Generated from ../aio/migrating.py by tools/unasync.py; change that file instead.
+"""Makes the tables and functions of a namespace, and brings those of an older release to this one's layout."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import psycopg
+
+from bide.engines.postgres.failures import translated
+from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
+from bide.engines.postgres.location import Address
+from bide.errors import SchemaMismatch
+
+AnyConnection: TypeAlias = psycopg.Connection[Any]
+
+
+class Migrating:
+    """Programs that come together do it once: each step is one transaction, under a lock of the namespace's."""
+
+    def __init__(self, address: Address, connect: Callable[[], AnyConnection], ours: Layout = OURS) -> None:
+        self.ours: Layout = ours
+        self._address = address
+        self._connect = connect
+
+    def ensure(self, connection: AnyConnection) -> None:
+        """What opening a queue does: nothing if all is there."""
+        try:
+            found = self._look(connection)
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+        if found.number >= self.ours.number:
+            return
+        if not self._address.migrate:
+            raise SchemaMismatch(
+                f"{self._address.shown} has layout {found.number} of bide's tables, and this release needs {self.ours.number}: "
+                "run `bide migrate`, or leave migrate=0 out of the URL."
+            )
+        self.begin()
+
+    def found(self) -> Found:
+        connection = self._connected()
+        try:
+            return self._look(connection)
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+        finally:
+            connection.close()
+
+    def begin(self) -> bool:
+        """Add what this release needs. Whether there was anything to do."""
+        return self._do(lambda found: self.ours.steps(self._address.schema, found.number), lambda found: found.number)
+
+    def finish(self) -> bool:
+        """Remove what only older releases use. Whether there was anything to do."""
+        self.begin()
+        return self._do(lambda found: self.ours.last_steps(self._address.schema, found.finished), lambda found: found.finished)
+
+    def _do(self, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
+        connection = self._connected()
+        try:
+            with connection.transaction():
+                connection.execute(filled(LOCK, self._address.schema).encode())
+                found = self._look(connection)
+                if done(found) >= self.ours.number:
+                    return False
+                text = script(found)
+                if text:
+                    connection.execute(text.encode())
+                return bool(text)
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+        finally:
+            connection.close()
+
+    def _connected(self) -> AnyConnection:
+        try:
+            return self._connect()
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
+
+    def _look(self, connection: AnyConnection) -> Found:
+        schema, there = self._address.schema, False
+        for row in connection.execute(filled(FIND, schema).encode()):
+            there = row[0]
+        found = Found()
+        if there:
+            for row in connection.execute(filled(READ, schema).encode()):
+                found = Found(*row)
+        check(self._address.shown, found, self.ours)
+        return found

@@ -1,0 +1,88 @@
+"""The tables of a namespace: made once, brought from one layout to the next in two parts, and refused when they are too new."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from bide import Queue, SchemaMismatch
+from bide.engines.base import Settings
+from bide.engines.postgres import source
+from bide.engines.postgres.layout import OURS, Found, Layout
+from bide.engines.postgres.sync.migrating import Migrating
+
+NEXT = Layout(
+    {
+        **OURS.migrations,
+        "0002_more.sql": "alter table bide.message add column more text;",
+        "0002_more.post.sql": "alter table bide.answer rename to answer_of_old;",
+    },
+    OURS.functions,
+)
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+def migrating(url: str, ours: Layout = OURS) -> Migrating:
+    work = source(Settings(url=url)).migrating()
+    work.ours = ours
+    return work
+
+
+def columns(database: psycopg.Connection) -> set[str]:
+    found = database.execute("select column_name from information_schema.columns where table_name = 'message'")
+    return {name for (name,) in found}
+
+
+def test_programs_that_come_together_make_the_tables_once(postgres_url: str) -> None:
+    def send(number: int) -> bool:
+        with Queue(postgres_url) as queue:
+            return queue.send("t", number).created
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(send, range(8)))
+    with Queue(postgres_url) as queue:
+        assert queue.stats("t").ready == 8
+
+
+def test_a_queue_that_may_not_migrate_says_what_to_run(postgres_url: str) -> None:
+    with pytest.raises(SchemaMismatch, match="run `bide migrate`"), Queue(f"{postgres_url}?migrate=0") as queue:
+        queue.send("t")
+    assert migrating(postgres_url).begin() is True
+    assert migrating(postgres_url).begin() is False
+    with Queue(f"{postgres_url}?migrate=0") as queue:
+        assert queue.send("t").created
+
+
+def test_both_releases_work_until_the_second_part_was_run(postgres_url: str, database: psycopg.Connection) -> None:
+    with Queue(postgres_url) as queue:
+        queue.send("t", 1)
+    later = migrating(postgres_url, NEXT)
+    assert later.begin() is True
+    assert later.found() == Found(2, 1)
+    assert "more" in columns(database)
+    # This release goes on, also when it is started anew
+    with Queue(postgres_url) as queue:
+        queue.send("t", 2)
+        assert queue.stats("t").ready == 2
+    assert later.finish() is True
+    assert later.found() == Found(2, 2)
+    assert database.execute("select to_regclass('bide.answer')").fetchone() == (None,)
+    assert later.finish() is False
+    # Then it is refused
+    with pytest.raises(SchemaMismatch, match="update bide here"), Queue(postgres_url) as queue:
+        queue.send("t", 3)
+
+
+def test_a_migration_that_fails_changes_nothing(postgres_url: str, database: psycopg.Connection) -> None:
+    migrating(postgres_url).begin()
+    bad = Layout({**NEXT.migrations, "0003_bad.sql": "alter table bide.nowhere add column x text;"}, OURS.functions)
+    with pytest.raises(SchemaMismatch):
+        migrating(postgres_url, bad).begin()
+    assert "more" not in columns(database)
+    assert migrating(postgres_url).found() == Found(1, 1)
