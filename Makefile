@@ -23,6 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 # Three processes for two cores, since tests wait as much as they work; each with servers of its own.
+CORES := $(shell "$(PYTHON)" -c "import os; print(min(8, os.cpu_count() or 1))" 2>/dev/null)
 PROCESSES := $(shell "$(PYTHON)" -c "import os; print(min(8, ((os.cpu_count() or 1) * 3 + 1) // 2))" 2>/dev/null)
 PARALLEL := --numprocesses $(or $(PROCESSES),1) --dist worksteal
 
@@ -89,19 +90,35 @@ endef
 # Pyright looks for bide with the first python on the PATH.
 PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
 
+# The slowest first, since they run side by side.
+STEPS := mypy site pyright docs lint-imports rooms unasync limits ruff-check ruff-format
+
 .PHONY: check
 check: .venv/.dev ## format, lint, types, import rules, size limits, generated files, the site, unit tests; about a minute
-	$(call step,ruff format,$(BIN)/ruff format --check)
-	$(call step,ruff check,$(BIN)/ruff check)
-	$(call step,mypy,$(BIN)/mypy --strict)
-	$(call step,pyright,$(PYRIGHT) >.venv/pyright.log && grep score .venv/pyright.log || { cat .venv/pyright.log; false; })
-	$(call step,lint-imports,$(BIN)/lint-imports --no-logo)
-	$(call step,rooms,$(BIN)/python tools/rooms.py)
-	$(call step,unasync,$(BIN)/python tools/unasync.py --check)
-	$(call step,limits,$(BIN)/python tools/limits.py)
-	$(call step,docs,$(BIN)/python tools/docs.py --check)
-	$(call step,site,$(SITE))
+	@$(MAKE) --no-print-directory --jobs=$(or $(CORES),1) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(STEPS:%=check-%)
 	$(call step,unit tests,$(BIN)/pytest tests/unit -q $(PARALLEL))
+
+.PHONY: $(STEPS:%=check-%)
+check-ruff-format:
+	$(call step,ruff format,$(BIN)/ruff format --check)
+check-ruff-check:
+	$(call step,ruff check,$(BIN)/ruff check)
+check-mypy:
+	$(call step,mypy,$(BIN)/mypy --strict)
+check-pyright:
+	$(call step,pyright,$(PYRIGHT) >.venv/pyright.log && grep score .venv/pyright.log || { cat .venv/pyright.log; false; })
+check-lint-imports:
+	$(call step,lint-imports,$(BIN)/lint-imports --no-logo)
+check-rooms:
+	$(call step,rooms,$(BIN)/python tools/rooms.py)
+check-unasync:
+	$(call step,unasync,$(BIN)/python tools/unasync.py --check)
+check-limits:
+	$(call step,limits,$(BIN)/python tools/limits.py)
+check-docs:
+	$(call step,docs,$(BIN)/python tools/docs.py --check)
+check-site:
+	$(call step,site,$(SITE))
 
 .PHONY: servers
 servers: ## install the servers that the tests start, on Debian as root or by sudo; otherwise say what is missing
