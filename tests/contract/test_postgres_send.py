@@ -1,0 +1,68 @@
+"""The contract suite on PostgreSQL, with all messages sent by the SQL function that is there for other languages."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from bide.core.options import PRIORITIES
+from bide.engines.base import NewMessage, Settings
+from bide.engines.postgres import CAPABILITIES, PostgresSource, source
+from bide.engines.postgres.aio.engine import AsyncPostgres
+from bide.engines.registry import Source
+from bide.testing.contract import EngineContract
+from bide.types import Sent
+
+SEND = """
+select s.id, s.due, s.outcome
+from unnest(
+    %s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::jsonb[], %s::int[],
+    %s::bigint[], %s::text[], %s::text[]
+) with ordinality as g(topic, body, delay, at, key, how, priority, headers, most, life, operation, within, place),
+lateral bide.send_bytes(
+    g.topic, g.body, g.delay * interval '1 millisecond', to_timestamp(g.at / 1000.0), g.key, g.how, g.priority, g.headers,
+    g.most, g.life * interval '1 millisecond', g.operation, g.within, %s
+) as s
+order by g.place
+"""
+
+
+def columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
+    rows = [
+        (
+            new.topic, new.body, None if new.at is not None else new.delay, new.at, new.key, new.if_exists,
+            PRIORITIES[new.level], msgspec.json.encode(dict(new.headers)).decode(), new.max_attempts, new.expires_in,
+            new.operation, new.within,
+        )
+        for new in messages
+    ]  # fmt: skip
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+class SentBySql(AsyncPostgres):
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+    ) -> list[Sent]:
+        schema = self._address.schema
+        found = await self._connections.run(SEND.replace("bide.", f'"{schema}".'), [*columns(messages), now])
+        return [Sent(id, new.topic, due, outcome) for new, (id, due, outcome) in zip(messages, found, strict=True)]
+
+
+class SendingSource(PostgresSource):
+    def aio(self) -> AsyncPostgres:
+        return SentBySql(self._address, CAPABILITIES, self._settings.dead_for, self._settings.dead_max)
+
+
+class TestPostgresSend(EngineContract):
+    capabilities = CAPABILITIES
+    colours = ("async",)
+
+    @pytest.fixture
+    def make_source(self, postgres_url: str) -> Callable[..., Source]:
+        def make(**settings: Any) -> Source:
+            asked = Settings(url=postgres_url, **settings)
+            plain = source(asked)
+            return SendingSource(plain._address, asked)
+
+        return make
