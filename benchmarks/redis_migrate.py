@@ -2,7 +2,8 @@
 
 The queue is the worst for that: each message has an expiry and a key, and was rescheduled; one in 100 was sent with an
 operation, one in 100 was cancelled, one in 100 is leased alone, and one in 100 is dead. So many are really sent as
-`BIDE_BENCH_PENDING` says; then each key gets more elements of the same form, as many as ten million would have made.
+`BIDE_BENCH_PENDING` says, over a part of a day: as dense as ten million over a day, since what is dense lies in shorter
+time windows. Then each key gets more elements of the same form, as many as ten million would have made.
 
 The largest key of each kind is moved there and back. Both nodes work by turns, and the one that gives the key is held all the
 time. What counts is their CPU, which the noise of a machine moves less than the time by the clock.
@@ -35,6 +36,7 @@ SHARE = 100  # one message in so many
 MOVES = 4  # of each key: there, back, there, back
 BODY = msgspec.json.encode(body())
 DAY = 24 * HOUR * 1_000  # ms
+SPAN = DAY * SENT // QUEUE  # ms in which the messages are due
 LEASE = 7 * DAY
 PATIENCE = 600_000  # ms for one key
 CONSTANT = 64  # elements: there are many keys that hold so many at most; keys with fewer are left out
@@ -152,7 +154,7 @@ def _fill(url: str) -> None:
         assert [each.wait() for each in producers] == [0] * PRODUCERS
     with step("some are claimed, and some buried"):
         engine = opened(url)
-        later = now + HOUR * 1_000 + 4 * DAY // SHARE  # about 4 in 100 are due, and the other time windows not looked into
+        later = now + HOUR * 1_000 + 4 * SPAN // SHARE  # about 4 in 100 are due, and the other time windows not looked into
         for _ in range(SENT // SHARE):
             _claim(engine, 1, later)
         for _ in range(SENT // SHARE // GROUP):
@@ -177,8 +179,8 @@ def _message(name: str, chance: random.Random) -> NewMessage:
 
 
 def _delay(chance: random.Random) -> int:
-    """In the day that begins in an hour."""
-    return HOUR * 1_000 + chance.randrange(DAY)
+    """In the stretch that begins in an hour."""
+    return HOUR * 1_000 + chance.randrange(SPAN)
 
 
 def _claim(engine: Engine, count: int, now: int) -> Sequence[Claimed]:
