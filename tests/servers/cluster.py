@@ -54,13 +54,22 @@ class RedisCluster(Group):
     Nodes notice in 2 seconds that one is silent. A cluster that lacks a slot serves none, as users have it who set nothing:
     `cluster_require_full_coverage="no"` if you want the other slots. `relayed`: clients go through the relay, too, so that
     their connections can go silent. Nothing is saved, unless `appendonly="yes"`: a master
-    that restarts before it is missed comes back empty, and its replicas with it.
+    that restarts before it is missed comes back empty, and its replicas with it. `under`: for each node a command that runs
+    it, such as valgrind.
     """
 
     def __init__(
-        self, masters: int = 3, replicas: int = 1, *, appendonly: str = "no", relayed: bool = False, **settings: Setting
+        self,
+        masters: int = 3,
+        replicas: int = 1,
+        *,
+        appendonly: str = "no",
+        relayed: bool = False,
+        under: Sequence[Sequence[str]] = (),
+        **settings: Setting,
     ) -> None:
         super().__init__()
+        self._under = under or [()] * (masters * (1 + replicas))
         self._relayed = relayed
         self._masters, self._replicas = masters, replicas
         self._settings: dict[str, Setting] = {
@@ -152,7 +161,8 @@ class RedisCluster(Group):
         for number in range(self._masters * (1 + self._replicas)):
             address = self._network.new_address()
             host = address if self._relayed else HOST
-            node = ClusterNode(address, cluster_announce_ip=address, cluster_announce_hostname=host, **self._settings)
+            announced = {"cluster_announce_ip": address, "cluster_announce_hostname": host}
+            node = ClusterNode(address, under=self._under[number], **announced, **self._settings)
             self._add(node)
             node.id = node.ask("CLUSTER", "MYID").decode()
             self.nodes.append(node)
