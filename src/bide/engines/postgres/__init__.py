@@ -4,6 +4,7 @@
 """
 
 from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.postgres import doctor
 from bide.engines.postgres.aio.engine import AsyncPostgres
 from bide.engines.postgres.location import Address, read
 from bide.engines.postgres.sync.connections import Connections
@@ -35,7 +36,7 @@ class PostgresSource:
         return Migrating(self._address, Connections(self._address).connect)
 
     def examine(self) -> list[Finding]:
-        return []
+        return doctor.examine(self._address)
 
     def mend(self) -> None:
         """Nothing of what examine finds can be set right from here."""
