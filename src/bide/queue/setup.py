@@ -14,6 +14,7 @@ from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption
 from bide.logs import Log
 from bide.queue.envelope import Envelope
+from bide.queue.outbox import check
 from bide.queue.tasks.definition import Middleware, Tasks
 from bide.types import Duration
 
@@ -31,6 +32,7 @@ class Setup:
         dead_for: Duration = "30d",
         dead_max: int = 100_000,
         confirm: str = "memory",
+        outbox: str | None = None,
         codec: Codec = JSON,
         max_body: int = MAX_BODY,
         hooks: Sequence[Hook] = (),
@@ -52,6 +54,7 @@ class Setup:
             confirm=options.confirm(confirm),
         )
         self.source: registry.Source = registry.source(self.settings, hooks)
+        self.outbox: registry.Source | None = None if outbox is None else _outbox(outbox, self.settings.namespace)
 
     def now_ms(self) -> int:
         """This machine's idea of the time: for defaults and bounds only, the engine's clock is the judge."""
@@ -71,6 +74,12 @@ def _chosen(url: str | None, client: object | None) -> str:
     path = os.path.abspath("bide.db")
     _log.info("No URL and no $BIDE_URL: the queue is the SQLite file %s", path)
     return f"sqlite:///{path}"
+
+
+def _outbox(url: str, namespace: str) -> registry.Source:
+    source = registry.source(Settings(url=url, namespace=namespace))
+    check(joins=source.capabilities.transactional, shown=source.shown)
+    return source
 
 
 def _namespace(value: str) -> str:

@@ -95,6 +95,8 @@ class Service:
         beside = [self._loop.create_task(self._pulse()), self._loop.create_task(self._stand_in(opened.receiver))]
         if engine.capabilities.inspect:
             beside.append(self._loop.create_task(self._unhandled.run()))
+        if opened.outbox is not None:
+            beside.append(self._loop.create_task(opened.outbox.run()))
         self.begun.set()
         try:
             await self._take()

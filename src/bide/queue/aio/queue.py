@@ -52,6 +52,7 @@ class AsyncVerbs:
         dead_for: Duration = "30d",
         dead_max: int = 100_000,
         confirm: str = "memory",
+        outbox: str | None = None,
         codec: Codec = JSON,
         max_body: int = MAX_BODY,
         hooks: Sequence[Hook] = (),
@@ -65,6 +66,8 @@ class AsyncVerbs:
         - dead_for, dead_max: how long dead letters are kept, and how many in a topic.
         - confirm: Redis: what every change waits for: "memory" for nothing more, "aof" for the disk, "replicas:1" for so many
           replicas. What is not confirmed in time raises ConfirmTimeout.
+        - outbox: the URL of your application's own database, if this queue's engine can't join a transaction there. A send with
+          `connection=` is then kept in that database until it is committed, and handed on by a worker or by `relay`.
         - codec: how bodies are encoded; JSON by default. max_body: the largest body, in bytes.
         - hooks: objects that are called before and after every engine call.
 
@@ -78,6 +81,7 @@ class AsyncVerbs:
             dead_for=dead_for,
             dead_max=dead_max,
             confirm=confirm,
+            outbox=outbox,
             codec=codec,
             max_body=max_body,
             hooks=hooks,
@@ -329,6 +333,13 @@ class AsyncVerbs:
             done += page.count
             if not page.more or done >= total:
                 return done
+
+    async def relay(self, *, wait: bool = True) -> int:
+        """Hand on what was sent into the outbox, until this is cancelled; workers of this queue do so by themselves.
+
+        With wait=False, hand on what has been committed, and return how many messages that were.
+        """
+        return await self.session.relay(wait=wait)
 
     async def pause(self, topic: str) -> None:
         """Deliver no messages of a topic until it is resumed. Running handlers go on."""

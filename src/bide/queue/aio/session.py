@@ -9,9 +9,10 @@ from typing import Self
 from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
-from bide.errors import BadMessage, EngineError, Exists, PartlySent, Unavailable
+from bide.errors import BadMessage, ConfigError, EngineError, Exists, PartlySent, Unavailable
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.batching import AsyncBatching
 from bide.queue.envelope import info
@@ -30,6 +31,7 @@ class AsyncOpened:
         self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)
         self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(engine.reschedule)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
+        self.outbox: AsyncOutbox | None = None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine)
         self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
 
     def delivery(self, claimed: Claimed, body: object, now: int) -> AsyncDelivery:
@@ -47,6 +49,8 @@ class AsyncOpened:
             self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
             raise
         finally:
+            if self.outbox is not None:
+                await self.outbox.close()
             await self.engine.close()
 
 
@@ -116,6 +120,8 @@ class AsyncSession:
         left, self._opened = self._opened, None
         if left is not None:
             self._affinity.leave(left.heartbeat, left.engine)
+            if left.outbox is not None:
+                self._affinity.leave(left.heartbeat, left.outbox.store)
 
     async def engine(self) -> AsyncEngine:
         return (await self.open()).engine
@@ -146,23 +152,39 @@ class AsyncSession:
         if connection is None:
             sent = await opened.puts.add(new)
         else:
-            [sent] = await opened.engine.put([new], connection=connection)
+            [sent] = await (opened.outbox or opened.engine).put([new], connection=connection)
         if sent.outcome == "exists":
             raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
         return sent
 
     async def put_many(self, new: Sequence[NewMessage], connection: object | None = None) -> list[Sent]:
         """Send messages in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails."""
-        engine = await self.engine()
+        opened = await self.open()
         sent: list[Sent] = []
         for first in range(0, len(new), MAX_BATCH):
             try:
-                sent += await engine.put(new[first : first + MAX_BATCH], connection=connection)
+                part = new[first : first + MAX_BATCH]
+                if connection is not None and opened.outbox is not None:
+                    sent += await opened.outbox.put(part, connection=connection)
+                else:
+                    sent += await opened.engine.put(part, connection=connection)
             except (EngineError, BadMessage) as error:
                 if not sent:
                     raise
                 raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
         return sent
+
+    async def relay(self, *, wait: bool) -> int:
+        """Hand on what was sent into the outbox: for ever, or what there is, and how many messages that were."""
+        outbox = (await self.open()).outbox
+        if outbox is None:
+            raise ConfigError("This queue has no outbox: make it with outbox= and the URL of your application's database.")
+        if wait:
+            await outbox.run()
+        total = 0
+        while some := await outbox.hand_on():
+            total += some
+        return total
 
     async def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = await self.open()

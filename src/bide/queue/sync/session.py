@@ -9,13 +9,14 @@ from typing import Self
 from bide.aside import Apart
 from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
-from bide.errors import BadMessage, EngineError, Exists, PartlySent, Unavailable
+from bide.errors import BadMessage, ConfigError, EngineError, Exists, PartlySent, Unavailable
 from bide.queue.affinity import Affinity
 from bide.queue.batching import Batching
 from bide.queue.envelope import info
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.outbox import Outbox
 from bide.queue.sync.receiving import Receiver
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
@@ -30,6 +31,7 @@ class Opened:
         self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)
         self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
+        self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine)
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
 
     def delivery(self, claimed: Claimed, body: object, now: int) -> Delivery:
@@ -47,6 +49,8 @@ class Opened:
             self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
             raise
         finally:
+            if self.outbox is not None:
+                self.outbox.close()
             self.engine.close()
 
 
@@ -116,6 +120,8 @@ class Session:
         left, self._opened = self._opened, None
         if left is not None:
             self._affinity.leave(left.heartbeat, left.engine)
+            if left.outbox is not None:
+                self._affinity.leave(left.heartbeat, left.outbox.store)
 
     def engine(self) -> Engine:
         return self.open().engine
@@ -146,23 +152,39 @@ class Session:
         if connection is None:
             sent = opened.puts.add(new)
         else:
-            [sent] = opened.engine.put([new], connection=connection)
+            [sent] = (opened.outbox or opened.engine).put([new], connection=connection)
         if sent.outcome == "exists":
             raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
         return sent
 
     def put_many(self, new: Sequence[NewMessage], connection: object | None = None) -> list[Sent]:
         """Send messages in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails."""
-        engine = self.engine()
+        opened = self.open()
         sent: list[Sent] = []
         for first in range(0, len(new), MAX_BATCH):
             try:
-                sent += engine.put(new[first : first + MAX_BATCH], connection=connection)
+                part = new[first : first + MAX_BATCH]
+                if connection is not None and opened.outbox is not None:
+                    sent += opened.outbox.put(part, connection=connection)
+                else:
+                    sent += opened.engine.put(part, connection=connection)
             except (EngineError, BadMessage) as error:
                 if not sent:
                     raise
                 raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
         return sent
+
+    def relay(self, *, wait: bool) -> int:
+        """Hand on what was sent into the outbox: for ever, or what there is, and how many messages that were."""
+        outbox = self.open().outbox
+        if outbox is None:
+            raise ConfigError("This queue has no outbox: make it with outbox= and the URL of your application's database.")
+        if wait:
+            outbox.run()
+        total = 0
+        while some := outbox.hand_on():
+            total += some
+        return total
 
     def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = self.open()

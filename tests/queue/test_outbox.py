@@ -1,0 +1,164 @@
+"""outbox=: sends that are committed with the caller's own work in a file, and handed on to a queue that can't join."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide import AsyncQueue, CancelResult, ConfigError, Queue, Unavailable, Unsupported, Worker
+from bide.errors import BadTime
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/app.db"
+
+
+@pytest.fixture
+def queue(store: str, request: pytest.FixtureRequest) -> Iterator[Queue]:
+    with Queue(f"memory://{request.node.name}", outbox=store) as queue:
+        yield queue
+
+
+@pytest.fixture
+def own(queue: Queue, store: str, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """The caller's own connection."""
+    with Queue(store) as there:
+        there.stats()
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        yield connection
+
+
+def test_a_commit_is_handed_on_and_a_rollback_never_is(queue: Queue, own: sqlite3.Connection) -> None:
+    queue.send("t", "rolled back", connection=own)
+    own.rollback()
+    sent = queue.send("t", "committed", connection=own)
+    own.commit()
+    assert (sent.topic, sent.created, sent.id.startswith("outbox-")) == ("t", True, True)
+    assert queue.relay(wait=False) == 1
+    assert queue.relay(wait=False) == 0
+    assert [each.body for each in queue.receive("t", limit=9)] == ["committed"]
+
+
+def test_without_a_connection_messages_go_straight_to_the_queue(queue: Queue) -> None:
+    queue.send("t", 1)
+    assert queue.stats("t").ready == 1
+
+
+def test_all_options_arrive_and_a_delay_counts_from_the_send(queue: Queue, own: sqlite3.Connection) -> None:
+    sent = queue.send(
+        "t",
+        {"a": 1},
+        delay="15m",
+        key="k",
+        priority="high",
+        headers={"h": "1"},
+        max_attempts=7,
+        expires_in="1h",
+        connection=own,
+    )
+    many = queue.send_many("t", [1, 2], connection=own)
+    own.commit()
+    assert len({each.id for each in many}) == 2
+    assert queue.relay(wait=False) == 3
+    info = queue.get(topic="t", key="k")
+    assert info is not None
+    assert (info.body, info.due, info.priority, info.headers, info.max_attempts) == ({"a": 1}, sent.due, "high", {"h": "1"}, 7)
+    assert info.expires == info.due + 3_600_000
+    assert queue.cancel(topic="t", key="k") is CancelResult.CANCELLED
+    assert queue.cancel(sent.id) is CancelResult.GONE
+
+
+def test_what_was_handed_on_and_not_noted_is_sent_once(queue: Queue, own: sqlite3.Connection, monkeypatch: Any) -> None:
+    queue.send("t", 1, connection=own)
+    own.commit()
+    outbox = queue.session.open().outbox
+    assert outbox is not None
+    settle = outbox.store.settle
+
+    def die(*_: object, **__: object) -> Any:
+        raise Unavailable("The relay died here.")
+
+    monkeypatch.setattr(outbox.store, "settle", die)
+    with pytest.raises(Unavailable):
+        queue.relay(wait=False)
+    monkeypatch.setattr(outbox.store, "settle", settle)
+    outbox.store.tend(now=time.time_ns() // 1_000_000 + 60_000)  # when the lease has ended
+    assert queue.relay(wait=False) == 1
+    assert queue.stats("t").ready == 1
+
+
+def test_what_the_queue_does_not_take_now_stays(queue: Queue, own: sqlite3.Connection, monkeypatch: Any, store: str) -> None:
+    queue.send("t", 1, connection=own)
+    own.commit()
+    opened = queue.session.open()
+    put = opened.engine.put
+
+    def away(*_: object, **__: object) -> Any:
+        raise Unavailable("The server is away.")
+
+    monkeypatch.setattr(opened.engine, "put", away)
+    with pytest.raises(Unavailable):
+        queue.relay(wait=False)
+    monkeypatch.setattr(opened.engine, "put", put)
+    with Queue(store) as there:
+        assert there.stats().pending == 1
+
+
+def test_one_that_is_refused_keeps_no_others_back(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: Any, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.send_many("t", ["good", "bad", "fine"], connection=own)
+    own.commit()
+    opened = queue.session.open()
+    put = opened.engine.put
+
+    def picky(messages: Any, **options: Any) -> Any:
+        if any(new.body == b'"bad"' for new in messages):
+            raise BadTime("Not this one.")
+        return put(messages, **options)
+
+    monkeypatch.setattr(opened.engine, "put", picky)
+    assert queue.relay(wait=False) == 3
+    assert [each.body for each in queue.receive("t", limit=9)] == ["good", "fine"]
+    with Queue(store) as there:
+        assert there.stats().dead == 1
+    assert "Not this one." in caplog.text
+
+
+async def test_a_worker_hands_on_what_is_committed(store: str, tmp_path: Path) -> None:
+    handled = []
+    queue = AsyncQueue("memory://test_a_worker_hands_on", outbox=store)
+
+    @queue.task("t")
+    async def handle(n: int) -> None:
+        handled.append(n)
+        await worker.stop()
+
+    async with AsyncQueue(store) as there:
+        await there.stats()
+    worker = Worker(queue)
+    async with queue:
+        with closing(sqlite3.connect(tmp_path / "app.db")) as own:
+            await handle.after(0, connection=own).send(n=1)
+            own.commit()
+        await worker.run(signals=False)
+    assert handled == [1]
+
+
+def test_only_sends_go_through_an_outbox(queue: Queue, own: sqlite3.Connection) -> None:
+    sent = queue.send("t", 1, delay="1h")
+    with pytest.raises(Unsupported):
+        queue.cancel(sent, connection=own)
+    assert queue.stats("t").pending == 1
+
+
+def test_an_outbox_must_be_able_to_join_and_a_queue_without_one_says_so() -> None:
+    with pytest.raises(ConfigError, match="can't join a transaction"):
+        Queue("memory://", outbox="memory://other")
+    with Queue("memory://") as queue, pytest.raises(ConfigError, match="has no outbox"):
+        queue.relay(wait=False)
