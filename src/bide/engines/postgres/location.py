@@ -1,4 +1,4 @@
-"""Reads a PostgreSQL URL: which database, and what the queue was asked for."""
+"""Reads a PostgreSQL URL: which servers and database, and what the queue was asked for."""
 
 import re
 from collections.abc import Mapping
@@ -36,12 +36,11 @@ def read(settings: Settings) -> Address:
     try:
         parts = urlsplit(settings.url)
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        host, port = parts.hostname, parts.port
     except ValueError:
         raise BadUrl(f"The URL can't be read. {FORM} In a password write @ as %40, / as %2F, : as %3A and % as %25.") from None
     ours = {name: value for name, value in given if name in _OPTIONS}
     theirs = [(name, value) for name, value in given if name not in _OPTIONS]
-    bare = parts._replace(scheme="postgresql", query=urlencode(theirs)).geturl()
+    bare = f"postgresql://{parts.netloc}{parts.path}?{urlencode(theirs)}"
     try:
         conninfo = conninfo_to_dict(bare)
     except psycopg.ProgrammingError:
@@ -52,7 +51,10 @@ def read(settings: Settings) -> Address:
         )
     namespace = ours.get("namespace", settings.namespace)
     database = unquote(parts.path.lstrip("/"))
-    shown = f"postgres://{host or ''}{f':{port}' if port else ''}/{database}"
+    hosts = _hosts(conninfo)
+    if len(hosts) > 1:
+        conninfo = {"target_session_attrs": "read-write", **conninfo}
+    shown = f"postgres://{','.join(hosts)}/{database}"
     return Address(
         shown=shown,
         conninfo=conninfo,
@@ -63,6 +65,20 @@ def read(settings: Settings) -> Address:
         timeout=_number("timeout", ours.get("timeout", "5"), 0.1, 600),
         connections=int(_number("connections", ours.get("connections", "10"), 1, 1_000)),
     )
+
+
+def _hosts(conninfo: Mapping[str, Any]) -> list[str]:
+    """The servers that a URL names, with their ports. The text in place of a port may be a part of a password."""
+    names = str(conninfo.get("host") or "").split(",")
+    ports = str(conninfo.get("port") or "").split(",")
+    if any(port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) for port in ports):
+        raise BadUrl(f"A port in the URL is not a number from 1 to 65535. {FORM} In a password write : as %3A and / as %2F.")
+    if len(ports) == 1:
+        ports *= len(names)
+    if len(ports) != len(names):
+        raise BadUrl("The URL names several servers: give each its port, as in postgres://one:5432,two:5432/database.")
+    names = [f"[{name}]" if ":" in name else name for name in names]
+    return [f"{name}:{port}" if port else name for name, port in zip(names, ports, strict=True)]
 
 
 def schema_of(namespace: str) -> str:
