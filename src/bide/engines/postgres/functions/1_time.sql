@@ -15,6 +15,9 @@ begin
         shown := clock;
     else
         shown := marked + greatest(0, clock - was) / 2;
+        if keep and clock < was then
+            perform setval('bide.raw', clock);  -- it was set back, and half speed begins here
+        end if;
     end if;
     if keep and (shown > marked + 1000000 or (given is not null and shown > marked)) then
         perform setval('bide.raw', clock);  -- first: in between, time stands still and does not jump

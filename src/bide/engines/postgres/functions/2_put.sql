@@ -65,10 +65,16 @@ declare
     known text[];
     each record;
 begin
-    if answered is not null then
+    if cardinality(array_remove(answered, null)) = cardinality(bodies) then
         return query select split_part(a, ' ', 1)::bigint, split_part(a, ' ', 2)::bigint, split_part(a, ' ', 3)
             from unnest(answered) as a;
         return;
+    elsif answered is not null then  -- some of them were sent again, by the operations of a lost answer, while this was under way
+        select
+            array_agg(case when operations[n] is null then n else places[n] end order by n),
+            array_agg(coalesce(operations[n], request) order by n)
+        into places, operations from generate_series(1, cardinality(bodies)) as n;
+        request := null;
     end if;
     if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
         raise exception 'too far' using errcode = 'BD001';
@@ -119,7 +125,11 @@ begin
                 if each.operation is not null then
                     known[each.place] := id || ' ' || due || ' ' || outcome;
                     insert into bide.answer as a (name, born, answers) values (each.operation, now, known)
-                    on conflict (name) do update set answers[each.place] = excluded.answers[each.place];
+                    on conflict (name) do update set answers[each.place] = excluded.answers[each.place]
+                    where a.answers[each.place] is null;
+                    if not found then
+                        raise exception 'the same operation was done meanwhile' using errcode = 'BD002';
+                    end if;
                 end if;
             end if;
             answered := answered || (id || ' ' || due || ' ' || outcome);

@@ -98,6 +98,8 @@ begin
             exit when room <= 0;
             ids := bide.chosen(awake[i], starts[i], case pass when 1 then least(share, room) else room end, now);
             if ids is not null then
+                -- What tend returned while this call was on its way was held until then.
+                now := greatest(now, bide.engine_us(given, false) / 1000);
                 room := room - cardinality(ids);
                 return query
                     update bide.message m set
