@@ -1,5 +1,6 @@
 """The contract suite, and the model, on PostgreSQL."""
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,10 @@ from bide.engines.base import Settings
 from bide.engines.postgres import CAPABILITIES, source
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
+from bide.testing.contract.bench import WAKE_TIMEOUT, Bench
 from tests.model.hypothesis_rules import check_engine
 from tests.model.long_history import check_long_history
-from tests.model.turns import by_turns
+from tests.model.turns import COLOURS, LONG, by_turns
 
 
 class TestPostgres(EngineContract):
@@ -24,6 +26,37 @@ class TestPostgres(EngineContract):
             return source(Settings(url=postgres_url, **settings))
 
         return make
+
+
+class TestThroughPgBouncer(EngineContract):
+    """Which lends a connection for a transaction, to whoever asks."""
+
+    capabilities = CAPABILITIES
+    colours = COLOURS if LONG else ("sync",)
+
+    @pytest.fixture
+    def make_source(self, pgbouncer_url: str) -> Callable[..., Source]:
+        def make(**settings: Any) -> Source:
+            return source(Settings(url=pgbouncer_url, **settings))
+
+        return make
+
+    async def test_one_message_wakes_one_sleeper(self, bench: Bench) -> None:
+        """Nobody is notified, and so all wake by time."""
+        sleepers = [await bench.sleeper("mail") for _ in range(3)]
+        await bench.put("mail")
+        await asyncio.wait(sleepers, timeout=WAKE_TIMEOUT)
+        assert all(each.done() for each in sleepers)
+
+
+@by_turns([0])
+def test_postgres_does_what_the_model_does_through_pgbouncer(pgbouncer_url: str, colour: str, seed: int) -> None:
+    numbers = itertools.count()
+
+    def make(*, dead_for: int, dead_max: int) -> Source:
+        return source(Settings(url=pgbouncer_url, namespace=f"check-{next(numbers)}", dead_for=dead_for, dead_max=dead_max))
+
+    check_engine(make, colour=colour, examples=10, steps=50, seed=seed)
 
 
 @by_turns([0])

@@ -125,6 +125,7 @@ class Engine(ABC):
         - Done ends a message for good.
         - Retry makes a message due after the delay.
         - Retry after the last attempt buries with the error.
+        - An error may hold any character.
         - Release gives a message back without counting the attempt.
         - Release without a delay keeps the due time.
         - Dead buries a message with its reason.

@@ -1,5 +1,6 @@
 """What the errors of the server and its driver mean to a user, and after which of them a call may be repeated."""
 
+import re
 import time
 
 import psycopg
@@ -9,7 +10,7 @@ from bide.errors import BadTime, BideError, ConfigError, QueueFull, SchemaMismat
 
 PATIENCE = 3  # times the timeout: for how long a call is repeated
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
-_TOO_FAR = "BD001"  # what our functions raise
+_TOO_FAR, _MEANWHILE = "BD001", "BD002"  # what our functions raise
 _AGAIN = (
     theirs.SerializationFailure,
     theirs.DeadlockDetected,
@@ -19,10 +20,17 @@ _AGAIN = (
     theirs.TooManyConnections,
     theirs.ReadOnlySqlTransaction,  # a standby, or a primary that is being replaced
     theirs.LockNotAvailable,
+    theirs.IdleSessionTimeout,
+    theirs.ProtocolViolation,  # what PgBouncer says of itself
 )
+_MET = ("answer_pkey", "message_key")  # what two calls may store at the same moment
+_ENDING = (theirs.AdminShutdown, theirs.CrashShutdown)  # said at any moment, also after a commit
 _MISSING = (theirs.UndefinedFunction, theirs.InvalidSchemaName, theirs.UndefinedTable)
 _FULL = (theirs.DiskFull, theirs.OutOfMemory, theirs.ProgramLimitExceeded)
-_REFUSED = (theirs.InvalidPassword, theirs.InvalidAuthorizationSpecification, theirs.InvalidCatalogName)
+_REFUSED = re.compile(  # what a server says before it lets somebody in has no number
+    r"password authentication failed|no password supplied|role \".*\" does not exist|database \".*\" does not exist"
+    r"|no pg_hba\.conf entry|is not permitted to log in|permission denied for database|authentication failed for user"
+)
 
 
 class Tries:
@@ -44,15 +52,32 @@ class Tries:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether no answer came: the connection is broken."""
-    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and getattr(error, "sqlstate", None) is None
+    """Whether no answer came: the connection is broken, or too slow."""
+    if not isinstance(error, psycopg.Error):
+        return True
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None
+
+
+def may_have_acted(error: BaseException) -> bool:
+    """Whether a statement that was sent and ended like that may have been committed."""
+    return is_lost(error) or isinstance(error, _ENDING)
+
+
+def is_useless(error: BaseException) -> bool:
+    """Whether a connection that said so should be left, and those made before it: another server may be the primary by now."""
+    return is_lost(error) or isinstance(error, theirs.ReadOnlySqlTransaction)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the server does not let this user in, so that trying again is no use."""
+    return isinstance(error, psycopg.Error) and _REFUSED.search(str(error)) is not None
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether nothing was done, and trying again may help. Two equal operations that met are among them."""
+    """Whether nothing was done, and trying again may help."""
     if isinstance(error, theirs.UniqueViolation):
-        return error.diag.constraint_name == "answer_pkey"
-    return isinstance(error, _AGAIN)
+        return error.diag.constraint_name in _MET
+    return isinstance(error, _AGAIN) or (isinstance(error, psycopg.Error) and error.sqlstate == _MEANWHILE)
 
 
 def translated(error: psycopg.Error, shown: str) -> BideError:
@@ -63,9 +88,21 @@ def translated(error: psycopg.Error, shown: str) -> BideError:
     if isinstance(error, _MISSING):
         return SchemaMismatch(f"{shown} has no tables of bide for this namespace, or older ones: run `bide migrate`.")
     if isinstance(error, theirs.InsufficientPrivilege):
-        return ConfigError(f"{shown}: this user lacks a right: {said[0]}. `bide doctor` tells which are needed.")
-    if isinstance(error, _REFUSED):
+        return ConfigError(
+            f"{shown}: this user lacks a right: {said[0]}. Run `bide migrate` as a user who has it, and grant what "
+            "docs/postgres.md lists."
+        )
+    if error.sqlstate is None and is_refused(error):
         return ConfigError(f"{shown} refuses the login: {said[0]}. Check the user, the password and the database in the URL.")
+    if isinstance(error, theirs.ReadOnlySqlTransaction):
+        return Unavailable(
+            f"{shown} takes no writes: it is a standby, or default_transaction_read_only is on. Nothing was done. To follow "
+            "the primary, name all servers in the URL: postgres://one,two/database."
+        )
+    if error.sqlstate is None:
+        return Unavailable(
+            f"{shown} can't be reached, so nothing was done: {said[0]}. Is the server running, and is the URL right?"
+        )
     if isinstance(error, _FULL):
         return QueueFull(f"{shown} is full, so nothing was stored: {said[0]}.")
     return Unavailable(f"{shown}: {said[0]}. Nothing was done; try again when it answers.")

@@ -12,7 +12,7 @@ from bide.errors import BadOption
 from bide.types import Sent, State, Stats
 
 CALLS: Mapping[str, str] = {
-    "put": "select * from {schema}.put(%s, %s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
+    "put": "select * from {schema}.put(%s, %s::text[], %b::bytea[], %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
     "%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int[], %s::bigint[], %s, %s::text[], %s)",
     "claim": "select * from {schema}.claim(%s::text[], %s::bigint[], %s, %s, %s, %s::text[], %s)",
     "settle": "select * from {schema}.settle(%s, %s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::text[], "
@@ -121,8 +121,13 @@ def settle_args(ends: Sequence[End]) -> list[Any]:
         _numbers([token_number(end.token) for end in ends]),
         None if plain else [end.verdict for end in ends],
         None if plain else _numbers([end.delay for end in ends]),
-        None if plain else [end.error for end in ends],
+        None if plain else [_storable(end.error) for end in ends],
     ]
+
+
+def _storable(text: str | None) -> str | None:
+    """A text without what PostgreSQL can't store."""
+    return text if text is None or "\0" not in text else text.replace("\0", "\\x00")
 
 
 def hold_args(holds: Sequence[Hold]) -> list[Any]:

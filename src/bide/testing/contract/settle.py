@@ -46,6 +46,15 @@ class Settling:
         await bench.tend()
         assert await bench.claim("mail", limit=5) == []
 
+    async def test_an_error_may_hold_any_character(self, bench: Bench) -> None:
+        claimed = await bench.running("mail")
+        assert await bench.end(claimed, "dead", error="cut \0 off\x1b\r\n € \U0001f600") == "dead"
+        if bench.can.inspect:
+            [dead] = await bench.stored("mail", "dead")
+            assert dead.last_error is not None
+            assert dead.last_error.startswith("cut ")
+            assert dead.last_error.endswith(" off\x1b\r\n € \U0001f600")
+
     async def test_release_gives_a_message_back_without_counting_the_attempt(self, bench: Bench) -> None:
         # Given a message that may be tried once
         claimed = await bench.running("mail", max_attempts=1)

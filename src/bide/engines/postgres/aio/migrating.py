@@ -2,27 +2,27 @@
 """Makes the tables and functions of a namespace, and brings those of an older release to this one's layout."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
 
 import psycopg
 
+from bide.engines.postgres.aio.connection import AsyncLimited
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
 from bide.engines.postgres.location import Address
 from bide.errors import SchemaMismatch
 
-AnyConnection: TypeAlias = psycopg.AsyncConnection[Any]
+PATIENCE = 600.0  # seconds that a step may take, with what others do before it
 
 
 class AsyncMigrating:
     """Programs that come together do it once: each step is one transaction, under a lock of the namespace's."""
 
-    def __init__(self, address: Address, connect: Callable[[], Awaitable[AnyConnection]], ours: Layout = OURS) -> None:
+    def __init__(self, address: Address, connect: Callable[[], Awaitable[AsyncLimited]], ours: Layout = OURS) -> None:
         self.ours: Layout = ours
         self._address = address
         self._connect = connect
 
-    async def ensure(self, connection: AnyConnection) -> None:
+    async def ensure(self, connection: AsyncLimited) -> None:
         """What opening a queue does: nothing if all is there."""
         try:
             found = await self._look(connection)
@@ -60,6 +60,7 @@ class AsyncMigrating:
     async def _do(self, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
         connection = await self._connected()
         try:
+            connection.limit = PATIENCE
             async with connection.transaction():
                 await connection.execute(filled(LOCK, self._address.schema).encode())
                 found = await self._look(connection)
@@ -74,13 +75,13 @@ class AsyncMigrating:
         finally:
             await connection.close()
 
-    async def _connected(self) -> AnyConnection:
+    async def _connected(self) -> AsyncLimited:
         try:
             return await self._connect()
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
 
-    async def _look(self, connection: AnyConnection) -> Found:
+    async def _look(self, connection: AsyncLimited) -> Found:
         schema, there = self._address.schema, False
         async for row in await connection.execute(filled(FIND, schema).encode()):
             there = row[0]

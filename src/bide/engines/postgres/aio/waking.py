@@ -7,10 +7,10 @@ A notification is a hint: a lost one costs a sweep. Through a pooler there are n
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import psycopg
 
+from bide.engines.postgres.aio.connection import AsyncLimited
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
@@ -19,6 +19,8 @@ from bide.wakeable import AsyncSignal
 POLL = 0.25  # seconds between two looks without notifications
 QUIET = 0.02  # seconds for which a client tells of a topic once
 AGAIN = 0.025  # seconds after a notification at which its receiver looks again, for what was not told meanwhile
+SILENT = 5.0  # seconds after which the connection that listens is asked whether it is alive
+PING = 1.0  # seconds for its answer
 AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries again
 
 
@@ -29,7 +31,8 @@ class AsyncWaking:
         self._polls = polls
         self._sleepers: Sleepers[str] = Sleepers()
         self._lock = asyncio.Lock()
-        self._listening: psycopg.AsyncConnection[Any] | None = None
+        self._listening: AsyncLimited | None = None
+        self._heard = 0.0  # when the server last said something to it
         self._leader: Sleeper[str] | None = None  # who reads for all
         self._asleep: set[AsyncSignal] = set()
         self._told: dict[str, float] = {}  # when a topic was last heard of
@@ -84,8 +87,12 @@ class AsyncWaking:
             if self._listening is None or self._listening.closed:
                 connection = await self._connections.connect()
                 await connection.execute(f'listen "{self._channel}"'.encode())
-                self._listening = connection
+                connection.limit = PING
+                self._listening, self._heard = connection, time.monotonic()
                 return True
+            if time.monotonic() > self._heard + SILENT:
+                await self._listening.execute(b"select 1")  # or a network that has gone silent would be taken for an idle one
+                self._heard = time.monotonic()
             async for note in self._listening.notifies(timeout=max(0.0, end - time.monotonic()), stop_after=1):
                 self._hear(note.payload)
         except (psycopg.Error, OSError, EngineError):
@@ -97,6 +104,7 @@ class AsyncWaking:
         return False
 
     def _hear(self, payload: str) -> None:
+        self._heard = time.monotonic()
         topic, _, _ = payload.partition(" ")
         if topic:
             self._told[topic] = time.monotonic()

@@ -1,17 +1,20 @@
 # Generated from ../aio/connections.py by tools/unasync.py; change that file instead.
 """The connections of an engine: each call takes one, runs one statement, and is repeated if that is safe and may help."""
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
-from bide.engines.postgres.failures import Tries, is_lost, is_passing, translated
+from bide.engines.postgres.failures import Tries, is_lost, is_passing, is_refused, is_useless, may_have_acted, translated
 from bide.engines.postgres.location import Address
+from bide.engines.postgres.session import LOOK, settings_for
+from bide.engines.postgres.sync.connection import Limited
 from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
-from bide.wakeable import Briefly, Signal
+from bide.wakeable import Signal
 
 CONNECTED = "bide"  # the name that the server shows
 
@@ -21,52 +24,78 @@ class Connections:
         self.pooled: bool = False  # by something like PgBouncer, between here and the server
         self._address = address
         self._room = threading.Semaphore(address.connections)
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._idle: list[Limited] = []
+        self._settings = ""  # what the server must be told to set for our connections
         self._closed = False
 
     def prepare(self) -> None:
         """Look what is between here and the server, and make the tables if they are missing or old."""
-        [[pid]] = self.run("select pg_backend_pid()", ())
-        connection = self._idle.pop()
-        self.pooled = connection.info.backend_pid != pid
-        if self.pooled:
-            connection.prepare_threshold = None  # another process of the server may answer the next call
-        self._idle.append(connection)
-        Migrating(self._address, self.connect).ensure(connection)
+        pids: list[int] = []
+        [[pid, *found]] = self.run(LOOK, (), pids=pids)
+        self.pooled = pids != [pid]
+        self._settings = settings_for(self._address.shown, found, pooled=self.pooled)
+        if self.pooled or self._settings:
+            self.drop_idle()
+        connection = self._taken() or self._connected()
+        try:
+            Migrating(self._address, self.connect).ensure(connection)
+        finally:
+            self._put_back(connection)
 
-    def run(self, sql: str, args: Sequence[Any], *, acts: bool = False) -> list[Any]:
+    def run(self, sql: str, args: Sequence[Any], *, acts: bool = False, pids: list[int] | None = None) -> list[Any]:
         """The rows of a statement. `acts`: it changes something, and may have done so although no answer came.
 
-        It is repeated after a failure, so it must be one that acts once: its request is among its arguments.
+        It is repeated after a failure, so it must be one that acts once: its request is among its arguments. `pids` is given
+        the process number that the server told when the connection was made.
         """
         tries = Tries(self._address.timeout)
         while True:
-            try:
-                return self._once(sql, args)
-            except (psycopg.Error, TimeoutError, OSError) as error:
-                lost = is_lost(error) or not isinstance(error, psycopg.Error)
-                tries.unsure = tries.unsure or (acts and lost and not isinstance(error, ConnectionRefusedError))
-                if tries.over or self._closed or not (lost or is_passing(error)):
-                    raise self._told(error, unsure=tries.unsure and lost) from error
+            with self._room:
+                try:
+                    connection = self._taken() or self.connect()
+                except (psycopg.Error, OSError) as error:
+                    if tries.over or self._closed or is_refused(error):
+                        raise self._told(error, unsure=tries.unsure) from error
+                else:
+                    if pids is not None:
+                        pids[:] = [connection.info.backend_pid]
+                    try:
+                        return self._ask(connection, sql, args)
+                    except (psycopg.Error, OSError) as error:
+                        tries.unsure = tries.unsure or (acts and may_have_acted(error))
+                        if tries.over or self._closed or not (is_lost(error) or is_passing(error)):
+                            raise self._told(error, unsure=tries.unsure) from error
             Signal().wait(tries.pause())
 
-    def _once(self, sql: str, args: Sequence[Any]) -> list[Any]:
-        with self._room:
-            connection = self._idle.pop() if self._idle else self.connect()
-            try:
-                with Briefly(self._address.timeout):
-                    cursor = connection.execute(sql.encode(), args or None, binary=True)
-                    rows = cursor.fetchall() if cursor.description else []
-            except BaseException as error:
-                if isinstance(error, psycopg.Error) and not is_lost(error) and not connection.closed:
-                    self._idle.append(connection)
-                else:
-                    connection.close()
-                raise
-            self._idle.append(connection)
-            return rows
+    def _ask(self, connection: Limited, sql: str, args: Sequence[Any]) -> list[Any]:
+        try:
+            cursor = connection.execute(sql.encode(), args or None, binary=True)
+            rows = cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            if is_useless(error):
+                connection.drop()
+                self.drop_idle()
+            else:
+                self._put_back(connection)
+            raise
+        except BaseException:
+            connection.drop()  # an answer may still come, and must not be taken for that of the next call
+            raise
+        self._put_back(connection)
+        return rows
 
-    def connect(self) -> psycopg.Connection[Any]:
+    def _taken(self) -> Limited | None:
+        with contextlib.suppress(IndexError):  # no look before: another thread may take the last one
+            return self._idle.pop()
+        return None
+
+    def _put_back(self, connection: Limited) -> None:
+        if self._closed or connection.closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def connect(self) -> Limited:
         """A new connection, in autocommit."""
         if self._closed:
             raise Unavailable("The PostgreSQL engine is closed: make a new queue.")
@@ -76,34 +105,41 @@ class Connections:
             "tcp_user_timeout": 1000 * timeout,
             "application_name": CONNECTED,
             **self._address.conninfo,
+            "client_encoding": "utf8",
         }
-        connection = psycopg.Connection.connect(**options, autocommit=True)
+        if self._settings:
+            options["options"] = f"{options.get('options', '')} {self._settings}"
+        connection = Limited.connect(**options, autocommit=True)
+        connection.limit = self._address.timeout
         if self.pooled:
-            connection.prepare_threshold = None
+            connection.prepare_threshold = None  # another process of the server may answer the next call
         return connection
+
+    def _connected(self) -> Limited:
+        try:
+            return self.connect()
+        except psycopg.Error as error:
+            raise translated(error, self._address.shown) from error
 
     def close(self) -> None:
         self._closed = True
         self.drop_idle()
 
     def abandon(self) -> None:
-        """Leave the connections to whoever had them before a fork, or in a loop that is closed."""
+        """Leave the connections that were made in a loop that is closed."""
         self._closed = True
         for connection in self._idle:
             connection.pgconn.finish()
         self._idle.clear()
 
     def drop_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        while connection := self._taken():
+            connection.close()
 
     def _told(self, error: BaseException, *, unsure: bool) -> BideError:
         shown = self._address.shown
         if unsure:
             return OutcomeUnknown(f"{shown} did not answer: the change may or may not have happened.")
-        if isinstance(error, psycopg.Error) and error.sqlstate:
+        if isinstance(error, psycopg.Error):
             return translated(error, shown)
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Unavailable(
-            f"{shown} can't be reached, so nothing was done: {said}. Is the server running, and is the URL right?"
-        )
+        return Unavailable(f"{shown} did not answer, so nothing was done: {error}. Is the server overloaded?")

@@ -2,27 +2,27 @@
 """Makes the tables and functions of a namespace, and brings those of an older release to this one's layout."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import psycopg
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
 from bide.engines.postgres.location import Address
+from bide.engines.postgres.sync.connection import Limited
 from bide.errors import SchemaMismatch
 
-AnyConnection: TypeAlias = psycopg.Connection[Any]
+PATIENCE = 600.0  # seconds that a step may take, with what others do before it
 
 
 class Migrating:
     """Programs that come together do it once: each step is one transaction, under a lock of the namespace's."""
 
-    def __init__(self, address: Address, connect: Callable[[], AnyConnection], ours: Layout = OURS) -> None:
+    def __init__(self, address: Address, connect: Callable[[], Limited], ours: Layout = OURS) -> None:
         self.ours: Layout = ours
         self._address = address
         self._connect = connect
 
-    def ensure(self, connection: AnyConnection) -> None:
+    def ensure(self, connection: Limited) -> None:
         """What opening a queue does: nothing if all is there."""
         try:
             found = self._look(connection)
@@ -58,6 +58,7 @@ class Migrating:
     def _do(self, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
         connection = self._connected()
         try:
+            connection.limit = PATIENCE
             with connection.transaction():
                 connection.execute(filled(LOCK, self._address.schema).encode())
                 found = self._look(connection)
@@ -72,13 +73,13 @@ class Migrating:
         finally:
             connection.close()
 
-    def _connected(self) -> AnyConnection:
+    def _connected(self) -> Limited:
         try:
             return self._connect()
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
 
-    def _look(self, connection: AnyConnection) -> Found:
+    def _look(self, connection: Limited) -> Found:
         schema, there = self._address.schema, False
         for row in connection.execute(filled(FIND, schema).encode()):
             there = row[0]
