@@ -151,6 +151,17 @@ class RedisCluster(Group):
         others = [node for node in self.masters() if node not in (source, target)]
         return Migration(slot, source, target, others, keys_at_once=keys_at_once)
 
+    def take_away(self, slots: Sequence[int]) -> None:
+        """Leave slots without a node, and wait until all nodes know: what was on its way gives them to their node once more."""
+
+        def are_gone() -> bool:
+            kept = [(node, slot) for node in self.nodes for slot in slots if _owner(node.view(), slot)]
+            for node, slot in kept:
+                node.ask("CLUSTER", "DELSLOTS", slot)
+            return not kept
+
+        self._until(are_gone, "slots without a node")
+
     def empty(self) -> None:
         """Delete all keys, and wait until the replicas have done so, too."""
         for master in self.masters():
