@@ -66,7 +66,8 @@ test-upgrade: servers .venv/.dev ## run the release before, built from its tag, 
 
 # The tests that meet other packages. What only checks the code, such as ruff, is not installed there.
 MEET := tests/cli tests/examples tests/queue tests/tasks tests/sqlite/test_sqlalchemy.py tests/unit/test_docs.py \
-	tests/redis/test_client.py tests/redis/test_url.py tests/redis/test_faults.py tests/redis/test_waking.py
+	tests/redis/test_client.py tests/redis/test_url.py tests/redis/test_faults.py tests/redis/test_waking.py \
+	tests/postgres/test_join.py tests/postgres/test_join_refused.py
 
 .PHONY: lowest
 lowest: servers .venv-lowest/.dev ## test with the lowest versions that pyproject.toml allows of other packages

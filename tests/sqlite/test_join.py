@@ -14,10 +14,25 @@ from typing import Any
 
 import pytest
 
-from bide import BadTime, BideError, Call, CancelResult, Hook, Queue, RescheduleResult, Unavailable, Unsupported
+from bide import (
+    AsyncQueue,
+    BadTime,
+    BideError,
+    Call,
+    CancelResult,
+    Hook,
+    LeaseLost,
+    Queue,
+    RescheduleResult,
+    Unavailable,
+    Unsupported,
+    current,
+)
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import End, NewMessage
 from bide.engines.sqlite import file
+from bide.worker import Worker
+from tests.worker.conftest import once
 
 
 @pytest.fixture
@@ -188,6 +203,78 @@ async def test_an_ack_that_was_rolled_back_leaves_the_message_to_its_lease(queue
     assert await queue.ack_many([delivery], connection=own) == [True]
     own.commit()
     assert (await queue.stats("t")).leased == 0
+
+
+async def test_each_method_of_a_delivery_joins(queue: Any, own: sqlite3.Connection) -> None:
+    held = {}
+    for what in ("ack", "retry", "release", "bury"):
+        await queue.send(what, what)
+        [held[what]] = await queue.receive(what)
+    for end in (own.rollback, own.commit):
+        await held["ack"].ack(connection=own)
+        await held["retry"].retry(0, connection=own)
+        await held["release"].release(connection=own)
+        await held["bury"].bury("why", connection=own)
+        assert (await queue.stats()).leased == 4
+        end()
+    stats = await queue.stats()
+    assert (stats.ready, stats.leased, stats.dead) == (2, 0, 1)
+
+
+async def test_an_ack_of_an_old_delivery_is_refused_inside_the_transaction(
+    queue: Any, own: sqlite3.Connection, path: Path
+) -> None:
+    await queue.send("t", 1)
+    [old] = await queue.receive("t")
+    await old.release()
+    [new] = await queue.receive("t")
+    book(own, 1)
+    for end in (old.ack, old.retry, old.release):
+        with pytest.raises(LeaseLost):
+            await end(connection=own)
+    own.rollback()
+    assert booked(path) == []
+    await new.ack()
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+async def test_a_handler_acks_in_its_own_transaction(
+    rolled_back: bool, colour: str, url: str, own: sqlite3.Connection, path: Path
+) -> None:
+    """The worker does not end the message again, and one that was rolled back comes again when its lease ends."""
+    attempts: list[int] = []
+
+    def work() -> sqlite3.Connection:
+        connection = sqlite3.connect(path)
+        attempts.append(current().attempt)
+        book(connection, attempts[-1])
+        return connection
+
+    def finish(connection: sqlite3.Connection) -> None:
+        connection.rollback() if rolled_back and len(attempts) == 1 else connection.commit()
+
+    async def handle() -> None:
+        with closing(work()) as connection:
+            await current().ack(connection=connection)
+            finish(connection)
+
+    def handle_sync() -> None:
+        with closing(work()) as connection:
+            current().ack(connection=connection)
+            finish(connection)
+
+    queue: Any = AsyncQueue(url)
+    queue.task("t")(handle if colour == "async" else handle_sync)
+    async with queue, Worker(queue, lease="1s", grace=0):
+        await queue.send("t", {})
+
+        async def over() -> bool:
+            stats = await queue.stats("t")
+            return bool(stats.pending + stats.leased == 0)
+
+        await once(over)
+    assert attempts == ([1, 2] if rolled_back else [1])
+    assert booked(path) == attempts[-1:]
 
 
 # whom it wakes

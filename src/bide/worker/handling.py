@@ -30,6 +30,7 @@ class Handling:
     __slots__ = (
         "_sync",
         "_sync_delivery",
+        "_unkept",
         "alarm",
         "beat",
         "delivery",
@@ -48,6 +49,7 @@ class Handling:
         beat: Beat,
         slot: int,
         sync: Callable[[AsyncDelivery], Delivery],
+        unkept: Callable[[Beat, Hold], object],
     ) -> None:
         self.delivery: AsyncDelivery = delivery
         self.task: Definition = task
@@ -59,6 +61,7 @@ class Handling:
         self.runner: asyncio.Task[None] | None = None
         self.alarm: asyncio.TimerHandle | None = None  # for its timeout
         self._sync = sync
+        self._unkept = unkept
         self._sync_delivery: Delivery | None = None
 
     @property
@@ -85,14 +88,25 @@ class Handling:
             self._sync_delivery.expired = True
 
     def present(self) -> Any:
-        """The delivery in the colour of the handler."""
-        if self.task.is_async:
-            return self.delivery
-        if self._sync_delivery is None:
+        """The delivery in the colour of the handler. Once the handler has ended it, its lease is not renewed any more: in the
+        handler's own transaction the end may be long before the commit, and holds the message until then.
+        """
+        if not self.task.is_async and self._sync_delivery is None:
             self._sync_delivery = self._sync(self.delivery)
             if self.delivery.expired:
                 self._sync_delivery.expired = True
-        return self._sync_delivery
+        present = self._sync_delivery or self.delivery
+        unkept, beat, hold = self._unkept, self.beat, self.delivery.hold
+
+        def ended() -> None:
+            unkept(beat, hold)
+
+        present.on_end(ended, _nothing)
+        return present
+
+
+def _nothing() -> None:
+    """The worker itself ends what its handler drops."""
 
 
 class Handlers:

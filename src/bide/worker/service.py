@@ -126,7 +126,8 @@ class Service:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
         beat = Beat(map(_hold, claimed), self._plan.lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
-        handlings = [Handling(each, self._served[each.claimed.topic], beat, slot, self._in_sync) for each in claimed]
+        served, unkept = self._served, self._heartbeat.remove
+        handlings = [Handling(each, served[each.claimed.topic], beat, slot, self._in_sync, unkept) for each in claimed]
         self._under_way.update(zip(map(_hold, claimed), handlings, strict=True))
         for topic, count in Counter(map(_topic, claimed)).items():
             self._slots.take(topic, count)

@@ -69,7 +69,8 @@ def named(text: str, schema: str) -> str:
 
 
 def filled(text: str, schema: str) -> str:
-    return text.format(schema=f'"{schema}"')
+    """In the caller's own transaction, types that are no keywords could be others, by its search_path."""
+    return text.format(schema=f'"{schema}"', text="pg_catalog.text[]", bytea="pg_catalog.bytea[]")
 
 
 def check(shown: str, found: Found, ours: Layout = OURS) -> None:

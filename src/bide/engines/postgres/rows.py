@@ -8,23 +8,23 @@ import msgspec
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NO_HEADERS, Claim, Claimed, End, Hold, Move, NewMessage, Ref, Scanned, Stored, operation_of
-from bide.errors import BadOption
+from bide.errors import BadOption, OutcomeUnknown
 from bide.types import Sent, State, Stats
 
 CALLS: Mapping[str, str] = {
-    "put": "select * from {schema}.put(%s, %s::text[], %b::bytea[], %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
-    "%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int[], %s::bigint[], %s, %s::text[], %s)",
-    "claim": "select * from {schema}.claim(%s::text[], %s::bigint[], %s, %s, %s, %s::text[], %s)",
-    "settle": "select * from {schema}.settle(%s, %s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::text[], "
+    "put": "select * from {schema}.put(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
+    "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::{text}, %s::int[], %s::bigint[], %s, %s::{text}, %s)",
+    "claim": "select * from {schema}.claim(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
+    "settle": "select * from {schema}.settle(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, "
     "%s, %s)",
-    "extend": "select * from {schema}.extend(%s::bigint[], %s::text[], %s::bigint[], %s, %s)",
-    "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::text[], %s::text[], %s)",
-    "reschedule": "select * from {schema}.reschedule(%s, %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s, "
+    "extend": "select * from {schema}.extend(%s::bigint[], %s::{text}, %s::bigint[], %s, %s)",
+    "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
+    "reschedule": "select * from {schema}.reschedule(%s, %s::bigint[], %s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s, "
     "%s)",
     "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s)",
-    "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::text[], %s::text[], %s) as g",
+    "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
-    "stats": "select * from {schema}.stats(%s, %s::text[], %s, %s, %s, %s, %s)",
+    "stats": "select * from {schema}.stats(%s, %s::{text}, %s, %s, %s, %s, %s)",
     "requeue": "select * from {schema}.requeue(%s, %s, %s::bigint[], %s, %s, %s, %s)",
     "purge": "select * from {schema}.purge(%s, %s, %s, %s)",
     "pause": "select {schema}.pause(%s, %s)",
@@ -136,6 +136,22 @@ def hold_args(holds: Sequence[Hold]) -> list[Any]:
         _same([hold.topic for hold in holds]),
         _numbers([token_number(hold.token) for hold in holds]),
     ]
+
+
+def extended_of(holds: Sequence[Hold], rows: Iterable[Any]) -> list[bool]:
+    """Whether each lease was renewed. Of a message that another transaction has locked, that is not known before it ends."""
+    held = set(rows)
+    names = [(private_id(hold.id), hold.topic, token_number(hold.token)) for hold in holds]
+    answers = [
+        True if (id, topic, token) in held else None if (id, topic, -token) in held else False for id, topic, token in names
+    ]
+    if None in answers:
+        raise OutcomeUnknown(
+            f"{answers.count(None):,} of {len(answers):,} leases were not renewed, as another transaction is changing these "
+            "messages: extend again when it has ended.",
+            answers=answers,
+        )
+    return [answer is True for answer in answers]
 
 
 def ref_args(refs: Sequence[Ref]) -> list[Any]:

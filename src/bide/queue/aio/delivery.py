@@ -122,23 +122,33 @@ class AsyncDelivery:
     async def ack(self, *, connection: object | None = None) -> None:
         """End the message: its work is done.
 
-        connection: join the caller's transaction, if the engine can. The work and the ack are then committed together. After a
-        rollback, the message comes back when its lease ends.
+        connection: join the caller's transaction, if the engine can. The work and the ack are then committed together. If this
+        raises LeaseLost, roll back: another receiver has the message and does the work. After a rollback, the delivery is still
+        held, but its lease is not renewed any more: the message comes back when that ends, or call one of these methods again.
         """
         await self._end("done", connection=connection)
 
-    async def retry(self, delay: Duration | None = None, *, error: object = None) -> None:
-        """Try again after `delay`, or after a delay that grows with each attempt. After its last attempt, bury the message."""
+    async def retry(self, delay: Duration | None = None, *, error: object = None, connection: object | None = None) -> None:
+        """Try again after `delay`, or after a delay that grows with each attempt. After its last attempt, bury the message.
+
+        connection: as in `ack`.
+        """
         wait = DEFAULT(self.claimed.attempt) if delay is None else duration_ms(delay)
-        await self._end("retry", wait, error_text(error))
+        await self._end("retry", wait, error_text(error), connection)
 
-    async def release(self, delay: Duration = 0) -> None:
-        """Give the message back. This delivery does not count as an attempt."""
-        await self._end("release", duration_ms(delay))
+    async def release(self, delay: Duration = 0, *, connection: object | None = None) -> None:
+        """Give the message back. This delivery does not count as an attempt.
 
-    async def bury(self, reason: str) -> None:
-        """Make the message a dead letter now."""
-        await self._end("dead", 0, error_text(reason))
+        connection: as in `ack`.
+        """
+        await self._end("release", duration_ms(delay), connection=connection)
+
+    async def bury(self, reason: str, *, connection: object | None = None) -> None:
+        """Make the message a dead letter now.
+
+        connection: as in `ack`.
+        """
+        await self._end("dead", 0, error_text(reason), connection)
 
     async def extend(self, lease: Duration) -> None:
         """Extend the lease: it ends this long from now."""

@@ -55,6 +55,7 @@ create or replace function bide.put(
     headers text[], keys text[], hows text[], operations text[], places int[], withins bigint[], longest bigint,
     quiet text[], given bigint
 ) returns table (id bigint, due bigint, outcome text) language plpgsql
+set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- An array that is null stands for the default; one that is shorter than `bodies`, for its first element. Quiet topics are those
 -- of which this client has just told that a message is due.
@@ -84,7 +85,7 @@ begin
         from unnest(bodies, topics, delays, ats) as g(body, topic, delay, at) group by 1
     loop
         if each.first > now or each.of <> all (quiet) then
-            perform bide.tell(each.of, each.first, now);
+            perform bide.tell(each.of, case when request is not null then each.first else 0 end, now);
         end if;
     end loop;
     if keys is null and operations is null then

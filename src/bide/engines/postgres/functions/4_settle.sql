@@ -53,6 +53,7 @@ create or replace function bide.settle(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[],
     dead_max bigint, given bigint
 ) returns table (ended text) language plpgsql
+set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- Without verdicts, all are done.
 declare
@@ -96,7 +97,7 @@ begin
                     when each.verdict = 'release' and coalesce(each.delay, 0) = 0 then held.due
                     else bide.due_time(each.delay, null, us)
                 end;
-                perform bide.tell(each.of, new_due, now);
+                perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
                 ended := case when bide.come_back(
                     each.id, new_due, held.attempt - (each.verdict = 'release')::int,
                     case each.verdict when 'release' then held.error else each.error end, now
@@ -114,15 +115,27 @@ end $$;
 create or replace function bide.extend(ids bigint[], topics text[], tokens bigint[], lease bigint, given bigint)
 returns table (id bigint, topic text, token bigint) language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- The deliveries that are still held.
+-- The deliveries that are still held. What another transaction has locked is not waited for, as it may last: its lease is as it
+-- was, and its token comes back negative.
 #variable_conflict use_column
 declare
     now bigint := bide.engine_us(given, true) / 1000;
+    renewed int;
 begin
     perform set_config('synchronous_commit', 'off', true);
     return query
-        update bide.message m set until = now + lease
-        from unnest(ids, topics, tokens) as g(id, topic, token)
-        where m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token and m.until is not null
+        with free as (
+            select m.id from unnest(ids, topics, tokens) as g(id, topic, token)
+            join bide.message m on m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
+            where m.until is not null for update of m skip locked
+        )
+        update bide.message m set until = now + lease from free where m.id = free.id
         returning m.id, m.topic, m.token;
+    get diagnostics renewed = row_count;
+    if renewed < cardinality(ids) then
+        return query
+            select m.id, m.topic, -m.token from unnest(ids, topics, tokens) as g(id, topic, token)
+            join bide.message m on m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
+            where m.until is not null and m.xmin <> pg_current_xact_id()::xid;
+    end if;
 end $$;

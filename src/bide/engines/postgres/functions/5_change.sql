@@ -21,6 +21,7 @@ end $$;
 
 create or replace function bide.cancel(request text, ids bigint[], topics text[], keys text[], given bigint)
 returns table (result text) language plpgsql
+set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     now bigint := bide.engine_us(given, true) / 1000;
@@ -52,6 +53,7 @@ end $$;
 create or replace function bide.reschedule(
     request text, ids bigint[], topics text[], keys text[], delays bigint[], ats bigint[], longest bigint, given bigint
 ) returns table (result text) language plpgsql
+set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     us bigint := bide.engine_us(given, true);
@@ -75,7 +77,7 @@ begin
                 answered := answered || 'running'::text;
             else
                 new_due := bide.due_time(each.delay, each.at, us);
-                perform bide.tell(known.topic, new_due, now);
+                perform bide.tell(known.topic, case when request is not null then new_due else 0 end, now);
                 update bide.message m set due = new_due, since = null, expires = new_due + m.life where m.id = known.id;
                 answered := answered || 'moved'::text;
             end if;

@@ -26,13 +26,16 @@ from bide.engines.base import (
     total,
 )
 from bide.engines.postgres import rows
+from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.sync.connections import Connections
+from bide.engines.postgres.sync.joining import Joining
 from bide.engines.postgres.sync.waking import QUIET, Waking
 from bide.engines.sync import Engine
 from bide.errors import BadOption, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from bide.wakeable import Signal
 
 SLOW = 0.005  # seconds that a claim takes when it walks past many that have ended
 BEHIND = 1_000  # ms: what is due earlier than that before the last claim is looked for by a sweep only
@@ -46,6 +49,7 @@ class Postgres(Engine):
         self._dead_max = dead_max
         self._calls = {verb: filled(call, address.schema) for verb, call in rows.CALLS.items()}
         self._connections = Connections(address)
+        self._joining = Joining(address, lambda sql: self._connections.run(sql, ()))
         self._waking: Waking | None = None
         self._lane = os.urandom(8).hex()
         self._number = 0
@@ -74,6 +78,9 @@ class Postgres(Engine):
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         if not messages:
             return []
+        if connection is not None:
+            joined = self._ask("put", [None, *rows.put_args(messages), [], now], connection=connection)
+            return rows.sent_of(messages, joined)
         request, quiet = self._request(), self._quiet({new.topic for new in messages})
         try:
             found = self._ask("put", [request, *rows.put_args(messages), quiet, now], acts=True)
@@ -94,22 +101,31 @@ class Postgres(Engine):
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         if not ends:
             return []
-        args = [self._request(), *rows.settle_args(ends), self._dead_max, now]
-        return [ended for (ended,) in self._ask("settle", args, acts=True)]
+        args = [self._named(connection), *rows.settle_args(ends), self._dead_max, now]
+        return [ended for (ended,) in self._ask("settle", args, acts=True, connection=connection)]
 
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
-        held = set(self._ask("extend", [*rows.hold_args(holds), lease, now])) if holds else set()
-        return [(rows.private_id(hold.id), hold.topic, rows.token_number(hold.token)) in held for hold in holds]
+        tries = Tries(self._address.timeout)
+        while holds:
+            held = self._ask("extend", [*rows.hold_args(holds), lease, now])
+            try:
+                return rows.extended_of(holds, held)
+            except OutcomeUnknown:
+                if brief or tries.over:
+                    raise
+            Signal().wait(tries.pause())
+        return []
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        args = [self._request(), *rows.ref_args(refs), now]
-        return [CancelResult(result) for (result,) in self._ask("cancel", args, acts=True)]
+        args = [self._named(connection), *rows.ref_args(refs), now]
+        return [CancelResult(result) for (result,) in self._ask("cancel", args, acts=True, connection=connection)]
 
     def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
     ) -> list[RescheduleResult]:
-        args = [self._request(), *rows.move_args(moves), now]
-        return [RescheduleResult(result) for (result,) in self._ask("reschedule", args, acts=True)]
+        args = [self._named(connection), *rows.move_args(moves), now]
+        found = self._ask("reschedule", args, acts=True, connection=connection)
+        return [RescheduleResult(result) for (result,) in found]
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         [found] = self._ask("tend", [budget, ended_by, self._dead_for, self._dead_max, now])
@@ -159,6 +175,10 @@ class Postgres(Engine):
         self._number += 1
         return f"{self._lane}-{self._number}"
 
+    def _named(self, connection: object | None) -> str | None:
+        """A call in the caller's transaction has no name, as it is not repeated."""
+        return None if connection is not None else self._request()
+
     def _quiet(self, topics: Collection[str]) -> list[str]:
         """Topics that others were told of a moment ago, so that nobody has to be told now."""
         if self._waking is not None and self._waking.anybody:
@@ -168,5 +188,9 @@ class Postgres(Engine):
         self._told.update(dict.fromkeys(set(topics).difference(quiet), now))
         return quiet
 
-    def _ask(self, verb: str, args: Sequence[Any], *, acts: bool = False) -> list[Any]:
+    def _ask(self, verb: str, args: Sequence[Any], *, acts: bool = False, connection: object | None = None) -> list[Any]:
+        if connection is not None:
+            if self._waking is None:
+                raise Unavailable("The PostgreSQL engine is not open: open() it first.")
+            return self._joining.run(connection, self._calls[verb], args)
         return self._connections.run(self._calls[verb], args, acts=acts)

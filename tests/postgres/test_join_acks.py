@@ -1,0 +1,163 @@
+"""The work and its ack in one transaction: what heartbeats, workers and `with` blocks do before and after its end."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from bide import AsyncDelivery, AsyncQueue, Delivery, Hook, LeaseLost, OutcomeUnknown, Queue, current
+from bide.engines.base import Hold, Settings
+from bide.engines.postgres import source
+from bide.worker import Worker
+from tests.worker.conftest import once
+
+
+async def test_a_receiver_is_woken_by_the_commit(postgres_url: str, other: psycopg.Connection) -> None:
+    class Lying(Hook):
+        waits = 0
+
+        def before(self, call: Any) -> None:
+            self.waits += call.verb == "wait"
+
+    lying = Lying()
+    async with AsyncQueue(postgres_url, hooks=[lying]) as receiver, AsyncQueue(postgres_url) as sender:
+        await sender.send("t", "later", delay="1h")
+        async with await psycopg.AsyncConnection.connect(postgres_url) as own:
+            receiving = asyncio.ensure_future(receiver.receive("t", wait="60s"))
+            await once(lambda: lying.waits > 1)  # it listens
+            await sender.send("t", "now", connection=own)
+            assert not receiving.done()
+            began = time.monotonic()
+            await own.commit()
+            [delivery] = await receiving
+            assert delivery.body == "now"
+            assert time.monotonic() - began < 2.5  # its sweep would have been at 5 s
+            await delivery.ack()
+
+
+async def test_heartbeats_do_not_wait_for_a_transaction_that_acks(
+    postgres_url: str, colour: str, other: psycopg.Connection
+) -> None:
+    """The leases of other messages are renewed in the same call, and those of this one again when the other has ended."""
+    made = source(Settings(url=postgres_url))
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as own:
+        queue.send_many("t", range(3))
+        acked, *others = queue.receive("t", limit=3, lease="60s")
+        acked.ack(connection=own)
+        holds = [Hold("t", each.id, each.token) for each in (others[0], acked, others[1])]
+        lost = Hold("t", others[0].id, "0" * 19)
+        if colour == "async":
+            aio = made.aio()
+            await aio.open()
+            with pytest.raises(OutcomeUnknown) as told:
+                await aio.extend([*holds, lost], 3_600_000, brief=True)
+            await aio.close()
+        else:
+            engine = made.sync()
+            engine.open()
+            with pytest.raises(OutcomeUnknown) as told:
+                engine.extend([*holds, lost], 3_600_000, brief=True)
+            engine.close()
+        assert told.value.answers == [True, None, True, False]
+        own.rollback()
+        left: dict[int, bool] = dict(
+            other.execute("select id, until > (select min(until) from bide.message) from bide.message").fetchall()
+        )
+        assert left == {int(each.id, 16): each is not acked for each in (acked, *others)}
+        acked.extend("2h")
+
+
+@pytest.mark.parametrize("how", ["commits", "rolls back", "is fenced"])
+async def test_a_handler_acks_in_its_own_transaction(
+    postgres_url: str, colour: str, other: psycopg.Connection, how: str
+) -> None:
+    """The worker does not end the message again, and one that was rolled back comes again when its lease ends."""
+    attempts: list[int] = []
+    queue: Any = AsyncQueue(postgres_url)
+
+    def fence(delivery: Any) -> None:
+        if how == "is fenced":
+            other.execute("update bide.message set token = token + 1")
+
+    async def handle() -> None:
+        delivery: AsyncDelivery = current()
+        attempts.append(delivery.attempt)
+        async with await psycopg.AsyncConnection.connect(postgres_url) as own, own.transaction():
+            await own.execute("insert into booked values (%s)", [delivery.attempt])
+            if delivery.attempt == 1:
+                fence(delivery)
+            await delivery.ack(connection=own)
+            if how == "rolls back" and delivery.attempt == 1:
+                raise psycopg.Rollback
+
+    def handle_sync() -> None:
+        delivery: Delivery = current()
+        attempts.append(delivery.attempt)
+        with psycopg.connect(postgres_url) as own, own.transaction():
+            own.execute("insert into booked values (%s)", [delivery.attempt])
+            if delivery.attempt == 1:
+                fence(delivery)
+            delivery.ack(connection=own)
+            if how == "rolls back" and delivery.attempt == 1:
+                raise psycopg.Rollback
+
+    queue.task("t")(handle if colour == "async" else handle_sync)
+    async with queue, Worker(queue, lease="1s", grace=0):
+        await queue.send("t", {})
+
+        async def over() -> bool:
+            stats = await queue.stats("t")
+            return bool(stats.pending + stats.leased == 0)
+
+        await once(over)
+    assert attempts == ([1] if how == "commits" else [1, 2])
+    assert [seat for (seat,) in other.execute("select seat from booked")] == [attempts[-1]]
+
+
+async def test_a_with_block_leaves_an_ack_that_was_rolled_back_to_its_lease(
+    queue: Any, colour: str, postgres_url: str, other: psycopg.Connection
+) -> None:
+    await queue.send("t", 1)
+    [held] = await queue.receive("t", lease="60s")
+
+    async def ack_and_fail(connection: Any) -> None:
+        await held.ack(connection=connection)
+        raise ZeroDivisionError
+
+    if colour == "async":
+        async with held, await psycopg.AsyncConnection.connect(postgres_url) as own:
+            await ack_and_fail(own)
+    else:
+        with held.inner, psycopg.connect(postgres_url) as sync:
+            await ack_and_fail(sync)
+    assert (await queue.stats("t")).leased == 1
+    await held.retry(0)  # it is held still
+    assert (await queue.stats("t")).ready == 1
+
+
+async def test_a_listener_stops_renewing_what_was_acked_and_renews_the_rest(postgres_url: str, other: Any) -> None:
+    async with AsyncQueue(postgres_url) as queue:
+        await queue.send_many("t", range(2))
+        listener = queue.listen("t", lease="1s", limit=2)
+        first, second = await anext(listener), await anext(listener)
+        async with await psycopg.AsyncConnection.connect(postgres_url) as own:
+            await first.ack(connection=own)
+
+            def renewed() -> bool:
+                [(until,)] = other.execute("select until from bide.message where id = %s", [int(second.id, 16)])
+                return bool(until > began + 1_000)
+
+            [(began,)] = other.execute("select until from bide.message where id = %s", [int(second.id, 16)])
+            await once(renewed)
+            await own.rollback()
+        await second.ack()
+        again = await anext(listener)
+        assert (again.id, again.attempt) == (first.id, 2)
+        with pytest.raises(LeaseLost):
+            await first.ack()
+        await again.ack()
+        with suppress(StopAsyncIteration):
+            await listener.aclose()
