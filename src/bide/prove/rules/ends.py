@@ -15,12 +15,12 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
         ends = [act for act in message.acts if act.happened and _ends(act, message, terms)]
         found.counts["dead"] += any(act.op not in ("ack", "cancel") for act in ends)
         undone = [end for end in ends if facts.forgotten(end)]
-        found.counts["undone"] += sum(any(_later(each, end, terms) for each in message.deliveries) for end in undone)
         ends = [end for end in ends if end not in undone]
         if any(facts.requeues(message)):  # what was dead may live again
-            ends = [act for act in ends if act.op in ("ack", "cancel")]
+            ends, undone = ([act for act in acts if act.op in ("ack", "cancel")] for acts in (ends, undone))
         else:
             _said_over(facts, message, found)
+        found.counts["undone"] += sum(any(_later(each, end, terms) for each in message.deliveries) for end in undone)
         if len(ends) > 1:
             found.broken("final", message.id, f"has ended {len(ends)} times: {', '.join(act.op for act in ends)}")
         for end in ends:
