@@ -21,7 +21,7 @@ CALLS: Mapping[str, str] = {
     "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
     "reschedule": "select * from {schema}.reschedule(%s, %s::bigint[], %s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s, "
     "%s)",
-    "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s)",
+    "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s, %s)",
     "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
     "stats": "select * from {schema}.stats(%s, %s::{text}, %s, %s, %s, %s, %s)",
@@ -74,17 +74,17 @@ def put_args(messages: Sequence[NewMessage]) -> list[Any]:
     return [
         _same([new.topic for new in messages]),
         [new.body for new in messages],
-        _numbers(_same([new.delay for new in messages])),
-        _numbers([new.at for new in messages], default=None),
-        _numbers(_same([new.level for new in messages])),
-        _numbers(_same([new.max_attempts for new in messages])),
-        _numbers([new.expires_in for new in messages], default=None),
+        numbers(_same([new.delay for new in messages])),
+        numbers([new.at for new in messages], default=None),
+        numbers(_same([new.level for new in messages])),
+        numbers(_same([new.max_attempts for new in messages])),
+        numbers([new.expires_in for new in messages], default=None),
         headers if any(headers) else None,
         [new.key for new in messages] if keyed else None,
         [new.if_exists for new in messages] if keyed else None,
         operations if keyed else None,
-        _numbers(places) if keyed else None,
-        _numbers([private_id(new.within) for new in messages]) if keyed else None,
+        numbers(places) if keyed else None,
+        numbers([private_id(new.within) for new in messages]) if keyed else None,
         MAX_DELAY_MS,
     ]
 
@@ -93,8 +93,8 @@ def sent_of(messages: Sequence[NewMessage], rows: Iterable[Any]) -> list[Sent]:
     return [Sent(public_id(id), new.topic, due, outcome) for new, (id, due, outcome) in zip(messages, rows, strict=True)]
 
 
-def claim_of(rows: Sequence[Any]) -> tuple[Claim, list[str]]:
-    """A claim, and the topics of which it has left something behind."""
+def claim_of(rows: Sequence[Any]) -> tuple[Claim, int]:
+    """A claim, and how many µs it took on the server."""
     *delivered, last = rows
     topics = list(dict.fromkeys(row[1] for row in delivered))
     places = {topic: place for place, topic in enumerate(topics)}
@@ -103,7 +103,7 @@ def claim_of(rows: Sequence[Any]) -> tuple[Claim, list[str]]:
         Claimed(public_id(id), topic, body, headers_of(headers), key, due, since, attempt, most, f"{token:019d}")
         for id, topic, body, headers, key, due, since, attempt, most, token, _ in delivered
     ]
-    return Claim(messages, last[6], last[5]), last[1].split()
+    return Claim(messages, last[6], last[5]), last[7]
 
 
 def _place(row: Any) -> int:
@@ -116,11 +116,11 @@ def settle_args(ends: Sequence[End]) -> list[Any]:
     ids = [private_id(end.id) for end in ends]
     plain = all(end.verdict == "done" for end in ends) and len(set(ids)) == len(ids)
     return [
-        _numbers(ids),
+        numbers(ids),
         _same([end.topic for end in ends]),
-        _numbers([token_number(end.token) for end in ends]),
+        numbers([token_number(end.token) for end in ends]),
         None if plain else [end.verdict for end in ends],
-        None if plain else _numbers([end.delay for end in ends]),
+        None if plain else numbers([end.delay for end in ends]),
         None if plain else [_storable(end.error) for end in ends],
     ]
 
@@ -132,9 +132,9 @@ def _storable(text: str | None) -> str | None:
 
 def hold_args(holds: Sequence[Hold]) -> list[Any]:
     return [
-        _numbers([private_id(hold.id) for hold in holds]),
+        numbers([private_id(hold.id) for hold in holds]),
         _same([hold.topic for hold in holds]),
-        _numbers([token_number(hold.token) for hold in holds]),
+        numbers([token_number(hold.token) for hold in holds]),
     ]
 
 
@@ -155,11 +155,11 @@ def extended_of(holds: Sequence[Hold], rows: Iterable[Any]) -> list[bool]:
 
 
 def ref_args(refs: Sequence[Ref]) -> list[Any]:
-    return [_numbers([private_id(ref.id) for ref in refs]), [ref.topic for ref in refs], [ref.key for ref in refs]]
+    return [numbers([private_id(ref.id) for ref in refs]), [ref.topic for ref in refs], [ref.key for ref in refs]]
 
 
 def move_args(moves: Sequence[Move]) -> list[Any]:
-    times = [_numbers([move.delay for move in moves]), _numbers([move.at for move in moves]), MAX_DELAY_MS]
+    times = [numbers([move.delay for move in moves]), numbers([move.at for move in moves]), MAX_DELAY_MS]
     return [*ref_args([move.ref for move in moves]), *times]
 
 
@@ -225,7 +225,7 @@ def _same(values: list[Any]) -> list[Any]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
-def _numbers(values: Sequence[int | None], default: object = ...) -> str | None:
+def numbers(values: Sequence[int | None], default: object = ...) -> str | None:
     """An array as text, which costs less than to adapt each number. With a default, None if all are that."""
     if default is not ... and all(value is default for value in values):
         return None

@@ -1,10 +1,13 @@
 # unasync: ../sync/engine.py
 """The PostgreSQL engine: each verb is one call of a function on the server."""
 
+import contextlib
 import os
 import time
 from collections.abc import Collection, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.aio import AsyncEngine
@@ -30,15 +33,17 @@ from bide.engines.postgres import rows
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.aio.joining import AsyncJoining
 from bide.engines.postgres.aio.waking import QUIET, AsyncWaking
+from bide.engines.postgres.bounds import BEGINNING, Bounds
 from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
-from bide.errors import BadOption, OutcomeUnknown, Unavailable
+from bide.engines.postgres.long_transactions import FIND, LongTransactions
+from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 
-SLOW = 0.005  # seconds that a claim takes when it walks past many that have ended
-BEHIND = 1_000  # ms: what is due earlier than that before the last claim is looked for by a sweep only
+TEND = 1.0  # seconds for which nothing needs upkeep when it was just done
+UPKEEP = [""]  # what it has in place of topics
 
 
 class AsyncPostgres(AsyncEngine):
@@ -53,6 +58,10 @@ class AsyncPostgres(AsyncEngine):
         self._waking: AsyncWaking | None = None
         self._lane = os.urandom(8).hex()
         self._number = 0
+        self._bounds = Bounds()  # of claims
+        self._upkeep = Bounds()
+        self._long = LongTransactions()
+        self._tended = -TEND  # when nothing was left to tend
         self._told: dict[str, float] = {}  # when others were last told that a message of a topic is due
 
     async def open(self) -> None:
@@ -63,7 +72,7 @@ class AsyncPostgres(AsyncEngine):
                 await self._connections.drop_idle()
                 raise
             polls = self._address.wake == "poll" or (self._address.wake == "auto" and self._connections.pooled)
-            self._waking = AsyncWaking(self._connections, self._address.schema, polls=polls)
+            self._waking = AsyncWaking(self._connections, self._address.schema, self._bounds.lower, polls=polls)
 
     async def close(self) -> None:
         if self._waking is not None:
@@ -95,10 +104,15 @@ class AsyncPostgres(AsyncEngine):
     async def claim(
         self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
     ) -> Claim:
-        firsts = "{" + ",".join(["-1"] * len(topics)) + "}"
-        args = [list(topics), firsts, limit, lease, request or self._request(), self._quiet(topics), now]
-        claim, _ = rows.claim_of(await self._ask("claim", args))
-        return claim
+        look = self._bounds.look(topics if now is None else (), time.monotonic())
+        firsts = look.firsts if now is None else [BEGINNING] * len(topics)
+        args = [list(topics), rows.numbers(firsts), limit, lease, request or self._request(), self._quiet(topics), now]
+        claim, took = rows.claim_of(await self._ask("claim", args))
+        if now is not None:
+            return claim
+        self._bounds.learn(look, min(claim.now, claim.next_due or claim.now), took, len(claim.messages))
+        left = self._tended + TEND - look.at
+        return replace(claim, upkeep=claim.now + round(1000 * left)) if left > 0 else claim
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
         if not ends:
@@ -132,13 +146,23 @@ class AsyncPostgres(AsyncEngine):
         return [RescheduleResult(result) for (result,) in found]
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        [found] = await self._ask("tend", [budget, ended_by, self._dead_for, self._dead_max, now])
-        return Tended(*found)
+        look = self._upkeep.look(UPKEEP if now is None else (), time.monotonic())
+        first = look.firsts[0] if now is None else BEGINNING
+        [[*found, at, took]] = await self._ask("tend", [budget, ended_by, self._dead_for, self._dead_max, first, now])
+        tended = Tended(*found)
+        if now is None:
+            if tended.returned:
+                self._bounds.forget()  # they have the due times that they had
+            if not tended.more:
+                self._upkeep.learn(look, at if ended_by is None else min(at, ended_by), took, tended.returned + tended.expired)
+                self._tended = look.at
+            await self._warn()
+        return tended
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         if self._waking is None:
             raise Unavailable("The PostgreSQL engine is not open: open() it first.")
-        await self._waking.wait(topics, min(timeout, SWEEP))
+        await self._waking.wait(topics, self._bounds.patience(topics, time.monotonic(), min(timeout, SWEEP)))
 
     async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
         found = {row[0]: rows.stored_of(row[2:], row[1]) for row in await self._ask("get", [*rows.ref_args(refs), now])}
@@ -175,6 +199,7 @@ class AsyncPostgres(AsyncEngine):
 
     async def pause(self, topic: str, paused: bool) -> None:
         await self._ask("pause", [topic, paused])
+        self._bounds.lower(topic, 0)
 
     def _request(self) -> str:
         """A name for a call that acts once, however often it is repeated."""
@@ -193,6 +218,12 @@ class AsyncPostgres(AsyncEngine):
         quiet = [topic for topic in topics if now < self._told.get(topic, 0.0) + QUIET]
         self._told.update(dict.fromkeys(set(topics).difference(quiet), now))
         return quiet
+
+    async def _warn(self) -> None:
+        """Of transactions that make this slow."""
+        if self._long.is_time():
+            with contextlib.suppress(EngineError):
+                self._long.warn(await self._connections.run(filled(FIND, self._address.schema), ()))
 
     async def _ask(self, verb: str, args: Sequence[Any], *, acts: bool = False, connection: object | None = None) -> list[Any]:
         if connection is not None:

@@ -55,7 +55,8 @@ create or replace function bide.settle(
 ) returns table (ended text) language plpgsql
 set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- Without verdicts, all are done.
+-- Without verdicts, all are done. Where statistics say that the table is empty, though it is full of rows that have just ended,
+-- the planner would walk a whole index for `m.id = g.id` or for `m.until is not null`; `any` and `coalesce` leave it only the id.
 declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
@@ -71,7 +72,7 @@ begin
     if verdicts is null then
         with gone as (
             delete from bide.message m using unnest(ids, topics, tokens) as g(id, topic, token)
-            where m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token and m.until is not null
+            where m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token and coalesce(m.until, -1) >= 0
             returning m.id
         )
         select array_agg(case when exists (select 1 from gone where gone.id = g.id) then 'done' else 'lost' end order by g.place)
@@ -83,7 +84,7 @@ begin
             from unnest(ids, topics, tokens, verdicts, delays, errors) as g(id, topic, token, verdict, delay, error)
         loop
             select m.* into held from bide.message m
-            where m.id = each.id and m.topic = each.of and m.token = each.token and m.until is not null for update;
+            where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0 for update;
             if held.id is null then
                 ended := 'lost';
             elsif each.verdict = 'done' then
@@ -126,16 +127,16 @@ begin
     return query
         with free as (
             select m.id from unnest(ids, topics, tokens) as g(id, topic, token)
-            join bide.message m on m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
-            where m.until is not null for update of m skip locked
+            join bide.message m on m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
+            where coalesce(m.until, -1) >= 0 for update of m skip locked
         )
-        update bide.message m set until = now + lease from free where m.id = free.id
+        update bide.message m set until = now + lease from free where m.id = any (array[free.id])
         returning m.id, m.topic, m.token;
     get diagnostics renewed = row_count;
     if renewed < cardinality(ids) then
         return query
             select m.id, m.topic, -m.token from unnest(ids, topics, tokens) as g(id, topic, token)
-            join bide.message m on m.id = g.id and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
-            where m.until is not null and m.xmin <> pg_current_xact_id()::xid;
+            join bide.message m on m.id = any (array[g.id]) and m.topic = coalesce(g.topic, topics[1]) and m.token = g.token
+            where coalesce(m.until, -1) >= 0 and m.xmin <> pg_current_xact_id()::xid;
     end if;
 end $$;

@@ -1,9 +1,10 @@
 -- Upkeep, a bounded piece at a time.
 
 create or replace function bide.tend(
-    budget int, ended_by bigint, dead_for bigint, dead_max bigint, given bigint
-) returns table (returned bigint, buried bigint, expired bigint, dropped bigint, more boolean) language plpgsql
+    budget int, ended_by bigint, dead_for bigint, dead_max bigint, first bigint, given bigint
+) returns table (returned bigint, buried bigint, expired bigint, dropped bigint, more boolean, at_ bigint, took int) language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- Nothing is looked for that ended before the first instant. The last column is how many µs all this took.
 declare
     now bigint := bide.engine_us(given, true) / 1000;
     ids bigint[];
@@ -14,7 +15,7 @@ begin
     dropped := 0;
     for each in
         select m.id, m.topic, m.due, m.attempt, m.most, m.error from bide.message m
-        where m.until <= least(now, ended_by) order by m.until limit budget for update skip locked
+        where m.until > first and m.until <= least(now, ended_by) order by m.until limit budget for update skip locked
     loop
         returned := returned + 1;
         if each.attempt >= each.most then
@@ -27,14 +28,14 @@ begin
         end if;
     end loop;
     ids := array(
-        select m.id from bide.message m where m.until is null and m.expires <= now
+        select m.id from bide.message m where m.until is null and m.expires > first and m.expires <= now
         order by m.expires limit budget - returned for update skip locked
     );
     delete from bide.message m where m.id = any (ids);
     get diagnostics expired = row_count;
     for each in
         select d.topic, array_agg(d.id) as ids from (
-            select o.id, o.topic from bide.dead o where o.died <= now - dead_for
+            select o.id, o.topic from bide.dead o where o.died > first - dead_for and o.died <= now - dead_for
             order by o.died limit budget - returned - expired for update skip locked
         ) as d group by d.topic
     loop
@@ -42,13 +43,15 @@ begin
     end loop;
     more := returned + expired + dropped >= budget;
     if not more then
-        delete from bide.answer a where a.name in (
-            select o.name from bide.answer o where o.born <= now - 600000 order by o.born limit 1000 for update skip locked
-        );
+        delete from bide.answer a where a.name = any (array(
+            select o.name from bide.answer o where o.born > first - 600000 and o.born <= now - 600000 order by o.born limit 1000 for update skip locked
+        ));
         delete from bide.topic t where t.name in (
             select o.name from bide.topic o where not o.paused and o.dead = 0 and o.dropped = 0 limit 100
             for update skip locked
         );
     end if;
+    at_ := now;
+    took := extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000;
     return next;
 end $$;

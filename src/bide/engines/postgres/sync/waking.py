@@ -6,7 +6,7 @@ A notification is a hint: a lost one costs a sweep. Through a pooler there are n
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 
@@ -25,9 +25,10 @@ AWAY = 0.5  # seconds of sleep when the server is away, before the caller tries 
 
 
 class Waking:
-    def __init__(self, connections: Connections, channel: str, *, polls: bool) -> None:
+    def __init__(self, connections: Connections, channel: str, lower: Callable[[str, int], None], *, polls: bool) -> None:
         self._connections = connections
         self._channel = channel
+        self._lower = lower  # is called with the topic and the due time of what was heard of
         self._polls = polls
         self._sleepers: Sleepers[str] = Sleepers()
         self._lock = threading.Lock()
@@ -105,8 +106,9 @@ class Waking:
 
     def _hear(self, payload: str) -> None:
         self._heard = time.monotonic()
-        topic, _, _ = payload.partition(" ")
+        topic, _, due = payload.partition(" ")
         if topic:
+            self._lower(topic, int(due) if due.isdecimal() else 0)
             self._told[topic] = time.monotonic()
             self._sleepers.wake([topic])
 

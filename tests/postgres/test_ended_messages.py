@@ -1,0 +1,185 @@
+"""What ended messages cost whose rows an old snapshot keeps, and that nothing is lost by passing over them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from bide import Queue
+from bide.engines.postgres import bounds, long_transactions
+from bide.engines.postgres.sync import engine as sync_engine
+from tests.postgres.reading import read
+
+MANY = 1_000
+FAR = 2**62
+
+
+@pytest.fixture
+def ended(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a database in which many messages have ended since a snapshot was taken that is held."""
+    with Queue(postgres_url) as queue:
+        queue.stats()  # the tables are there
+        with psycopg.connect(postgres_url) as other, psycopg.connect(postgres_url) as client:
+            other.execute("set transaction isolation level repeatable read")
+            other.execute("select count(*) from bide.message")
+            queue.send_many("mail", [None] * MANY)
+            queue.ack_many(queue.receive("mail", limit=MANY, lease=0.001))
+            yield client
+            other.rollback()
+
+
+def now(client: psycopg.Connection[Any]) -> int:
+    [found] = client.execute("select bide.engine_us(null, false) / 1000").fetchall()
+    client.rollback()
+    return int(found[0])
+
+
+def test_a_claim_with_a_bound_does_not_walk_over_ended_messages(ended: psycopg.Connection[Any]) -> None:
+    claim = "select bide.claim('{mail}', array[%s::bigint], 100, 60000, 'r', '{}', null)"
+    assert read(ended, "message_due", claim, -1) >= MANY
+    assert read(ended, "message_due", claim, now(ended)) == 0
+
+
+def test_upkeep_with_a_bound_does_not_walk_over_ended_leases(ended: psycopg.Connection[Any]) -> None:
+    tend = "select bide.tend(1000, null, 1, 1, %s, null)"
+    assert read(ended, "message_lease", tend, -1) >= MANY
+    assert read(ended, "message_lease", tend, now(ended)) == 0
+
+
+def test_a_send_does_not_walk_over_ended_messages(ended: psycopg.Connection[Any]) -> None:
+    send = "select bide.put(null, '{mail}', array[''::bytea], array[%s::bigint], null, null, '{1}'"
+    send += f"{', null' * 7}, {FAR}, '{{}}', null)"
+    for delay in (0, 900_000):
+        assert read(ended, "message_due", send, delay) == 0
+
+
+@pytest.mark.parametrize("index", ["message_pkey", "message_lease"])
+def test_the_verbs_of_a_delivery_find_it_by_its_id_also_when_statistics_say_that_the_table_is_empty(
+    ended: psycopg.Connection[Any], postgres_url: str, index: str
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute("analyze bide.message")
+    with Queue(postgres_url) as queue:
+        queue.send_many("mail", [None] * 3)
+        first = now(ended) - 60_000
+        assert read(ended, index, "select bide.claim('{mail}', array[%s::bigint], 3, 60000, 'r', '{}', null)", first) < 50
+        held = queue.receive("mail", limit=3)
+        args = [[int(each.id, 16) for each in held], ["mail"], [int(each.token) for each in held]]
+    assert len(held) == 3
+    assert read(ended, index, "select bide.extend(%s, %s, %s, 60000, null)", *args) < 50
+    assert read(ended, index, "select bide.settle('s', %s, %s, %s, null, null, null, 1, null)", *args) < 50
+    verdicts = [["retry"] * 3, [60_000] * 3, [None] * 3]
+    query = "select bide.settle('s', %s, %s, %s, %s, %s, %s::text[], 1, null)"
+    assert read(ended, index, query, *args, *verdicts) < 100
+
+
+@pytest.fixture
+def all_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All claims count as slow."""
+    monkeypatch.setattr(bounds, "SLOW", -1)
+    monkeypatch.setattr(bounds, "SLOW_EACH", 0)
+
+
+def come_late(postgres_url: str, queue: Queue) -> int:
+    """Have a message be there that was due a minute ago, as after a late commit, and say when it was."""
+    sent = queue.send("mail", delay=3600)
+    with psycopg.connect(postgres_url) as client:
+        [[due]] = client.execute(
+            "update bide.message set due = bide.engine_us(null, false) / 1000 - 60000 where id = %s returning due",
+            [int(sent.id, 16)],
+        ).fetchall()
+    return int(due)
+
+
+@pytest.mark.usefixtures("all_slow")
+@pytest.mark.parametrize("wake", ["listen", "poll"])
+def test_a_message_that_comes_late_is_found_before_a_sweep(
+    postgres_url: str, wake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a receiver that begins behind a message
+    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    with Queue(f"{postgres_url}?wake={wake}") as queue:
+        assert not queue.receive("mail")
+        come_late(postgres_url, queue)
+        assert not queue.receive("mail")
+        # When it has to look from the beginning soon, then it sleeps no longer than that
+        monkeypatch.setattr(bounds, "EVERY", 1.0)
+        assert len(queue.receive("mail", wait=4)) == 1
+
+
+@pytest.mark.usefixtures("all_slow")
+def test_a_notification_of_an_earlier_message_lowers_the_bound(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    with Queue(postgres_url) as queue, Queue(postgres_url) as other:
+        assert not queue.receive("mail", wait=0.1)  # it listens now
+        due = come_late(postgres_url, other)
+        with psycopg.connect(postgres_url) as client:
+            client.execute("select pg_notify('bide', %s)", [f"mail {due}"])
+        assert len(queue.receive("mail", wait=4)) == 1
+
+
+@pytest.mark.usefixtures("all_slow")
+def test_messages_of_a_paused_topic_are_handed_out_when_it_goes_on(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    with Queue(postgres_url) as queue:
+        queue.pause("mail")
+        come_late(postgres_url, queue)
+        assert not queue.receive("mail")
+        queue.resume("mail")
+        assert len(queue.receive("mail")) == 1
+
+
+@pytest.mark.usefixtures("all_slow")
+def test_a_message_whose_lease_ended_is_handed_out_again(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    with Queue(postgres_url) as queue:
+        come_late(postgres_url, queue)
+        [first] = queue.receive("mail", lease=1)
+        assert not queue.receive("mail")
+        [second] = queue.receive("mail", wait=20)
+        assert (second.id, second.attempt) == (first.id, 2)
+
+
+# the warning
+
+
+@pytest.mark.usefixtures("ended")
+def test_bide_warns_of_a_transaction_that_is_open_for_long_and_names_it(
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at_once = long_transactions.FIND.replace("30 seconds", "0 seconds").replace(">= 1000", ">= 0")
+    monkeypatch.setattr(sync_engine, "FIND", at_once)
+    monkeypatch.setattr(long_transactions, "LOOK", 0.0)
+    with psycopg.connect(postgres_url, application_name="report") as other, Queue(postgres_url) as queue:
+        other.execute("set transaction isolation level repeatable read")
+        other.execute("select count(*) from bide.message")
+        queue.receive("mail")
+        pid = other.info.backend_pid
+    named = f"process {pid}, user postgres, application_name 'report', idle in transaction"
+    told = [record.getMessage() for record in caplog.records if record.name == "bide.postgres"]
+    assert [named in each for each in told].count(True) == 1
+
+
+def test_each_transaction_is_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = [1_000.0]
+    transactions = long_transactions.LongTransactions(lambda: clock[0])
+    found = [(pid, "shop", None, "active", "2026-11-23 12:00:00+00", 40, 5_000) for pid in (1, 2)]
+    counts = []
+    for seconds in (0, 15, 44, 1):
+        clock[0] += seconds
+        transactions.warn(found)
+        counts.append(len(caplog.records))
+    assert counts == [2, 2, 2, 4]
+
+
+def test_transactions_are_looked_for_four_times_a_minute() -> None:
+    clock = [1_000.0]
+    transactions = long_transactions.LongTransactions(lambda: clock[0])
+    looks = []
+    for _ in range(60):
+        clock[0] += 1.0
+        looks.append(transactions.is_time())
+    assert looks.count(True) == 4
