@@ -174,6 +174,7 @@ class Stats(msgspec.Struct, frozen=True):
     next_due: int | None = None  # of what is scheduled
     topics: Mapping[str, "Stats"] = {}
     timeline: Sequence[int] = ()  # pending messages that fall due in each part of the window asked for
+    about: bool = False  # scheduled or ready is an estimate; below 10,000 of a topic, they are always exact
 
     @property
     def next_due_at(self) -> datetime | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 section: Section = Section("Topics")
 
 SUGGESTED = 5  # names of topics, when one may be mistyped
+ALWAYS_EXACT = 10_000  # messages of a topic and state; more may be an estimate
 
 
 @section.command(
@@ -57,8 +58,8 @@ def _pairs(counts: Stats, now: int, *, one: bool) -> list[tuple[str, str]]:
         paused = ", ".join(sorted(name for name, each in counts.topics.items() if each.paused)) or "none"
     return [
         *([] if one else [("topics", f"{len(counts.topics):,}")]),
-        ("scheduled", f"{counts.scheduled:,}"),
-        ("ready", f"{counts.ready:,}"),
+        ("scheduled", _count(counts.scheduled, counts)),
+        ("ready", _count(counts.ready, counts)),
         ("leased", f"{counts.leased:,}"),
         ("dead", f"{counts.dead:,}"),
         ("dead and dropped", f"{counts.dead_dropped:,}"),
@@ -93,14 +94,18 @@ def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
 def _row(name: str, counts: Stats, now: int) -> tuple[str, ...]:
     return (
         name,
-        f"{counts.scheduled:,}",
-        f"{counts.ready:,}",
+        _count(counts.scheduled, counts),
+        _count(counts.ready, counts),
         f"{counts.leased:,}",
         f"{counts.dead:,}",
         "paused" if counts.paused else "",
         _overdue(counts),
         "" if counts.next_due is None else relative(counts.next_due, now),
     )
+
+
+def _count(number: int, counts: Stats) -> str:
+    return f"about {number:,}" if counts.about and number > ALWAYS_EXACT else f"{number:,}"
 
 
 def _style(counts: Stats) -> str:
@@ -137,8 +142,10 @@ def purge(
     if not yes and not sys.stdin.isatty():
         raise WrongUsage("There is no terminal to ask at. Add --yes to delete without asking.")
     with options.open() as queue:
-        expected: int = getattr(queue.stats(topic), state)
-        if expected and not yes and not _agreed(f"Permanently delete {plural(expected, f'{state} message')} of {topic}?"):
+        counts = queue.stats(topic)
+        expected: int = getattr(counts, state)
+        many = f"{'about ' if counts.about else ''}{plural(expected, f'{state} message')}"
+        if expected and not yes and not _agreed(f"Permanently delete {many} of {topic}?"):
             note("Nothing was deleted.")
             return Exit.FAILED
         count = with_progress(

@@ -52,4 +52,5 @@ def stats(topic: str | None, counts: Stats) -> dict[str, Any]:
         "paused": counts.paused,
         "oldest_overdue": counts.oldest_overdue,
         **instant("next_due", counts.next_due),
+        "about": counts.about,
     }

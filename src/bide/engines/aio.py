@@ -238,11 +238,14 @@ class AsyncEngine(ABC):
     ) -> Stats:
         """Counts of a topic, or of all `but` some; with a window also how much falls due in each of its parts.
 
+        Of more than 10,000 messages that are scheduled, or ready, in a topic, an engine may give an estimate with `about`.
+
         - Counts agree with a full scan.
         - Counts leave out the topics that are not asked for.
         - Nothing is left when all has ended.
         - The timeline counts what is pending.
         - Counts of a large topic are exact.
+        - Counts beyond ten thousand are exact or said to be about.
         - The first due times of a large topic are exact.
         - The timeline of a large topic is exact.
         """

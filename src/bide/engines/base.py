@@ -217,4 +217,5 @@ def total(counts: Collection[Stats], topics: Mapping[str, Stats], timeline: Sequ
         next_due=min((each.next_due for each in counts if each.next_due is not None), default=None),
         topics=topics,
         timeline=timeline,
+        about=any(each.about for each in counts),
     )

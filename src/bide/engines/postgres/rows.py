@@ -32,7 +32,7 @@ CALLS: Mapping[str, str] = {
 """The server's functions, one for each verb."""
 
 PENDING, LEASED, DEAD = range(3)
-EXACT = 10_000  # messages of a topic and state that stats counts one by one
+EXACT = 10_000  # messages of a topic and state that stats counts one by one; how many more there are, it estimates
 
 _ID = re.compile(r"[0-7][0-9a-f]{15}")
 _OWN_OPERATION = re.compile(r"~([0-9a-f]{16}-\d+)\.(\d{1,4})")
@@ -203,7 +203,7 @@ def stored_of(row: Sequence[Any], now: int) -> Stored:
 
 
 def stats_of(row: Sequence[Any]) -> Stats:
-    _, scheduled, ready, leased, dead, dropped, paused, first, next_due, now, _ = row
+    _, scheduled, ready, leased, dead, dropped, paused, first, next_due, now, _, about = row
     return Stats(
         scheduled=scheduled,
         ready=ready,
@@ -213,6 +213,7 @@ def stats_of(row: Sequence[Any]) -> Stats:
         paused=paused,
         oldest_overdue=None if first is None else (now - first) / 1000,
         next_due=next_due,
+        about=about,
     )
 
 

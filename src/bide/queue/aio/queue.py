@@ -1,6 +1,7 @@
 # unasync: ../sync/queue.py
 """The queue's verbs, as users call them: arguments are checked, the session is asked, answers are unwrapped."""
 
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -327,7 +328,7 @@ class AsyncVerbs:
         name, which = options.topic(topic), options.state(state)
         engine = await self.session.engine()
         stats = await engine.stats(name)
-        done, total = 0, getattr(stats, which)
+        done, total = 0, sys.maxsize if stats.about else getattr(stats, which)
         while True:
             page = await engine.purge(name, which, limit=max(1, min(MAX_BATCH, total - done)))
             done += page.count

@@ -1,6 +1,7 @@
 # Generated from ../aio/queue.py by tools/unasync.py; change that file instead.
 """The queue's verbs, as users call them: arguments are checked, the session is asked, answers are unwrapped."""
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -325,7 +326,7 @@ class Verbs:
         name, which = options.topic(topic), options.state(state)
         engine = self.session.engine()
         stats = engine.stats(name)
-        done, total = 0, getattr(stats, which)
+        done, total = 0, sys.maxsize if stats.about else getattr(stats, which)
         while True:
             page = engine.purge(name, which, limit=max(1, min(MAX_BATCH, total - done)))
             done += page.count

@@ -99,6 +99,20 @@ class Exactness:
             assert sum(counts(together.topics["news"])) == OTHERS
 
     @needs("inspect")
+    async def test_counts_beyond_ten_thousand_are_exact_or_said_to_be_about(self, bench: Bench) -> None:
+        # Given a topic with just over ten thousand scheduled messages, and one with few
+        await bench.put_all(NewMessage("news", b"x", delay=HOUR), NewMessage("mail", b"x"))
+        for _ in range(11):
+            await bench.put_all(*[NewMessage("mail", b"x", delay=HOUR)] * 1_000)
+        for topic, many in (("mail", 11_000), ("news", 1)):
+            stats = await bench.engine.stats(topic, now=bench.now)
+            # Then a count is exact, or an estimate that says so and is not below ten thousand
+            assert (stats.scheduled > 10_000) if stats.about else (stats.scheduled == many)
+            assert not (stats.about and many < 10_000)
+        together = await bench.engine.stats(now=bench.now)
+        assert together.about == together.topics["mail"].about
+        assert (together.ready, together.topics["news"].about) == (1, False)
+
     async def test_the_first_due_times_of_a_large_topic_are_exact(self, bench: Bench) -> None:
         large = await crowded(bench)
         async for _ in large.as_time_goes_by():

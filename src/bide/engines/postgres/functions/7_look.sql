@@ -95,14 +95,36 @@ begin
     return query select t.name from bide.topic t;
 end $$;
 
+create or replace function bide.counted(
+    of text, after bigint, last bigint, exact int, out many bigint, out about boolean
+) language plpgsql as $$
+-- How many pending messages of a topic are due after an instant, up to another one. More than `exact` are not counted, but
+-- estimated as the planner does, from the statistics of the table.
+declare
+    plan json;
+begin
+    select count(*) into many from (
+        select 1 from bide.message m
+        where m.topic = of and m.level in (0, 1, 2) and m.until is null and m.due > after and m.due <= last limit exact + 1
+    ) as c;
+    about := many > exact;
+    if about then
+        execute format(
+            'explain (format json) select 1 from bide.message m '
+            'where m.topic = %L and m.until is null and m.due > %s and m.due <= %s', of, after, last
+        ) into plan;
+        many := greatest(many, (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint);
+    end if;
+end $$;
+
 create or replace function bide.stats(
     of text, but text[], exact int, window_start bigint, window_end bigint, parts bigint, given bigint
 ) returns table (
     name text, scheduled bigint, ready bigint, leased bigint, dead bigint, dropped bigint, paused boolean, first bigint,
-    next_due bigint, now bigint, timeline bigint[]
+    next_due bigint, now bigint, timeline bigint[], about boolean
 ) language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- One row for each topic. Counts are exact up to `exact`; a higher one says that there are more.
+-- One row for each topic. Counts of what is scheduled and ready are exact up to `exact`.
 #variable_conflict use_column
 declare
     at_ bigint := bide.engine_us(given, given is not null) / 1000;
@@ -114,12 +136,7 @@ begin
     loop
         return query select
             each,
-            (select count(*) from (
-                select 1 from bide.message m
-                where m.topic = each and m.level in (0, 1, 2) and m.until is null and m.due > at_ limit exact + 1) as c),
-            (select count(*) from (
-                select 1 from bide.message m
-                where m.topic = each and m.level in (0, 1, 2) and m.until is null and m.due <= at_ limit exact + 1) as c),
+            far.many, due.many,
             (select count(*) from bide.message m where m.topic = each and m.until > -1),
             coalesce(t.dead, 0), coalesce(t.dropped, 0), coalesce(t.paused, false),
             bide.first_after(each, -1, at_ + 1),
@@ -133,7 +150,9 @@ begin
                         and m.due < window_end
                     group by 1
                 ) as c on c.part = p.part order by p.part
-            ) end
-        from (select) as one left join bide.topic t on t.name = each;
+            ) end,
+            far.about or due.about
+        from bide.counted(each, at_, 9223372036854775807, exact) as far, bide.counted(each, -1, at_, exact) as due
+            left join bide.topic t on t.name = each;
     end loop;
 end $$;
