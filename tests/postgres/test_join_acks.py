@@ -1,6 +1,7 @@
 """The work and its ack in one transaction: what heartbeats, workers and `with` blocks do before and after its end."""
 
 import asyncio
+import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -161,3 +162,74 @@ async def test_a_listener_stops_renewing_what_was_acked_and_renews_the_rest(post
         await again.ack()
         with suppress(StopAsyncIteration):
             await listener.aclose()
+
+
+async def test_a_commit_always_tells_receivers_as_the_message_may_be_the_first_by_then(
+    queue: Any, colour: str, postgres_url: str, other: psycopg.Connection
+) -> None:
+    """While the transaction goes on, the messages that were due before may have gone."""
+    await queue.send("t", "before all others", delay="1h")
+    sent = await queue.send("t", "moved", delay="4h")
+    other.execute("listen bide")
+
+    def told() -> list[str]:
+        return [note.payload.split()[0] for note in other.notifies(timeout=60, stop_after=1)]
+
+    if colour == "async":
+        async with await psycopg.AsyncConnection.connect(postgres_url) as aio:
+            for call in (
+                queue.send("t", 1, delay="2h", connection=aio),
+                queue.reschedule(sent, delay="3h", connection=aio),
+            ):
+                await call
+                await aio.commit()
+                assert told() == ["t"]
+    else:
+        with psycopg.connect(postgres_url) as own:
+            for call in (
+                queue.send("t", 1, delay="2h", connection=own),
+                queue.reschedule(sent, delay="3h", connection=own),
+            ):
+                await call
+                own.commit()
+                assert told() == ["t"]
+
+
+async def test_a_worker_renews_no_lease_of_a_handler_that_has_acked_and_goes_on(postgres_url: str, colour: str) -> None:
+    class Extended(Hook):
+        def __init__(self) -> None:
+            self.ids: list[set[str]] = []
+
+        def before(self, call: Any) -> None:
+            if call.verb == "extend":
+                self.ids.append({hold.id for hold in call.asked})
+
+    extended, acked, over = Extended(), threading.Event(), threading.Event()
+    queue: Any = AsyncQueue(postgres_url, hooks=[extended])
+
+    async def ack() -> None:
+        async with await psycopg.AsyncConnection.connect(postgres_url) as own:
+            await current().ack(connection=own)
+            acked.set()
+            await asyncio.to_thread(over.wait)
+
+    def ack_sync() -> None:
+        with psycopg.connect(postgres_url) as own:
+            current().ack(connection=own)
+            acked.set()
+            over.wait()
+
+    queue.task("acks")(ack if colour == "async" else ack_sync)
+
+    @queue.task("goes.on")
+    async def go_on() -> None:
+        await asyncio.to_thread(over.wait)
+
+    async with queue, Worker(queue, lease="1s", grace=5):
+        sent = await queue.send("acks", {})
+        await queue.send("goes.on", {})
+        await once(acked.is_set)
+        known = len(extended.ids) + 1  # one may be on its way
+        await once(lambda: len(extended.ids) >= known + 2)
+        over.set()
+        assert not any(sent.id in ids for ids in extended.ids[known:])
