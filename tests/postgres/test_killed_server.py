@@ -15,6 +15,7 @@ from tests.servers.postgres import PostgresServer
 
 LONG = os.environ.get("BIDE_LONG")
 SYNC = "select pg_logical_emit_message(true, 'bide', '')"  # a commit that is synced, and with it all claims before it
+RECOVERED = "database system is ready to accept connections"
 KILLS = 50 if LONG else 2
 pytestmark = pytest.mark.timeout(3_600 if LONG else 180)
 
@@ -27,7 +28,10 @@ def kill_server(server: PostgresServer) -> None:
 def crash_backend(server: PostgresServer) -> None:
     """A process of the server dies, so that it ends all others and recovers."""
     [(pid,)] = server.ask("select pid from pg_stat_activity where application_name = 'bide' order by random() limit 1")
+    recovered = server.log_text().count(RECOVERED)
     os.kill(pid, 9)
+    while server.log_text().count(RECOVERED) == recovered:  # until then, what it goes on doing may be undone
+        assert server.running
 
 
 def play(fault: Callable[[PostgresServer], None], times: int, crowd: Crowd, server: PostgresServer) -> None:
