@@ -44,6 +44,8 @@ class SentBySql(AsyncPostgres):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
+        if connection is not None:
+            return await super().put(messages, connection=connection, now=now)
         schema = self._address.schema
         found = await self._connections.run(SEND.replace("bide.", f'"{schema}".'), [*columns(messages), now])
         return [Sent(id, new.topic, due, outcome) for new, (id, due, outcome) in zip(messages, found, strict=True)]

@@ -69,7 +69,7 @@ def fails_in_a_thread() -> None:
 
 
 def handlings() -> list[Handling]:
-    return [each for each in gc.get_objects() if isinstance(each, Handling)]
+    return [each for each in gc.get_objects() if type(each) is Handling]  # to others it may mean much to be asked
 
 
 async def middleware(delivery: Any, handle: Any) -> None:

@@ -113,6 +113,7 @@ class Exactness:
         assert together.about == together.topics["mail"].about
         assert (together.ready, together.topics["news"].about) == (1, False)
 
+    @needs("inspect")
     async def test_the_first_due_times_of_a_large_topic_are_exact(self, bench: Bench) -> None:
         large = await crowded(bench)
         async for _ in large.as_time_goes_by():
