@@ -236,6 +236,7 @@ class Engine(ABC):
 
         - Counts agree with a full scan.
         - Counts leave out the topics that are not asked for.
+        - A message that moves meanwhile is counted once.
         - Nothing is left when all has ended.
         - The timeline counts what is pending.
         - Counts of a large topic are exact.

@@ -1,5 +1,6 @@
 """Inspection: what get, scan and stats say of a message, of a topic, and of all topics."""
 
+import asyncio
 from itertools import groupby
 
 import pytest
@@ -145,6 +146,28 @@ class Inspecting:
         assert set(others.topics) == {"news"}
         nothing = await bench.engine.stats(but={"mail", "news", "old"}, now=bench.now)
         assert (counts(nothing), dict(nothing.topics)) == ((0, 0, 0, 0), {})
+
+    @needs("inspect")
+    async def test_a_message_that_moves_meanwhile_is_counted_once(self, bench: Bench) -> None:
+        mover = await bench.another()
+        await bench.put("mail")
+        seen: set[int] = set()
+
+        async def look() -> None:
+            while not moving.done():
+                seen.add(sum(counts(await bench.engine.stats("mail", now=bench.now))))
+                await asyncio.sleep(0)
+
+        async def move() -> None:
+            for _ in range(200):
+                [claimed] = await mover.claim("mail")
+                await asyncio.sleep(0)
+                assert await mover.end(claimed, "release") == "scheduled"
+                await asyncio.sleep(0)
+
+        moving = asyncio.ensure_future(move())
+        await asyncio.gather(moving, look())
+        assert seen == {1}
 
     @needs("inspect")
     async def test_nothing_is_left_when_all_has_ended(self, bench: Bench) -> None:

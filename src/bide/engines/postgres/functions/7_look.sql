@@ -1,4 +1,5 @@
--- Looking without touching.
+-- Looking without touching. What is looked at is of one instant: each function is `stable`, so all its statements see what
+-- the call saw when it began.
 
 create or replace view bide.stored as
     select m.id, m.topic, m.due, m.attempt, m.most, m.key, m.level, m.body, m.headers, m.error, m.until, m.expires,
@@ -9,7 +10,7 @@ create or replace view bide.stored as
     from bide.dead d;
 
 create or replace function bide.get(ids bigint[], topics text[], keys text[], given bigint)
-returns table (place bigint, now bigint, it bide.stored) language plpgsql
+returns table (place bigint, now bigint, it bide.stored) language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     at_ bigint := bide.engine_us(given, given is not null) / 1000;
@@ -24,7 +25,7 @@ begin
 end $$;
 
 create or replace function bide.scan(of text, state text, stage int, instant bigint, after bigint, places int, given bigint)
-returns table (now bigint, stage_of int, it bide.stored) language plpgsql
+returns table (now bigint, stage_of int, it bide.stored) language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- What comes after a place of a listing: pending messages by due time, then leased ones, then dead ones by time of death.
 declare
@@ -95,13 +96,23 @@ begin
     return query select t.name from bide.topic t;
 end $$;
 
-create or replace function bide.counted(
-    of text, after bigint, last bigint, exact int, out many bigint, out about boolean
-) language plpgsql as $$
--- How many pending messages of a topic are due after an instant, up to another one. More than `exact` are not counted, but
--- estimated as the planner does, from the statistics of the table.
+create or replace function bide.estimated(of text, after bigint, last bigint) returns bigint language plpgsql as $$
+-- How many pending messages of a topic are due after an instant, up to another one: what the planner would reckon with, from
+-- the statistics of the table. (Not stable: no stable function may explain.)
 declare
     plan json;
+begin
+    execute format(
+        'explain (format json) select 1 from bide.message m '
+        'where m.topic = %L and m.until is null and m.due > %s and m.due <= %s', of, after, last
+    ) into plan;
+    return (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint;
+end $$;
+
+create or replace function bide.counted(
+    of text, after bigint, last bigint, exact int, out many bigint, out about boolean
+) language plpgsql stable as $$
+-- How many pending messages of a topic are due after an instant, up to another one. More than `exact` are estimated.
 begin
     select count(*) into many from (
         select 1 from bide.message m
@@ -109,11 +120,7 @@ begin
     ) as c;
     about := many > exact;
     if about then
-        execute format(
-            'explain (format json) select 1 from bide.message m '
-            'where m.topic = %L and m.until is null and m.due > %s and m.due <= %s', of, after, last
-        ) into plan;
-        many := greatest(many, (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint);
+        many := greatest(many, bide.estimated(of, after, last));
     end if;
 end $$;
 
@@ -122,7 +129,7 @@ create or replace function bide.stats(
 ) returns table (
     name text, scheduled bigint, ready bigint, leased bigint, dead bigint, dropped bigint, paused boolean, first bigint,
     next_due bigint, now bigint, timeline bigint[], about boolean
-) language plpgsql
+) language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- One row for each topic. Counts of what is scheduled and ready are exact up to `exact`.
 #variable_conflict use_column
