@@ -1,4 +1,4 @@
-"""Kills and stops processes at random while they use one SQLite file, and judges what they have written down.
+"""Kills and stops processes at random while they use one SQLite file, or a server, and judges what they have written down.
 
     outcome = run(folder, kills=200, stops=20, messages=100_000, seconds=120, seed=1)
     print(outcome)
@@ -28,10 +28,9 @@ from bide import Queue, errors
 from bide.prove import History, Record, Recorded, Report, check, read
 from bide.prove.actors import TOPICS
 from bide.prove.operation import Fault
+from tests.sqlite.chaos_actors import FILE, LEASE, note_url, url_of
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = "chaos.db"
-LEASE = 1.0  # seconds, as the actors have it
 CROWD = ("sender", "sender", "async-sender", "taker", "taker", "taker", "async-taker", "meddler", "meddler")
 WRITERS = ("writer",) * 8
 TICK = 0.01
@@ -253,8 +252,11 @@ def run(
     seed: int,
     crowd: Sequence[str] = CROWD,
     stories: int = 3,
+    url: str | None = None,
 ) -> Outcome:
     """Chaos for so many seconds, or longer if fewer messages were accepted, but not for ever; then drain and judge."""
+    if url is not None:
+        note_url(folder, url)
     senders = sum("sender" in role for role in crowd)
     director = Director(folder, seed, 1.2 * messages / seconds / max(1, senders))
     with director.history:
@@ -266,7 +268,7 @@ def run(
         finally:
             for life in director.lives:
                 life.clean_up()
-        with Queue(f"sqlite:///{folder / FILE}") as queue:
+        with Queue(url_of(folder)) as queue:
             drain(Recorded(queue, director.history), 60.0)
     paths = [path for path in (director.history.log.path, *(life.history for life in director.lives)) if path.exists()]
     return Outcome(
@@ -276,7 +278,7 @@ def run(
         refused_after_stops=director.refused_after_stops(),
         engine_errors=Counter(record.outcome for path in paths for record in read(path) if record.outcome in ENGINE_ERRORS),
         complaints=[words for life in director.lives if (words := life.complaint())],
-        integrity=integrity(folder / FILE),
+        integrity=integrity(folder / FILE) if url is None else "ok",
         seconds=took,
     )
 
@@ -309,7 +311,7 @@ def _settle(director: Director) -> None:
     """No more faults: the senders end first, and the others when what is due has been taken."""
     director.end([life for life in director.here if "taker" not in life.role])
     until = time.monotonic() + ENOUGH_TO_END
-    with Queue(f"sqlite:///{director.folder / FILE}") as queue:
+    with Queue(url_of(director.folder)) as queue:
         while any(_stirs(queue)) and time.monotonic() < until and director.here:
             time.sleep(10 * TICK)
     director.end(list(director.here))
@@ -361,6 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--writers", action="store_true", help="eight processes that write all the time, and no faults")
+    parser.add_argument("--url", help="of a server that is used instead of a file")
     parser.add_argument("--folder", type=Path, help="keep all files there; it must be new")
     asked = parser.parse_args(arguments)
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="bide-chaos-"))
@@ -368,7 +371,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kills, stops, crowd = (0, 0, WRITERS) if asked.writers else (asked.kills, asked.stops, CROWD)
     messages = 0 if asked.writers else asked.messages
     print(f"seed {asked.seed}, in {folder}", flush=True)
-    outcome = run(folder, kills=kills, stops=stops, messages=messages, seconds=asked.seconds, seed=asked.seed, crowd=crowd)
+    outcome = run(
+        folder,
+        kills=kills,
+        stops=stops,
+        messages=messages,
+        seconds=asked.seconds,
+        seed=asked.seed,
+        crowd=crowd,
+        url=asked.url,
+    )
     print(outcome)
     if outcome.good and not asked.folder:
         shutil.rmtree(folder)

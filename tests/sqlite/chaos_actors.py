@@ -1,4 +1,4 @@
-"""Processes that use one SQLite file until they are told to stop, or are killed; each writes a history of its own.
+"""Processes that use one SQLite file or a server until they are told to stop, or are killed; each writes its own history.
 
     python -m tests.sqlite.chaos_actors ROLE NAME FOLDER SEED RATE
 
@@ -27,12 +27,17 @@ LEASE = 1.0  # seconds
 WAIT = 0.2
 BATCH = 40
 FILE = "chaos.db"
+NOTE = "url"
 
 
 def url_of(folder: Path) -> str:
     """Where the messages are: a file in the folder, unless it has a note that names another place."""
-    note = folder / "url"
+    note = folder / NOTE
     return note.read_text(encoding="utf-8") if note.exists() else file_of(folder)
+
+
+def note_url(folder: Path, url: str) -> None:
+    (folder / NOTE).write_text(url, encoding="utf-8")
 
 
 def file_of(folder: Path) -> str:

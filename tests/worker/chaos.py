@@ -28,7 +28,7 @@ from bide import Info, Queue, errors
 from bide.prove import History, Record, Recorded, Report, check, read
 from bide.prove.actors import TOPICS
 from tests.sqlite import chaos as crowd
-from tests.sqlite.chaos_actors import file_of, url_of
+from tests.sqlite.chaos_actors import FILE, file_of, note_url, url_of
 from tests.sqlite.chaos_clock import WallClock, followed
 from tests.worker.chaos_actors import CRASHED, GRACE, LEASE
 from tests.worker.chaos_lives import KINDS, OVERTIME, TICK, Life, Process
@@ -357,7 +357,7 @@ def _judged(director: Director, seconds: float, left_after: float, *, steady: bo
         troubles=troubles,
         complaints=[*director.complaints, *complaints],
         words=dict(words.most_common(20)),
-        integrity=crowd.integrity(file) if (file := director.folder / crowd.FILE).exists() else "ok",
+        integrity=crowd.integrity(file) if (file := director.folder / FILE).exists() else "ok",
         longest_end=director.longest_end,
         left_after=left_after,
         seconds=seconds,
@@ -496,7 +496,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = (asked.folder or Path(tempfile.mkdtemp(prefix="bide-chaos-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if asked.url:
-        (folder / "url").write_text(asked.url, encoding="utf-8")
+        note_url(folder, asked.url)
     print(f"seed {asked.seed}, in {folder}", flush=True)
     how = {"rate": asked.rate, "faults": asked.faults, "plant": asked.plant, "clock": asked.clock}
     only = (CUT_OFF,) if asked.cut_off else () if asked.calm else None

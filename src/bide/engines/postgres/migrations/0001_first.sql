@@ -24,7 +24,7 @@ create table bide.message (
     life bigint,                      -- from due to expires
     expires bigint,
     since bigint,                     -- when it first fell due, where that is not its due time
-    request text collate "C",         -- that claimed it
+    request text collate "C",         -- that claimed it; null when pending
     error text,
     constraint message_pkey primary key (id)
 ) with (
@@ -34,7 +34,7 @@ create table bide.message (
 
 create index message_due on bide.message (topic, level, due, id) where until is null;
 create index message_lease on bide.message (until) where until is not null;
-create index message_request on bide.message (request) where until is not null and request is not null;
+create index message_request on bide.message (request) where request is not null;
 create index message_expires on bide.message (expires) where until is null and expires is not null;
 create unique index message_key on bide.message (topic, key) where key is not null;
 
