@@ -1,5 +1,6 @@
 """outbox=: sends that are committed with the caller's own work in a file, and handed on to a queue that can't join."""
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -7,10 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bide import AsyncQueue, CancelResult, ConfigError, Queue, Unavailable, Unsupported, Worker
-from bide.errors import BadTime
+from bide.engines.base import NewMessage
+from bide.errors import BadTime, QueueFull
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def store(tmp_path: Path) -> str:
 
 @pytest.fixture
 def queue(store: str, request: pytest.FixtureRequest) -> Iterator[Queue]:
-    with Queue(f"memory://{request.node.name}", outbox=store) as queue:
+    with Queue(f"memory://{request.node.name.replace('[', '.').rstrip(']')}", outbox=store) as queue:
         yield queue
 
 
@@ -128,6 +131,105 @@ def test_one_that_is_refused_keeps_no_others_back(
     with Queue(store) as there:
         assert there.stats().dead == 1
     assert "Not this one." in caplog.text
+
+
+def test_one_that_is_too_large_for_what_is_left_keeps_no_others_back(
+    queue: Queue, own: sqlite3.Connection, monkeypatch: Any, store: str
+) -> None:
+    queue.send_many("t", ["good", "large", "fine"], connection=own)
+    own.commit()
+    opened = queue.session.open()
+    put = opened.engine.put
+
+    def nearly_full(messages: Any, **options: Any) -> Any:
+        if any(new.body == b'"large"' for new in messages):
+            raise QueueFull("No room for this one.")
+        return put(messages, **options)
+
+    monkeypatch.setattr(opened.engine, "put", nearly_full)
+    with pytest.raises(QueueFull):
+        queue.relay(wait=False)
+    assert [each.body for each in queue.receive("t", limit=9)] == ["good", "fine"]
+    with Queue(store) as there:
+        assert there.stats().pending == 1
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"junk", msgspec.msgpack.encode({"more": 1}), msgspec.msgpack.encode([1]), b""],
+    ids=["text", "map", "list", "none"],
+)
+def test_what_is_no_message_becomes_a_dead_letter_and_keeps_no_others_back(
+    junk: bytes, queue: Queue, own: sqlite3.Connection, store: str
+) -> None:
+    with Queue(store) as there:
+        there.session.open().engine.put([NewMessage("bide.outbox", junk)])
+    queue.send("t", 1, connection=own)
+    own.commit()
+    assert queue.relay(wait=False) == 2
+    assert queue.stats("t").ready == 1
+    with Queue(store) as there:
+        assert (there.stats().dead, there.stats().pending) == (1, 0)
+
+
+def test_a_message_of_a_newer_release_stays_for_a_relay_of_that_one(
+    queue: Queue, own: sqlite3.Connection, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = msgspec.msgpack.encode({"topic": "t", "body": b"1", "group": "customer"})
+    with Queue(store) as there:
+        there.session.open().engine.put([NewMessage("bide.outbox", newer)])
+    queue.send("t", 2, connection=own)
+    own.commit()
+    queue.relay(wait=False)
+    assert [each.body for each in queue.receive("t", limit=9)] == [2]
+    with Queue(store) as there:
+        assert (there.stats().scheduled, there.stats().dead) == (1, 0)
+    assert "newer release" in caplog.text
+
+
+def test_a_message_that_expires_on_its_way_is_not_sent_and_others_expire_when_they_would_have(
+    store: str, own: sqlite3.Connection
+) -> None:
+    with Queue("memory://test_expires", outbox=store) as queue:
+        outbox = queue.session.open().outbox
+        assert outbox is not None
+        queue.send("t", "short", expires_in="10m", connection=own)
+        queue.send("t", "long", expires_in="30m", connection=own)
+        sent = queue.send("t", "later", delay="2h", expires_in="10m", connection=own)
+        own.commit()
+        claim = outbox.store.claim
+        later = time.time_ns() // 1_000_000 + 1_200_000
+        outbox.store.claim = lambda *args: claim(*args, now=later)  # type: ignore[method-assign]
+        assert queue.relay(wait=False) == 3
+        found = {each.body: each for each in queue.messages("t")}
+        assert set(found) == {"long", "later"}
+        assert found["later"].expires == sent.due + 600_000
+        life = (found["long"].expires or 0) - found["long"].due
+        assert 540_000 < life <= 600_000  # of the 30 minutes 20 are over, but for what this test has taken
+
+
+async def test_a_relay_goes_on_after_an_error_of_rights(store: str, own: sqlite3.Connection, monkeypatch: Any) -> None:
+    async with AsyncQueue("memory://test_rights", outbox=store) as queue:
+        opened = await queue.session.open()
+        put, refusals = opened.engine.put, [ConfigError("No right to write."), Unsupported("Not this."), None]
+
+        async def weak(messages: Any, **options: Any) -> Any:
+            error = refusals.pop(0)
+            if error is not None:
+                raise error
+            return await put(messages, **options)
+
+        monkeypatch.setattr(opened.engine, "put", weak)
+        monkeypatch.setattr("bide.queue.aio.outbox.SOON", 1)
+        queue.sync.send("t", 1, connection=own)
+        own.commit()
+        relay = asyncio.create_task(queue.relay())
+        try:
+            async for delivery in queue.listen("t"):
+                async with delivery:
+                    break
+        finally:
+            relay.cancel()
 
 
 async def test_a_worker_hands_on_what_is_committed(store: str, tmp_path: Path) -> None:

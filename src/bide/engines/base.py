@@ -43,8 +43,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     colours: frozenset[str] = frozenset({"sync", "async"})
 
 
-class NewMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message to be put. Times are milliseconds."""
+class NewMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A message to be put. Times are milliseconds. One that is stored as it is, is not read by a release that lacks a field."""
 
     topic: str
     body: bytes

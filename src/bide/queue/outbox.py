@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.engines.base import Claimed, NewMessage
-from bide.errors import ConfigError
+from bide.errors import BadBody, ConfigError, Unsupported
 from bide.types import Sent
 
 TOPIC = "bide.outbox"
@@ -21,11 +21,35 @@ def kept(new: NewMessage) -> NewMessage:
     return NewMessage(TOPIC, _encode(new), max_attempts=NEVER)
 
 
-def handed_on(claimed: Claimed) -> NewMessage:
-    """The message itself. Its delay counts from when it was sent, and however often it is handed on, it is sent once."""
-    new = _decode(claimed.body)
+def handed_on(claimed: Claimed, now: int) -> NewMessage | None:
+    """The message itself, or None if it has expired. However often it is handed on, it is sent once.
+
+    Its delay counts from when it was sent, and its life from when it fell due. Raises BadBody if there is no message in it, and
+    Unsupported if it is one of a newer release.
+    """
+    try:
+        new = _decode(claimed.body)
+    except msgspec.MsgspecError as error:
+        if _has_all(claimed.body):
+            raise Unsupported(f"Message {claimed.id} was sent by a newer release of bide, which has to hand it on") from None
+        raise BadBody(f"Message {claimed.id} is none that was sent through the outbox: {error}") from error
     at = claimed.since + new.delay if new.at is None and new.delay else new.at
-    return replace(new, delay=0, at=at, operation=new.operation or f"outbox-{claimed.id}")
+    life = new.expires_in
+    if life is not None:
+        late = max(0, now - max(claimed.since, at or 0))
+        if late >= life:
+            return None
+        life -= late
+    return replace(new, delay=0, at=at, expires_in=life, operation=new.operation or f"outbox-{claimed.id}")
+
+
+def _has_all(body: bytes) -> bool:
+    """Whether it has what every message has, so that only more can be what makes it unreadable."""
+    try:
+        fields = msgspec.msgpack.decode(body)
+    except msgspec.MsgspecError:
+        return False
+    return isinstance(fields, dict) and not {"topic", "body"}.difference(fields)
 
 
 def answers(messages: Sequence[NewMessage], sent: Sequence[Sent]) -> list[Sent]:

@@ -2,10 +2,11 @@
 """The outbox: sends that are committed with the caller's own work, and then handed to the queue's engine, at least once."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from bide.engines.base import SWEEP, Claimed, End, NewMessage, Verdict
+from bide.engines.base import SWEEP, Claim, Claimed, End, NewMessage, Verdict
 from bide.engines.sync import Engine
-from bide.errors import BadMessage, EngineError
+from bide.errors import BadBody, BadMessage, BideError, QueueFull, Unsupported
 from bide.logs import Log
 from bide.queue import outbox
 from bide.types import Sent
@@ -14,6 +15,8 @@ from bide.wakeable import Signal
 AT_ONCE = 100  # messages
 LEASE = 30_000  # ms after which another one hands on what a dead one had taken
 SOON, LATER = 500, 10_000  # ms until the next try while the queue's engine is away
+
+Kept: TypeAlias = tuple[Claimed, NewMessage]
 
 _log = Log("bide.outbox")
 
@@ -34,28 +37,64 @@ class Outbox:
     def hand_on(self) -> int:
         """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
         self.store.open()
-        claimed = self.store.claim([outbox.TOPIC], AT_ONCE, LEASE).messages
-        if not claimed:
+        claim = self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
+        if not claim.messages:
             self.store.tend()
             return 0
+        ends: list[End] = []
         try:
-            ends = self._put(claimed)
-        except EngineError:
-            self.store.settle([_end(each, "release", self._pause) for each in claimed])
+            self._put(self._read(claim, ends), ends)
+        except BideError:
+            ended = {end.id for end in ends}
+            left = [_end(each, "release", self._pause) for each in claim.messages if each.id not in ended]
+            self.store.settle([*ends, *left])
             raise
         self.store.settle(ends)
-        return len(claimed)
+        return len(claim.messages)
 
-    def _put(self, claimed: Sequence[Claimed]) -> list[End]:
-        """Together; if one is refused, one by one, and that one becomes a dead letter of the outbox."""
+    def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
+        """What is to be handed on. The ends of all others are added to the list."""
+        kept: list[Kept] = []
+        for each in claim.messages:
+            try:
+                new = outbox.handed_on(each, claim.now)
+            except Unsupported as error:
+                _log.warning("A message stays in the outbox: %s", error)
+                ends.append(_end(each, "release", LATER))
+            except BadBody as error:
+                ends.append(_refused(each, error))
+            else:
+                if new is None:
+                    ends.append(_end(each))
+                else:
+                    kept.append((each, new))
+        return kept
+
+    def _put(self, kept: Sequence[Kept], ends: list[End]) -> None:
+        """Together; if that is refused, one by one, and those that can't be sent become dead letters of the outbox."""
         try:
-            self._target.put([outbox.handed_on(each) for each in claimed])
-        except BadMessage as error:
-            if len(claimed) == 1:
-                _log.error("A message of the outbox was refused, and is a dead letter of it now: %s", error)
-                return [_end(claimed[0], "dead", error=str(error))]
-            return [end for each in claimed for end in self._put([each])]
-        return [_end(each) for each in claimed]
+            if kept:
+                self._target.put([new for _, new in kept])
+        except (BadMessage, QueueFull) as error:
+            if len(kept) > 1:
+                self._put_singly(kept, ends)
+            elif isinstance(error, BadMessage):
+                ends.append(_refused(kept[0][0], error))
+            else:
+                raise
+        else:
+            ends += [_end(claimed) for claimed, _ in kept]
+
+    def _put_singly(self, kept: Sequence[Kept], ends: list[End]) -> None:
+        """One that is too large for what is left keeps no others back."""
+        full: QueueFull | None = None
+        for each in kept:
+            try:
+                self._put([each], ends)
+            except QueueFull as error:
+                full = error
+        if full is not None:
+            raise full
 
     def run(self) -> None:
         """Hand on what comes, for ever."""
@@ -64,7 +103,7 @@ class Outbox:
                 while self.hand_on():
                     self._pause = SOON
                 self.store.wait([outbox.TOPIC], SWEEP)
-            except EngineError as error:
+            except BideError as error:  # also one of rights, which may be granted
                 _log.warning("Messages stay in the outbox, and are tried again in %.1f s: %s", self._pause / 1000, error)
                 Signal().wait(self._pause / 1000)
                 self._pause = min(2 * self._pause, LATER)
@@ -75,3 +114,8 @@ class Outbox:
 
 def _end(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
     return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+
+
+def _refused(claimed: Claimed, error: BadMessage) -> End:
+    _log.error("A message of the outbox was refused, and is a dead letter of it now: %s", error)
+    return _end(claimed, "dead", error=str(error))
