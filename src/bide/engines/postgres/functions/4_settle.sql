@@ -6,19 +6,18 @@ declare
     of text;
     extra bigint;
 begin
+    select m.topic into of from bide.message m where m.id = of_id;
     with gone as (
         delete from bide.message m where m.id = of_id returning m.*
-    ), kept as (
-        insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, token, error)
-        select g.id, now, g.due, g.attempt, g.most, g.level, g.topic, g.body, g.headers, g.key, g.life, g.expires, g.token, reason
-        from gone g
     )
-    insert into bide.topic as t (name, dead) select g.topic, 1 from gone g
-    on conflict (name) do update set dead = t.dead + 1
-    returning t.name, t.dead - dead_max into of, extra;
-    if extra > 0 then
+    insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, token, error)
+    select g.id, now, g.due, g.attempt, g.most, g.level, g.topic, g.body, g.headers, g.key, g.life, g.expires, g.token, reason
+    from gone g;
+    insert into bide.tally (topic, dead, dropped) values (of, 1, 0);
+    select sum(t.dead) - dead_max into extra from bide.tally t where t.topic = of;
+    if extra > 0 then  -- others may do the same, or be about to, in transactions that last
         perform bide.drop_dead(of, array(
-            select d.id from bide.dead d where d.topic = of order by d.died, d.id limit extra
+            select d.id from bide.dead d where d.topic = of order by d.died, d.id limit extra for update skip locked
         ));
     end if;
 end $$;
@@ -30,9 +29,20 @@ declare
 begin
     delete from bide.dead d where d.id = any (ids);
     get diagnostics many = row_count;
-    update bide.topic t set dead = t.dead - many, dropped = t.dropped + many where t.name = of;
+    insert into bide.tally (topic, dead, dropped) select of, -many, many where many > 0;
     return many;
 end $$;
+
+create or replace function bide.sum_up(of text[]) returns table (topic text, dead bigint, dropped bigint) language sql as $$
+-- Take what is known of the dead letters of topics, to be stored again as one row of each. What others take is left to them.
+    with taken as (
+        delete from bide.tally t where t.ctid = any (array(
+            select o.ctid from bide.tally o where o.topic = any (of) for update skip locked
+        ))
+        returning t.topic, t.dead, t.dropped
+    )
+    select t.topic, sum(t.dead)::bigint, sum(t.dropped)::bigint from taken t group by t.topic
+$$;
 
 create or replace function bide.come_back(of_id bigint, new_due bigint, new_attempt int, reason text, now bigint) returns boolean
 language plpgsql as $$

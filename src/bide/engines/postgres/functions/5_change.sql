@@ -129,7 +129,7 @@ begin
         many := many + 1;
     end loop;
     if many > 0 then
-        update bide.topic t set dead = t.dead - many where t.name = of;
+        insert into bide.tally (topic, dead, dropped) values (of, -many, 0);
         perform bide.tell(of, new_due, now);
     end if;
     if request is not null then
@@ -149,7 +149,8 @@ begin
         ids := array(select d.id from bide.dead d where d.topic = of order by d.died, d.id limit places + 1);
         delete from bide.dead d where d.id = any (ids[1:places]);
         get diagnostics many = row_count;
-        update bide.topic t set dead = t.dead - many, dropped = 0 where t.name = of;
+        insert into bide.tally (topic, dead, dropped)
+        select of, coalesce(sum(s.dead), 0) - many, 0 from bide.sum_up(array[of]) as s;
     else
         for of_level in 0..2 loop
             ids := ids || array(

@@ -47,9 +47,12 @@ begin
             select o.name from bide.answer o where o.born > first - 600000 and o.born <= now - 600000 order by o.born limit 1000 for update skip locked
         ));
         delete from bide.topic t where t.name in (
-            select o.name from bide.topic o where not o.paused and o.dead = 0 and o.dropped = 0 limit 100
-            for update skip locked
+            select o.name from bide.topic o where not o.paused limit 100 for update skip locked
         );
+        insert into bide.tally (topic, dead, dropped, summed)
+        select s.topic, s.dead, s.dropped, true
+        from bide.sum_up(array(select o.topic from bide.tally o where not o.summed limit 1000)) as s
+        where s.dead <> 0 or s.dropped <> 0;
     end if;
     at_ := now;
     took := extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000;

@@ -93,7 +93,8 @@ begin
         return next name;
     end loop;
     return query select distinct m.topic from bide.message m where m.until > -1;
-    return query select t.name from bide.topic t;
+    return query select t.name from bide.topic t where t.paused;
+    return query select distinct t.topic from bide.tally t;
 end $$;
 
 create or replace function bide.estimated(of text, after bigint, last bigint) returns bigint language plpgsql as $$
@@ -145,7 +146,7 @@ begin
             each,
             far.many, due.many,
             (select count(*) from bide.message m where m.topic = each and m.until > -1),
-            coalesce(t.dead, 0), coalesce(t.dropped, 0), coalesce(t.paused, false),
+            coalesce(tally.dead, 0), coalesce(tally.dropped, 0), coalesce(t.paused, false),
             bide.first_after(each, -1, at_ + 1),
             bide.first_after(each, at_, 9223372036854775807),
             at_,
@@ -160,6 +161,9 @@ begin
             ) end,
             far.about or due.about
         from bide.counted(each, at_, 9223372036854775807, exact) as far, bide.counted(each, -1, at_, exact) as due
-            left join bide.topic t on t.name = each;
+            left join bide.topic t on t.name = each
+            left join lateral (
+                select sum(y.dead)::bigint as dead, sum(y.dropped)::bigint as dropped from bide.tally y where y.topic = each
+            ) as tally on true;
     end loop;
 end $$;

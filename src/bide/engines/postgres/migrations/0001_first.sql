@@ -59,13 +59,21 @@ create table bide.dead (
 create index dead_topic on bide.dead (topic, died, id);
 create index dead_died on bide.dead (died);
 
-create table bide.topic (             -- only those of which there is something to say
+create table bide.topic (             -- only those that were paused
     name text collate "C" not null,
     paused boolean not null default false,
-    dead bigint not null default 0,   -- dead letters
-    dropped bigint not null default 0, -- dead letters that were not kept
     constraint topic_pkey primary key (name)
 );
+
+create table bide.tally (             -- changes of the numbers of dead letters: a row of each topic would be locked by who changes it
+    topic text collate "C" not null,
+    dead bigint not null,
+    dropped bigint not null,          -- dead letters that were not kept
+    summed boolean not null default false  -- by tend
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+create index tally_topic on bide.tally (topic);
+create index tally_new on bide.tally (topic) where not summed;
 
 create table bide.answer (            -- what was answered to an operation, for when it is asked again
     name text collate "C" not null,
