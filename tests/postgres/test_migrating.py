@@ -86,3 +86,20 @@ def test_a_migration_that_fails_changes_nothing(postgres_url: str, database: psy
         migrating(postgres_url, bad).begin()
     assert "more" not in columns(database)
     assert migrating(postgres_url).found() == Found(1, 1)
+
+
+def test_a_migration_waits_for_an_open_transaction_and_nobody_waits_behind_it(
+    postgres_url: str, database: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "bide.postgres")
+    with Queue(f"{postgres_url}?timeout=2") as queue, psycopg.connect(postgres_url) as long, ThreadPoolExecutor(1) as pool:
+        queue.send("t", 1, connection=long)
+        later = pool.submit(migrating(postgres_url, NEXT).begin)
+        while "is to be migrated" not in caplog.text:
+            assert queue.send("t", 2).created
+            assert not later.done()
+        assert "more" not in columns(database)
+        long.commit()
+        assert later.result(30) is True
+        assert "more" in columns(database)
+        assert queue.send("t", 3).created

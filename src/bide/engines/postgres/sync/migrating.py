@@ -1,17 +1,25 @@
 # Generated from ../aio/migrating.py by tools/unasync.py; change that file instead.
 """Makes the tables and functions of a namespace, and brings those of an older release to this one's layout."""
 
+import time
 from collections.abc import Callable
 
 import psycopg
+from psycopg.errors import LockNotAvailable
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.sync.connection import Limited
 from bide.errors import SchemaMismatch
+from bide.logs import Log
+from bide.wakeable import Signal
 
 PATIENCE = 600.0  # seconds that a step may take, with what others do before it
+WAIT = 500  # ms that it waits for a lock
+PAUSE = 2.0  # seconds until it tries again
+
+_log = Log("bide.postgres")
 
 
 class Migrating:
@@ -59,19 +67,32 @@ class Migrating:
         connection = self._connected()
         try:
             connection.limit = PATIENCE
-            with connection.transaction():
-                connection.execute(filled(LOCK, self._address.schema).encode())
-                found = self._look(connection)
-                if done(found) >= self.ours.number:
-                    return False
-                text = script(found)
-                if text:
-                    connection.execute(text.encode())
-                return bool(text)
+            end = time.monotonic() + PATIENCE
+            while True:
+                try:
+                    return self._step(connection, script, done)
+                except LockNotAvailable:
+                    if time.monotonic() > end:
+                        raise
+                _log.info("%s is to be migrated when a transaction that uses its tables has ended", self._address.shown)
+                Signal().wait(PAUSE)
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
         finally:
             connection.close()
+
+    def _step(self, connection: Limited, script: Callable[[Found], str], done: Callable[[Found], int]) -> bool:
+        """Not for long behind a transaction that uses the tables: all others would wait behind the locks of this one."""
+        with connection.transaction():
+            connection.execute(filled(LOCK, self._address.schema).encode())
+            found = self._look(connection)
+            if done(found) >= self.ours.number:
+                return False
+            text = script(found)
+            if text:
+                connection.execute(f"set local lock_timeout = {WAIT}".encode())
+                connection.execute(text.encode())
+            return bool(text)
 
     def _connected(self) -> Limited:
         try:
