@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 
 import psycopg
+import pytest
 
 from bide import Queue
 from bide.engines.base import Finding, Settings
 from bide.engines.postgres import source
+from bide.engines.postgres.layout import OURS
+from tests.servers.fixtures import NewPostgres, NewStandby
 
 
-def examined(url: str) -> Mapping[str, Finding]:
-    return {each.name: each for each in source(Settings(url=url)).examine()}
+def examined(url: str, namespace: str = "bide") -> Mapping[str, Finding]:
+    return {each.name: each for each in source(Settings(url=url, namespace=namespace)).examine()}
 
 
 def test_a_new_database_is_looked_at_and_left_alone(postgres_url: str) -> None:
@@ -65,3 +68,93 @@ def test_rights_that_are_missing_are_named(postgres_url: str) -> None:
     told = examined(f"postgres://modest@{host}:{port}/{database}")["rights"]
     assert told.level == "bad"
     assert "message" in told.value
+
+
+@pytest.mark.parametrize("namespace", ["bide", "My-Shop.1"])
+def test_a_queue_at_work_gives_no_warning_in_any_namespace(namespace: str, postgres_url: str) -> None:
+    with Queue(postgres_url, namespace=namespace) as queue, psycopg.connect(postgres_url) as mine:
+        queue.send("t", 1, delay="1h")
+        queue.send("t", 1, delay="1h", key="k", connection=mine)
+        found = examined(postgres_url, namespace)
+    assert {"rights", "locks", "layout", "plan of a claim", "engine time", "oldest overdue", "connections"} <= set(found)
+    assert [each for each in found.values() if each.level != "ok" and each.name != "fsync"] == []
+
+
+def test_a_transaction_that_has_written_and_waits_is_named(postgres_url: str) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as other:
+        queue.send("t", 1, connection=other)
+        other.execute("select pg_sleep(1.1)")
+        assert f"pid {other.info.backend_pid}" in examined(postgres_url)["oldest transaction"].value
+
+
+def test_a_user_who_sees_no_other_ones_is_told_so(postgres_url: str) -> None:
+    with Queue(postgres_url) as queue:
+        queue.send("t", 1)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("create role modest login")
+    told = examined(postgres_url.replace("postgres@", "modest@"))
+    assert "pg_read_all_stats" in told["oldest transaction"].value
+    assert "pg_read_all_stats" not in examined(postgres_url)["oldest transaction"].value
+
+
+@pytest.mark.parametrize("name", OURS.indexes("bide"))
+def test_an_index_that_is_missing_is_named_with_its_cure(name: str, postgres_url: str) -> None:
+    with Queue(postgres_url) as queue:
+        queue.send("t", 1)
+    assert f"index {name}" not in examined(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        if name.endswith("_pkey"):
+            connection.execute(f"alter table bide.{name.removesuffix('_pkey')} drop constraint {name}".encode())
+        else:
+            connection.execute(f"drop index bide.{name}".encode())
+        told = examined(postgres_url)[f"index {name}"]
+        assert told.level == "bad"
+        connection.execute(told.advice.partition("run: ")[2].encode())
+    assert f"index {name}" not in examined(postgres_url)
+
+
+def test_a_table_that_is_never_vacuumed_is_named(postgres_url: str) -> None:
+    with Queue(postgres_url) as queue:
+        queue.send("t", 1)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("alter table bide.message set (autovacuum_enabled = off)")
+    assert examined(postgres_url)["autovacuum of message"].level == "bad"
+
+
+def test_a_right_to_call_functions_that_is_missing_is_named(postgres_url: str) -> None:
+    with Queue(postgres_url) as queue:
+        queue.send("t", 1)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("create role modest login")
+        connection.execute("grant usage on schema bide to modest")
+        connection.execute("grant select, insert, update, delete on all tables in schema bide to modest")
+        connection.execute("grant select, usage, update on all sequences in schema bide to modest")
+        modest = postgres_url.replace("postgres@", "modest@")
+        assert examined(modest)["rights"].value == "all that a worker needs"
+        connection.execute("revoke execute on function bide.tend from public")
+    told = examined(modest)["rights"]
+    assert (told.level, told.value) == ("bad", "lacking: tend()")
+
+
+def test_what_a_server_lacks_is_named(new_postgres: NewPostgres, new_standby: NewStandby) -> None:
+    server = new_postgres(max_connections=12, max_prepared_transactions=5)
+    with Queue(server.url) as queue:
+        queue.send("t", 1, delay="1h")
+        well = examined(server.url)
+        assert [each for each in well.values() if each.level != "ok" and each.name != "fsync"] == []
+        server.ask("begin; create table x (); prepare transaction 'x'")
+        assert examined(server.url)["prepared transactions"].level == "ok"
+        others = [server.client() for _ in range(7)]
+        assert examined(server.url)["connections"].level == "warn"
+        for each in others:
+            each.close()
+        server.ask("select pg_create_physical_replication_slot('left', true)")
+        assert "replication slot" not in examined(server.url)
+        server.ask("alter system set synchronous_standby_names = 'one'")
+        server.ask("select pg_reload_conf()")
+        with server.client() as waiting:
+            waiting.execute("set synchronous_commit = local")
+            while waiting.execute("show synchronous_standby_names").fetchone() != ("one",):
+                pass
+        told = examined(server.url)["replicas"]
+        assert (told.level, told.value) == ("bad", "none that is synchronous, of 0")

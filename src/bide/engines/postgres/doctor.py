@@ -19,30 +19,46 @@ FEW = 10_000  # dead rows that don't matter
 LATE = 60.0  # seconds overdue
 CLOCKS_APART = 10.0  # seconds
 OLDEST_VERSION = 150_000
+NEARLY_ALL = 0.9  # of the connections that the server takes
 
 _QUESTIONS: Mapping[str, str] = {
     "server": "select current_setting('server_version'), current_setting('server_version_num')::int, pg_is_in_recovery()",
     "settings": "select current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes'), "
     "current_setting('autovacuum')",
-    "rights": "select has_schema_privilege('{schema}', 'usage'), (select coalesce("
-    "string_agg(distinct c.relname::text, ', '), '') from pg_class c, unnest(case c.relkind when 'r' then "
-    "array['select', 'insert', 'update', 'delete'] when 'S' then array['usage', 'update'] end) as p(needed) "
-    "where c.relnamespace = '{schema}'::regnamespace and not case c.relkind when 'r' then "
-    "has_table_privilege(c.oid, needed) else has_sequence_privilege(c.oid, needed) end)",
+    "rights": "select has_schema_privilege('{schema}', 'usage'), (select coalesce(string_agg(distinct l.name, ', '), '') from ("
+    "select c.relname::text from pg_class c, unnest(case c.relkind when 'r' then array['select', 'insert', 'update', 'delete'] "
+    "when 'S' then array['usage', 'update'] when 'v' then array['select'] end) as p(needed) "
+    "where c.relnamespace = '\"{schema}\"'::regnamespace and not case c.relkind when 'S' "
+    "then has_sequence_privilege(c.oid, needed) else has_table_privilege(c.oid, needed) end union all "
+    "select f.proname || '()' from pg_proc f where f.pronamespace = '\"{schema}\"'::regnamespace "
+    "and not has_function_privilege(f.oid, 'execute')) as l(name))",
     "layout": "select number, finished from bide.layout",
     "transactions": "select pid, coalesce(usename::text, ''), coalesce(application_name, ''), coalesce(state, ''), "
-    "extract(epoch from now() - xact_start)::float from pg_stat_activity where backend_xmin is not null "
+    "extract(epoch from now() - xact_start)::float from pg_stat_activity where (backend_xmin is not null or "
+    "backend_xid is not null) and backend_type <> 'autovacuum worker' "
     "and pid <> pg_backend_pid() and datname = current_database() and xact_start < now() - interval '1 second' "
-    "order by xact_start limit 3",
-    "prepared": "select count(*) from pg_prepared_xacts where database = current_database()",
+    "order by xact_start limit 1",
+    "sees all": "select pg_has_role('pg_read_all_stats', 'usage')",
+    "prepared": "select count(*), extract(epoch from now() - min(prepared))::float from pg_prepared_xacts "
+    "where database = current_database()",
+    "slots": "select slot_name from pg_replication_slots where not active and (xmin is not null or "
+    "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) > 1073741824)",
+    "connections": "select count(*), current_setting('max_connections')::int - "
+    "current_setting('superuser_reserved_connections')::int from pg_stat_activity where backend_type = 'client backend'",
+    "indexes": "select c.relname::text from pg_index i join pg_class c on c.oid = i.indexrelid "
+    "where c.relnamespace = '\"{schema}\"'::regnamespace and i.indisvalid",
+    "unvacuumed": "select c.relname::text from pg_class c, pg_options_to_table(c.reloptions) as o "
+    "where c.relnamespace = '\"{schema}\"'::regnamespace and o.option_name = 'autovacuum_enabled' "
+    "and not o.option_value::boolean",
     "tables": "select s.relname, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(s.relid), pg_indexes_size(s.relid), "
     "extract(epoch from now() - greatest(s.last_autovacuum, s.last_vacuum))::float from pg_stat_user_tables s "
     "where s.schemaname = '{schema}' order by s.relname",
     "locks": "select count(*), coalesce(extract(epoch from max(now() - a.state_change))::float, 0) from pg_locks l "
     "join pg_stat_activity a on a.pid = l.pid where not l.granted and (l.relation is null or l.relation in "
-    "(select c.oid from pg_class c where c.relnamespace = '{schema}'::regnamespace))",
+    "(select c.oid from pg_class c where c.relnamespace = '\"{schema}\"'::regnamespace))",
     "replicas": "select count(*), count(*) filter (where sync_state in ('sync', 'quorum')), "
-    "coalesce(extract(epoch from max(replay_lag))::float, 0) from pg_stat_replication",
+    "coalesce(extract(epoch from max(replay_lag))::float, 0), current_setting('synchronous_standby_names') <> '' and "
+    "current_setting('synchronous_commit') not in ('off', 'local'), count(*) = count(sync_state) from pg_stat_replication",
     "times": "select extract(epoch from clock_timestamp())::float, bide.engine_us(null, false) / 1000000.0::float",
     "overdue": "select max(bide.engine_us(null, false) / 1000 - bide.first_after(t, -1, 9223372036854775807)) / 1000.0::float "
     "from bide.topics() as t where not exists (select 1 from bide.topic p where p.name = t and p.paused)",
@@ -79,7 +95,16 @@ class _Examination:
         if not self._rows("there", f"select 1 from pg_namespace where nspname = '{self._schema}'"):
             yield Finding("layout", f"there is no schema {self._schema} yet: it is made on first use")
             return
-        for part in (self._layout, self._rights, self._transactions, self._tables, self._plan, self._locks, self._times):
+        for part in (
+            self._layout,
+            self._rights,
+            self._transactions,
+            self._tables,
+            self._indexes,
+            self._plan,
+            self._locks,
+            self._times,
+        ):
             yield from part()
 
     def _rows(self, name: str, text: str | None = None) -> list[tuple[Any, ...]]:
@@ -102,9 +127,17 @@ class _Examination:
             yield _judged("fsync", fsync, "bad", advice, when="off" in (fsync, pages))
             advice = "finished messages are never cleaned up: set autovacuum = on"
             yield _judged("autovacuum", vacuum, "bad", advice, when=vacuum == "off")
-        for count, synchronous, lag in self._rows("replicas"):
-            if count:
-                yield Finding("replicas", f"{count}, {synchronous} of them synchronous, {lag:.1f} s behind at most")
+        for count, synchronous, lag, awaited, seen in self._rows("replicas"):
+            what = f"{count}, {synchronous} of them synchronous, {lag:.1f} s behind at most"
+            if awaited and seen and not synchronous:
+                advice = "each commit waits for one: start the standby, or change synchronous_standby_names"
+                yield Finding("replicas", f"none that is synchronous, of {count}", "bad", advice)
+            elif count:
+                advice = "after a failover to it, what it has not replayed is late or lost: see pg_stat_replication"
+                yield _judged("replicas", what, "warn", advice, when=lag > LATE)
+        for count, most in self._rows("connections"):
+            advice = "soon nobody gets in: raise max_connections, or use a pooler"
+            yield _judged("connections", f"{count} of {most}", "warn", advice, when=count > NEARLY_ALL * most)
 
     def _layout(self) -> Iterator[Finding]:
         for number, finished in self._rows("layout"):
@@ -120,18 +153,28 @@ class _Examination:
 
     def _transactions(self) -> Iterator[Finding]:
         oldest = self._rows("transactions")
-        for pid, user, program, state, seconds in oldest[:1]:
+        whose = "" if (True,) in self._rows("sees all") else " that this user may see, who lacks the role pg_read_all_stats"
+        for pid, user, program, state, seconds in oldest:
             what = f"{amounts.span(seconds)}: pid {pid}, user {user}, program {program or 'unnamed'}, {state}"
             advice = "messages that ended since it began can't be cleaned up, and slow claims down: commit it or end it"
             yield _judged("oldest transaction", what, "warn", advice, when=seconds > OLD_TRANSACTION)
         if not oldest:
-            yield Finding("oldest transaction", "none older than a second")
-        for (count,) in self._rows("prepared"):
+            yield Finding("oldest transaction", f"none older than a second{whose}")
+        for count, seconds in self._rows("prepared"):
             advice = "a forgotten prepared transaction keeps rows from being cleaned up: see pg_prepared_xacts"
             if count:
-                yield Finding("prepared transactions", str(count), "warn", advice)
+                what = f"{count}, the oldest for {amounts.span(seconds) or '0 s'}"
+                yield _judged("prepared transactions", what, "warn", advice, when=seconds > OLD_TRANSACTION)
+        for (name,) in self._rows("slots"):
+            advice = (
+                "nobody reads from it, and for it the server keeps rows or its log: drop it with pg_drop_replication_slot()"
+            )
+            yield Finding("replication slot", name, "warn", advice)
 
     def _tables(self) -> Iterator[Finding]:
+        for (name,) in self._rows("unvacuumed"):
+            advice = f"finished messages are never cleaned up: alter table … reset (autovacuum_enabled) on {name}"
+            yield Finding(f"autovacuum of {name}", "off", "bad", advice)
         for name, live, dead, size, indexes, vacuumed in self._rows("tables"):
             if name not in ("message", "dead", "answer"):
                 continue
@@ -142,12 +185,18 @@ class _Examination:
             advice = "autovacuum can't keep up, or an old transaction hinders it"
             yield _judged(f"table {name}", what, "warn", advice, when=dead > FEW and dead > MANY_DEAD * (live + dead))
 
+    def _indexes(self) -> Iterator[Finding]:
+        there = {name for (name,) in self._rows("indexes")}
+        for name, statement in OURS.indexes(self._schema).items():
+            if there and name not in there:
+                yield Finding(f"index {name}", "missing or broken", "bad", f"drop it if it is there, and run: {statement}")
+
     def _plan(self) -> Iterator[Finding]:
         self._rows("set", "set enable_seqscan = off")
         plan = "\n".join(line for (line,) in self._rows("plan", _PLAN))
         if plan:
             good = "message_due" in plan and "Sort" not in plan
-            advice = "the index message_due is missing or broken: run reindex on the schema's tables"
+            advice = "the index message_due is missing, broken or not used: run reindex and analyze on the table message"
             what = "a walk along the index by due time" if good else plan.splitlines()[0].strip()
             yield _judged("plan of a claim", what, "bad", advice, when=not good)
 

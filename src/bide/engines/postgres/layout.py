@@ -47,6 +47,19 @@ class Layout(NamedTuple):
         number = f"update bide.layout set finished = {self.number};"
         return "\n".join(named(text, schema) for text in (*parts, number))
 
+    def indexes(self, schema: str) -> Mapping[str, str]:
+        """All that there must be, by name, each with the statement that makes it."""
+        made: dict[str, str] = {}
+        for text in self.migrations.values():
+            made |= {found[1]: found[0] for found in _INDEX.finditer(text)}
+            for table in _TABLE.finditer(text):
+                made |= {key[1]: f"alter table bide.{table[1]} add {key[0]}" for key in _KEY.finditer(table[0])}
+        return {name: " ".join(named(statement, schema).split()) for name, statement in made.items()}
+
+
+_INDEX = re.compile(r"create (?:unique )?index (\w+) on [^;]*")
+_TABLE = re.compile(r"create table bide\.(\w+) \(.*?\n\)", re.DOTALL)
+_KEY = re.compile(r"constraint (\w+) primary key \(\w+\)")
 
 OURS = Layout(_texts("migrations"), "\n".join(_texts("functions").values()))
 
