@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -99,6 +100,17 @@ def test_all_options_mean_what_they_mean_in_python(queue: Queue, own: psycopg.Co
         "'t', '1', priority => 'urgent'",
         "'t', '1', priority => null",
         "'t', '1', max_attempts => 0",
+        "'t', '1', max_attempts => 1001",
+        "'t', '1', at => 'infinity'",
+        "'t', '1', at => '-infinity'",
+        "'t', '1', delay => '170000000 years'",
+        "'t', '1', expires_in => '0'",
+        "'t', '1', expires_in => '101 years'",
+        "'t', '1', key => U&'a\\200b'",
+        "'t', '1', key => U&'a\\2028b'",
+        "'t', '1', operation => U&'a\\00a0b'",
+        "'t', '1', headers => '{\"\": \"a\"}'",
+        "'t', '1', headers => jsonb_build_object('a', repeat('ä', 4096))",
         "'t', '1', headers => '[]'",
         "'t', '1', headers => '{\"a\": 1}'",
         "'held', '1', key => 'k', if_exists => 'error'",
@@ -111,3 +123,31 @@ def test_what_can_t_be_used_is_refused_and_changes_nothing(call: str, queue: Que
     assert (refused.value.sqlstate or "").startswith("BD")
     own.rollback()
     assert (queue.stats().pending, queue.stats("t").pending) == (1, 0)
+
+
+def test_what_the_session_is_set_to_does_not_matter(queue: Queue, own: psycopg.Connection) -> None:
+    own.execute("create schema strange; create type strange.text as enum ('a'); create type strange.interval as enum ('a')")
+    own.execute("create function strange.lpad(text, int, text) returns text language sql as $$ select 'no id'::text $$")
+    own.execute("set search_path to strange, public, pg_catalog; set standard_conforming_strings = off; set array_nulls = off")
+    own.execute("set default_transaction_isolation = 'serializable'; set intervalstyle = 'sql_standard'")
+    [id] = own.execute("select bide.send('t', '1', '1 hour', key => 'ä', headers => '{\"a\": \"ö\"}')").fetchone() or [""]
+    own.commit()
+    found = queue.get(id)
+    assert found is not None
+    assert (found.key, found.headers, found.state) == ("ä", {"a": "ö"}, "scheduled")
+
+
+def test_a_role_that_only_sends_needs_no_more_rights_than_the_docs_say(
+    queue: Queue, own: psycopg.Connection, postgres_url: str
+) -> None:
+    page = Path("docs/postgres.md").read_text(encoding="utf-8")
+    grants = page[page.index("grant usage on schema bide to sender") :]
+    own.execute(b"create role sender login; " + grants[: grants.index("```")].encode())
+    own.commit()
+    with psycopg.connect(postgres_url.replace("postgres@", "sender@"), autocommit=True) as sender:
+        for options in ("", ", key => 'k', expires_in => '1 ms'", ", key => 'k'", ", key => 'k', if_exists => 'replace'"):
+            sender.execute(f"select bide.send('t', '1'{options}, operation => 'o')".encode())
+        for refused in ("select bide.pause('t', true)", "delete from bide.dead", "update bide.topic set paused = true"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                sender.execute(refused.encode())
+    assert queue.stats("t").ready == 2

@@ -10,7 +10,7 @@ from bide.errors import BadTime, BideError, ConfigError, QueueFull, SchemaMismat
 
 PATIENCE = 3  # times the timeout: for how long a call is repeated
 SOON, LATER = 0.02, 1.0  # seconds between two tries, growing
-_TOO_FAR, _MEANWHILE = "BD001", "BD002"  # what our functions raise
+_TOO_FAR = "BD001"  # what our functions raise
 _AGAIN = (
     theirs.SerializationFailure,
     theirs.DeadlockDetected,
@@ -77,7 +77,7 @@ def is_passing(error: BaseException) -> bool:
     """Whether nothing was done, and trying again may help."""
     if isinstance(error, theirs.UniqueViolation):
         return error.diag.constraint_name in _MET
-    return isinstance(error, _AGAIN) or (isinstance(error, psycopg.Error) and error.sqlstate == _MEANWHILE)
+    return isinstance(error, _AGAIN)
 
 
 def translated(error: psycopg.Error, shown: str) -> BideError:

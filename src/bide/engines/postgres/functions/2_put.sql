@@ -129,7 +129,7 @@ begin
                     on conflict (name) do update set answers[each.place] = excluded.answers[each.place]
                     where a.answers[each.place] is null;
                     if not found then
-                        raise exception 'the same operation was done meanwhile' using errcode = 'BD002';
+                        raise exception 'the same operation was done meanwhile' using errcode = '40001';
                     end if;
                 end if;
             end if;
