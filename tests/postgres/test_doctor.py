@@ -158,3 +158,11 @@ def test_what_a_server_lacks_is_named(new_postgres: NewPostgres, new_standby: Ne
                 pass
         told = examined(server.url)["replicas"]
         assert (told.level, told.value) == ("bad", "none that is synchronous, of 0")
+
+
+def test_a_question_that_takes_too_long_is_told(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as other:
+        queue.send("t", 1)
+        other.execute("lock table bide.topic in access exclusive mode")
+        monkeypatch.setattr("bide.engines.postgres.doctor.PATIENCE", 0.3)
+        assert "took too long" in examined(postgres_url)["oldest overdue"].value

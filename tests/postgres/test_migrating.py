@@ -103,3 +103,26 @@ def test_a_migration_waits_for_an_open_transaction_and_nobody_waits_behind_it(
         assert later.result(30) is True
         assert "more" in columns(database)
         assert queue.send("t", 3).created
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "create table bide.message (id integer)",
+        "create table bide.layout (version text)",
+        "create table bide.layout (number integer, finished integer)",
+        "create index message_due on bide.mine (id)",
+        "create function bide.engine_us(bigint, boolean) returns text language sql as $$ select 'now' $$",
+    ],
+)
+def test_a_schema_that_somebody_else_made_is_told_and_left_alone(
+    made: str, postgres_url: str, database: psycopg.Connection
+) -> None:
+    database.execute("create schema bide; create table bide.mine (id integer)")
+    database.execute(made.encode())
+    before = database.execute("select count(*) from pg_class where relnamespace = 'bide'::regnamespace").fetchone()
+    with pytest.raises(SchemaMismatch, match="use another namespace"):
+        migrating(postgres_url).begin()
+    with pytest.raises(SchemaMismatch, match="use another namespace"), Queue(postgres_url) as queue:
+        queue.send("t", 1)
+    assert database.execute("select count(*) from pg_class where relnamespace = 'bide'::regnamespace").fetchone() == before

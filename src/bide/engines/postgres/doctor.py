@@ -19,6 +19,7 @@ FEW = 10_000  # dead rows that don't matter
 LATE = 60.0  # seconds overdue
 CLOCKS_APART = 10.0  # seconds
 OLDEST_VERSION = 150_000
+PATIENCE = 60.0  # seconds for an answer; a question about 100,000 topics takes some
 NEARLY_ALL = 0.9  # of the connections that the server takes
 
 _QUESTIONS: Mapping[str, str] = {
@@ -76,6 +77,7 @@ def examine(address: Address) -> list[Finding]:
     connections = Connections(address)
     try:
         connection = connections.connect()
+        connection.limit = PATIENCE
     except (psycopg.Error, EngineError) as error:
         told = translated(error, address.shown) if isinstance(error, psycopg.Error) else error
         return [*findings, Finding("state", str(told), "bad", "start the server, or write another URL")]
@@ -108,11 +110,11 @@ class _Examination:
             yield from part()
 
     def _rows(self, name: str, text: str | None = None) -> list[tuple[Any, ...]]:
-        """The answer; empty where this user may not ask, or the table is missing."""
+        """The answer; empty where this user may not ask, or the table is missing. After one that never came there is none."""
         asked = named(text or _QUESTIONS[name], self._schema).replace("{schema}", self._schema)
         try:
             return self._connection.execute(asked.encode()).fetchall()
-        except psycopg.Error:
+        except (psycopg.Error, TimeoutError):
             return []
 
     def _server(self) -> Iterator[Finding]:
@@ -212,7 +214,10 @@ class _Examination:
             advice = "the server's clock was set back: bide's time runs at half speed until the two agree"
             what = "as the server's clock" if ahead < 1 else f"{amounts.span(ahead)} ahead of the server's clock"
             yield _judged("engine time", what, "warn", advice, when=ahead > CLOCKS_APART)
-        for (seconds,) in self._rows("overdue"):
+        found = self._rows("overdue")
+        if not found:
+            yield Finding("oldest overdue", "not known: the question took too long, or this user may not ask it")
+        for (seconds,) in found:
             overdue = max(0.0, float(seconds or 0))
             advice = "nobody receives it: is a worker running?"
             yield _judged("oldest overdue", amounts.span(overdue) or "none", "warn", advice, when=overdue > LATE)

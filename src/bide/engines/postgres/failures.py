@@ -26,6 +26,14 @@ _AGAIN = (
 _MET = ("answer_pkey", "message_key")  # what two calls may store at the same moment
 _ENDING = (theirs.AdminShutdown, theirs.CrashShutdown)  # said at any moment, also after a commit
 _MISSING = (theirs.UndefinedFunction, theirs.InvalidSchemaName, theirs.UndefinedTable)
+_STRANGE = (  # in a schema that somebody else has made
+    theirs.DuplicateTable,
+    theirs.DuplicateObject,
+    theirs.DuplicateFunction,
+    theirs.UndefinedColumn,
+    theirs.WrongObjectType,
+    theirs.InvalidFunctionDefinition,
+)
 _FULL = (theirs.DiskFull, theirs.OutOfMemory, theirs.ProgramLimitExceeded)
 _REFUSED = re.compile(  # what a server says before it lets somebody in has no number
     r"password authentication failed|no password supplied|role \".*\" does not exist|database \".*\" does not exist"
@@ -87,6 +95,10 @@ def translated(error: psycopg.Error, shown: str) -> BideError:
     said = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
     if isinstance(error, _MISSING):
         return SchemaMismatch(f"{shown} has no tables of bide for this namespace, or older ones: run `bide migrate`.")
+    if isinstance(error, _STRANGE):
+        return SchemaMismatch(
+            f"{shown}: {said[0]}. The schema of this namespace holds something that bide did not make: use another namespace."
+        )
     if isinstance(error, theirs.InsufficientPrivilege):
         return ConfigError(
             f"{shown}: this user lacks a right: {said[0]}. Run `bide migrate` as a user who has it, and grant what "
