@@ -1,9 +1,11 @@
 """What a caller's open transaction must not hold up: the work and the upkeep of all others."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
-from bide import Outgoing, Queue
+from bide import Outgoing, Queue, Unavailable
 
 IN_A_MINUTE = 90_000  # ms
 
@@ -51,3 +53,30 @@ def test_many_who_bury_and_drop_and_purge_at_once_count_right(postgres_url: str)
         assert (queue.stats("t").dead, queue.stats("t").dead_dropped) == (0, 0)
         with psycopg.connect(postgres_url) as other:
             assert other.execute("select count(*) from bide.tally").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("verb", ["send", "cancel", "reschedule"])
+def test_a_call_that_waited_for_an_open_transaction_says_that_it_did_nothing(verb: str, postgres_url: str) -> None:
+    with Queue(f"{postgres_url}?timeout=1.5") as queue, psycopg.connect(postgres_url) as own:
+        sent = queue.send("t", 1, key="k", delay="1h")
+        queue.reschedule(sent, delay="2h", connection=own)
+        calls = {
+            "send": lambda: queue.send("t", 2, key="k", if_exists="replace"),
+            "cancel": lambda: queue.cancel(sent),
+            "reschedule": lambda: queue.reschedule(sent, delay="3h"),
+        }
+        with pytest.raises(Unavailable, match="another transaction holds the same key or message"):
+            calls[verb]()
+        own.rollback()
+        assert calls[verb]()
+
+
+def test_a_call_that_waits_goes_on_after_the_commit(postgres_url: str, other: psycopg.Connection) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as own, ThreadPoolExecutor(1) as pool:
+        queue.stats()
+        queue.send("t", 1, key="k", connection=own)
+        waiting = pool.submit(queue.send, "t", 2, key="k", if_exists="replace")
+        while other.execute("select count(*) from pg_locks where not granted").fetchone() != (1,):
+            assert not waiting.done()
+        own.commit()
+        assert waiting.result(30).outcome == "replaced"

@@ -115,6 +115,11 @@ def translated(error: psycopg.Error, shown: str) -> BideError:
         return Unavailable(
             f"{shown} can't be reached, so nothing was done: {said[0]}. Is the server running, and is the URL right?"
         )
+    if isinstance(error, theirs.LockNotAvailable):
+        return Unavailable(
+            f"{shown}: another transaction holds the same key or message until it ends, so nothing was done. Commit it sooner; "
+            "inside of it, pass connection= to every call of the queue."
+        )
     if isinstance(error, _FULL):
         return QueueFull(f"{shown} is full, so nothing was stored: {said[0]}.")
     return Unavailable(f"{shown}: {said[0]}. Nothing was done; try again when it answers.")

@@ -72,3 +72,11 @@ begin
     end if;
     return of_then;
 end $$;
+
+create or replace function bide.limit_waiting(request text) returns void language plpgsql as $$
+-- A call outside of a caller's transaction waits this long for a lock, and then says that it did nothing.
+begin
+    if request is not null then
+        perform set_config('lock_timeout', '1s', true);
+    end if;
+end $$;

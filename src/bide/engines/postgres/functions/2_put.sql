@@ -66,6 +66,7 @@ declare
     known text[];
     each record;
 begin
+    perform bide.limit_waiting(request);
     if cardinality(array_remove(answered, null)) = cardinality(bodies) then
         return query select split_part(a, ' ', 1)::bigint, split_part(a, ' ', 2)::bigint, split_part(a, ' ', 3)
             from unnest(answered) as a;

@@ -75,6 +75,7 @@ declare
     each record;
     held record;
 begin
+    perform bide.limit_waiting(request);
     if answered is not null then
         return query select a from unnest(answered) as a;
         return;

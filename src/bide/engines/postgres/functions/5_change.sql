@@ -29,6 +29,7 @@ declare
     each record;
     known record;
 begin
+    perform bide.limit_waiting(request);
     if answered is null then
         answered := '{}';
         for each in select * from unnest(ids, topics, keys) as g(id, topic, key) loop
@@ -63,6 +64,7 @@ declare
     each record;
     known record;
 begin
+    perform bide.limit_waiting(request);
     if answered is null then
         if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
             raise exception 'too far' using errcode = 'BD001';
@@ -101,6 +103,7 @@ declare
     revived bigint[];
     each record;
 begin
+    perform bide.limit_waiting(request);
     if answered is not null then
         return query select answered[1]::bigint, answered[2]::boolean, answered[3]::bigint;
         return;
