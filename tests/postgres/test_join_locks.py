@@ -1,11 +1,12 @@
 """What a caller's open transaction must not hold up: the work and the upkeep of all others."""
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from bide import Outgoing, Queue, Unavailable
+from bide import LeaseLost, Outgoing, Queue, Unavailable
 
 IN_A_MINUTE = 90_000  # ms
 
@@ -60,7 +61,7 @@ def test_a_call_that_waited_for_an_open_transaction_says_that_it_did_nothing(ver
     with Queue(f"{postgres_url}?timeout=1.5") as queue, psycopg.connect(postgres_url) as own:
         sent = queue.send("t", 1, key="k", delay="1h")
         queue.reschedule(sent, delay="2h", connection=own)
-        calls = {
+        calls: Mapping[str, Callable[[], object]] = {
             "send": lambda: queue.send("t", 2, key="k", if_exists="replace"),
             "cancel": lambda: queue.cancel(sent),
             "reschedule": lambda: queue.reschedule(sent, delay="3h"),
@@ -80,3 +81,36 @@ def test_a_call_that_waits_goes_on_after_the_commit(postgres_url: str, other: ps
             assert not waiting.done()
         own.commit()
         assert waiting.result(30).outcome == "replaced"
+
+
+@pytest.mark.parametrize("level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE])
+@pytest.mark.parametrize("sent", ["before", "after"])
+def test_a_transaction_that_began_before_the_message_was_received_does_not_say_that_its_lease_is_lost(
+    sent: str, level: psycopg.IsolationLevel, postgres_url: str
+) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as own:
+        own.isolation_level = level
+        queue.stats()
+        if sent == "before":
+            queue.send("t", 1)
+        own.execute("select 1")  # from now on it sees nothing new
+        if sent == "after":
+            queue.send("t", 1)
+        [delivery] = queue.receive("t")
+        with pytest.raises(Unavailable, match="run it again"):
+            delivery.ack(connection=own)
+        own.rollback()
+        delivery.ack(connection=own)
+        own.commit()
+        assert queue.stats("t").leased == 0
+
+
+def test_a_lease_that_is_lost_is_told_so_at_every_isolation_level(postgres_url: str) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as own:
+        queue.send("t", 1)
+        engine = queue.session.open().engine
+        [delivery] = queue.receive("t", lease="1m")
+        engine.tend(now=engine.claim(["none"], 1, 1).now + IN_A_MINUTE)
+        own.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        with pytest.raises(LeaseLost):
+            delivery.ack(connection=own)

@@ -120,6 +120,13 @@ begin
     end if;
     if request is not null then
         insert into bide.answer (name, born, answers) values (request, now, answered);
+    elsif 'lost' = any (answered) and current_setting('transaction_isolation') <> 'read committed' and exists (
+        -- A token holds the time of its claim. One of after this transaction began may be of a claim that it can't see.
+        select 1 from unnest(tokens, answered) as g(token, ended)
+        where g.ended = 'lost'
+            and (g.token >> 20) * 1000 >= us - extract(epoch from clock_timestamp() - transaction_timestamp()) * 1000000
+    ) then
+        raise exception 'this transaction began before the message was received' using errcode = '40001';
     end if;
     return query select a from unnest(answered) as a;
 end $$;
