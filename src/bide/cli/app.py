@@ -11,7 +11,7 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import dead, messages, migrate, reshard, send, system, topics, worker
+from bide.cli import dead, messages, migrate, reshard, script, send, system, topics, worker
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -51,6 +51,7 @@ for _section in (
     system.section,
     reshard.section,
     migrate.section,
+    script.section,
 ):
     app.registered_commands += _section.typer.registered_commands
 

@@ -1,0 +1,1 @@
+"""A shop whose messages are sent from Node and handled in Python."""

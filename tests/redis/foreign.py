@@ -1,0 +1,86 @@
+"""A program in another language, as far as the server can tell: it sends by the script that `bide script send` prints."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import redis
+import redis.exceptions as theirs
+
+from bide.core.options import PRIORITIES
+from bide.engines.base import NewMessage
+from bide.engines.redis.foreign import send_script
+from bide.engines.redis.protocol.encoding import name_of
+from bide.engines.redis.protocol.sending import within
+from bide.errors import BadMessage, BadTime
+from bide.types import Sent
+
+STEPS = 6  # shards that may be asked for one message
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Foreign:
+    """It begins at shard 0, and goes where it is told to."""
+
+    def __init__(self, client: Any, namespace: str = "bide") -> None:
+        self.client = client
+        self.first = (f"{{{namespace}:0}}:meta", f"{{{namespace}:0}}:-")
+        self.calls = 0  # of the last send
+
+    def call(self, keys: Sequence[str], *args: Any) -> list[Any]:
+        return self.client.eval(send_script(), len(keys), *keys, *args)  # type: ignore[no-any-return]
+
+    def send(self, topic: str, *args: Any) -> list[Any]:
+        keys: Sequence[str] = self.first
+        for self.calls in range(1, STEPS + 1):
+            try:
+                return self.call(keys, topic, *args)
+            except theirs.ResponseError as error:
+                other = re.match(r"OTHERSHARD (\S+) (\S+) ", str(error))
+                if not other:
+                    raise
+                keys = other.groups()
+        raise AssertionError("it is sent from shard to shard")
+
+
+def arguments(new: NewMessage, now: int | None) -> list[Any]:
+    told: dict[str, Any] = {
+        "format": "bytes",
+        "max_body": 2**28,
+        "delay": None if new.at is not None else f"{new.delay}ms",
+        "at": None if new.at is None else (EPOCH + timedelta(milliseconds=new.at)).isoformat(timespec="milliseconds"),
+        "key": new.key,
+        "if_exists": new.if_exists,
+        "priority": PRIORITIES[new.level],
+        "expires_in": None if new.expires_in is None else f"{new.expires_in}ms",
+        "max_attempts": new.max_attempts,
+        "headers": msgspec.json.encode(dict(new.headers)),
+        "operation": new.operation,
+        "within": None if new.within is None else within(name_of(new.within)),
+        "now": now,
+    }
+    given = [(name, value) for name, value in told.items() if value is not None]
+    return [new.topic, new.body, *(part for pair in given for part in pair)]
+
+
+def sent(foreign: Foreign, new: NewMessage, now: int | None) -> Sent:
+    """As an engine's put answers."""
+    try:
+        id, due, outcome = foreign.send(*arguments(new, now))
+    except theirs.ResponseError as error:
+        if held := re.match(r"EXISTS (\S+) (\d+) ", str(error)):
+            return Sent(held[1], new.topic, int(held[2]), "exists")
+        if str(error).startswith("BADOPTION"):
+            raise (BadTime if "hundred years" in str(error) else BadMessage)(str(error)) from None
+        raise
+    return Sent(id.decode(), new.topic, due, outcome.decode())
+
+
+def client_of(url: str) -> Any:
+    place = url.partition("?")[0]
+    if place.startswith("redis+cluster://"):
+        host, _, port = place.partition("://")[2].split(",")[0].partition(":")
+        return redis.RedisCluster(host=host, port=int(port))
+    return redis.Redis.from_url(place)
