@@ -44,13 +44,18 @@ class Outbox:
         ends: list[End] = []
         try:
             self._put(self._read(claim, ends), ends)
-        except BideError:
+        except BideError as error:
             ended = {end.id for end in ends}
-            left = [_end(each, "release", self._pause) for each in claim.messages if each.id not in ended]
-            self.store.settle([*ends, *left])
+            left = [each for each in claim.messages if each.id not in ended]
+            self.store.settle([*ends, *self._kept_for_later(left, apart=isinstance(error, QueueFull))])
             raise
         self.store.settle(ends)
         return len(claim.messages)
+
+    def _kept_for_later(self, left: Sequence[Claimed], *, apart: bool) -> list[End]:
+        """`apart`: the largest one, which may be why a server is full while it is read, is not tried with the others again."""
+        largest = max((len(each.body) for each in left), default=0)
+        return [_end(each, "release", self._pause + LATER * (apart and len(each.body) == largest)) for each in left]
 
     def _read(self, claim: Claim, ends: list[End]) -> list[Kept]:
         """What is to be handed on. The ends of all others are added to the list."""
