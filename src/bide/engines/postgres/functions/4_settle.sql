@@ -1,25 +1,31 @@
 -- The ends of deliveries, and longer leases.
 
-create or replace function bide.bury(of_id bigint, reason text, now bigint, dead_max bigint) returns void language plpgsql as $$
--- Make a message a dead letter, and drop the oldest ones of its topic if there are too many.
-declare
-    of text;
-    extra bigint;
+create or replace function bide.bury(of_id bigint, reason text, now bigint) returns void language plpgsql as $$
+-- Make a message a dead letter. Whoever calls this counts it.
 begin
-    select m.topic into of from bide.message m where m.id = of_id;
     with gone as (
         delete from bide.message m where m.id = of_id returning m.*
     )
     insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, token, error)
     select g.id, now, g.due, g.attempt, g.most, g.level, g.topic, g.body, g.headers, g.key, g.life, g.expires, g.token, reason
     from gone g;
-    insert into bide.tally (topic, dead, dropped) values (of, 1, 0);
-    select sum(t.dead) - dead_max into extra from bide.tally t where t.topic = of;
-    if extra > 0 then  -- others may do the same, or be about to, in transactions that last
-        perform bide.drop_dead(of, array(
-            select d.id from bide.dead d where d.topic = of order by d.died, d.id limit extra for update skip locked
-        ));
-    end if;
+end $$;
+
+create or replace function bide.count_dead(topics text[], dead_max bigint) returns void language plpgsql as $$
+-- Count new dead letters, of which these are the topics, and drop the oldest ones of a topic that has too many.
+declare
+    each record;
+    extra bigint;
+begin
+    for each in select t.of, count(*) as many from unnest(topics) as t(of) group by t.of order by t.of loop
+        insert into bide.tally (topic, dead, dropped) values (each.of, each.many, 0);
+        select sum(t.dead) - dead_max into extra from bide.tally t where t.topic = each.of;
+        if extra > 0 then  -- others may do the same, or be about to, in transactions that last
+            perform bide.drop_dead(each.of, array(
+                select d.id from bide.dead d where d.topic = each.of order by d.died, d.id limit extra for update skip locked
+            ));
+        end if;
+    end loop;
 end $$;
 
 create or replace function bide.drop_dead(of text, ids bigint[]) returns bigint language plpgsql as $$
@@ -71,6 +77,7 @@ declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
+    buried text[] := '{}';
     new_due bigint;
     each record;
     held record;
@@ -102,7 +109,8 @@ begin
                 delete from bide.message m where m.id = each.id;
                 ended := 'done';
             elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= held.most) then
-                perform bide.bury(each.id, each.error, now, dead_max);
+                perform bide.bury(each.id, each.error, now);
+                buried := buried || each.of;
                 ended := 'dead';
             else
                 new_due := case
@@ -117,6 +125,7 @@ begin
             end if;
             answered := answered || ended;
         end loop;
+        perform bide.count_dead(buried, dead_max);
     end if;
     if request is not null then
         insert into bide.answer (name, born, answers) values (request, now, answered);

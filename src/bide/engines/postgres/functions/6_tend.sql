@@ -8,10 +8,10 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     now bigint := bide.engine_us(given, true) / 1000;
     ids bigint[];
+    topics text[] := '{}';
     each record;
 begin
     returned := 0;
-    buried := 0;
     dropped := 0;
     for each in
         select m.id, m.topic, m.due, m.attempt, m.most, m.error from bide.message m
@@ -21,12 +21,14 @@ begin
         if each.attempt >= each.most then
             perform bide.bury(each.id, format(
                 'The lease of attempt %s, the last, ended: its worker died, froze or took too long.', each.attempt
-            ), now, dead_max);
-            buried := buried + 1;
+            ), now);
+            topics := topics || each.topic;
         elsif bide.come_back(each.id, each.due, each.attempt, each.error, now) then
             perform bide.tell(each.topic, each.due, now);
         end if;
     end loop;
+    perform bide.count_dead(topics, dead_max);
+    buried := cardinality(topics);
     ids := array(
         select m.id from bide.message m where m.until is null and m.expires > first and m.expires <= now
         order by m.expires limit budget - returned for update skip locked
