@@ -15,8 +15,9 @@ def test_a_url_may_name_several_servers() -> None:
     address = read(Settings(url="postgres://u:s%40cret@one:5432,two:5433/db?timeout=3"))
     assert address.shown == "postgres://one:5432,two:5433/db"
     assert (address.conninfo["host"], address.conninfo["port"]) == ("one,two", "5432,5433")
-    assert address.conninfo["target_session_attrs"] == "read-write"
-    assert read(Settings(url="postgres://one,two/db?target_session_attrs=any")).conninfo["target_session_attrs"] == "any"
+    assert address.connecting()["target_session_attrs"] == "read-write"
+    assert read(Settings(url="postgres://one,two/db?target_session_attrs=any")).connecting()["target_session_attrs"] == "any"
+    assert "target_session_attrs" not in read(Settings(url="postgres://one/db")).connecting()
     assert read(Settings(url="postgres://one,two:5433/db")).shown == "postgres://one,two:5433/db"
     assert read(Settings(url="postgres://[::1]:5432/db")).shown == "postgres://[::1]:5432/db"
     assert read(Settings(url="postgres:///db")).shown == "postgres:///db"

@@ -39,8 +39,8 @@ def test_senders_and_receivers_that_are_killed_lose_nothing(postgres_url: str, t
 def test_workers_that_are_killed_lose_nothing(postgres_url: str, tmp_path: Path) -> None:
     note_url(tmp_path, postgres_url)
     seed = random.randrange(10**6)
-    print(f"python -m tests.worker.chaos --minutes 8 --workers 6 --seed {seed} --url …")
-    outcome = worker_chaos.run(tmp_path, minutes=8, workers=6, seed=seed)
+    print(f"python -m tests.worker.chaos --minutes 10 --workers 6 --rate 40 --seed {seed} --url …")
+    outcome = worker_chaos.run(tmp_path, minutes=10, workers=6, seed=seed, rate=40)
     print(outcome)
     assert outcome.good, str(outcome)
     killed = sum(done for kind, (_, done) in outcome.report.faults.items() if kind.startswith("kill"))

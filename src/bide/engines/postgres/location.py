@@ -1,4 +1,4 @@
-"""Reads a PostgreSQL URL: which servers and database, and what the queue was asked for."""
+"""Reads a PostgreSQL URL, or a pool beside it: which servers and database, and what the queue was asked for."""
 
 import re
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from bide.engines.base import Settings
+from bide.engines.postgres.pool import Pool
 from bide.errors import BadUrl, ConfigError
 
 FORM = "A PostgreSQL URL is postgres://user:password@host:5432/database?options."
@@ -22,13 +23,20 @@ class Address(NamedTuple):
     """Where the messages are."""
 
     shown: str
-    conninfo: Mapping[str, Any]  # holds the password
+    conninfo: Mapping[str, Any]  # holds the password; of a pool that changes it, nothing
+    pool: Pool | None  # to connect as it does
     namespace: str
     schema: str
     wake: str
     migrate: bool
     timeout: float
     connections: int
+
+    def connecting(self) -> Mapping[str, Any]:
+        """What libpq is to be told. Of several servers, the one that takes writes is meant."""
+        conninfo = self.conninfo if self.pool is None else self.pool.conninfo()
+        several = "," in f"{conninfo.get('host', '')}{conninfo.get('hostaddr', '')}"
+        return {"target_session_attrs": "read-write", **conninfo} if several else conninfo
 
 
 def read(settings: Settings) -> Address:
@@ -45,19 +53,22 @@ def read(settings: Settings) -> Address:
         conninfo = conninfo_to_dict(bare)
     except psycopg.ProgrammingError:
         raise BadUrl(f"The URL has an option that neither bide nor libpq knows, or can't be read. {FORM}") from None
-    if settings.client is not None:
-        raise ConfigError(
-            "The PostgreSQL engine opens its connections itself: leave client= out, and name the server in the URL."
-        )
     namespace = ours.get("namespace", settings.namespace)
     database = unquote(parts.path.lstrip("/"))
-    hosts = _hosts(conninfo)
-    if len(hosts) > 1:
-        conninfo = {"target_session_attrs": "read-write", **conninfo}
-    shown = f"postgres://{','.join(hosts)}/{database}"
+    pool = None
+    if settings.client is not None:
+        if parts.netloc or parts.path or theirs:
+            raise BadUrl(
+                "The client knows its server, so the URL beside client= names none: write postgres:// or, with options of bide, "
+                "postgres://?namespace=shop."
+            )
+        pool = Pool(settings.client)
+        conninfo = {} if pool.changes else pool.conninfo()
+        database = str(conninfo.get("dbname") or "")
     return Address(
-        shown=shown,
+        shown=f"postgres://{','.join(_hosts(conninfo))}/{database}",
         conninfo=conninfo,
+        pool=pool,
         namespace=namespace,
         schema=schema_of(namespace),
         wake=_one_of("wake", ours.get("wake", "auto"), ("auto", "listen", "poll")),
@@ -72,11 +83,11 @@ def _hosts(conninfo: Mapping[str, Any]) -> list[str]:
     names = str(conninfo.get("host") or "").split(",")
     ports = str(conninfo.get("port") or "").split(",")
     if any(port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) for port in ports):
-        raise BadUrl(f"A port in the URL is not a number from 1 to 65535. {FORM} In a password write : as %3A and / as %2F.")
+        raise BadUrl(f"A port is not a number from 1 to 65535. {FORM} In a password write : as %3A and / as %2F.")
     if len(ports) == 1:
         ports *= len(names)
     if len(ports) != len(names):
-        raise BadUrl("The URL names several servers: give each its port, as in postgres://one:5432,two:5432/database.")
+        raise BadUrl("There are several servers: give each its port, as in postgres://one:5432,two:5432/database.")
     names = [f"[{name}]" if ":" in name else name for name in names]
     return [f"{name}:{port}" if port else name for name, port in zip(names, ports, strict=True)]
 

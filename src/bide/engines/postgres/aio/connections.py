@@ -104,7 +104,7 @@ class AsyncConnections:
             "connect_timeout": timeout,
             "tcp_user_timeout": 1000 * timeout,
             "application_name": CONNECTED,
-            **self._address.conninfo,
+            **self._address.connecting(),
             "client_encoding": "utf8",
         }
         if self._settings:
