@@ -12,6 +12,7 @@ from tests.servers.postgres_data import program, run
 from tests.servers.redis import HOST, PATIENCE, NotStarted
 
 REPLAYED = "SELECT count(*) FROM pg_stat_replication WHERE application_name = %s AND replay_lsn >= %s::pg_lsn"
+CONNECTED = "SELECT count(*) FROM pg_stat_replication WHERE application_name = %s"
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE application_name = %s AND sync_state = 'sync'"
 
 
@@ -45,6 +46,16 @@ class PostgresStandby(PostgresServer):
         """Wait until queries find here what is committed on the primary now."""
         ((place,),) = self.primary.ask("SELECT pg_current_wal_lsn()::text")
         self._until(lambda: self._counted(REPLAYED, self.name, place), "up to date")
+
+    def leave(self) -> None:
+        """From now on it receives nothing from its primary, as if the network between them were cut."""
+        with self.client() as client:
+            client.execute("ALTER SYSTEM SET primary_conninfo TO ''")
+            client.execute("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + self._patience
+        while self._counted(CONNECTED, self.name):
+            if time.monotonic() > deadline:
+                raise NotStarted(f"the standby {self.name} still receives from its primary")
 
     def promote(self) -> None:
         """Make it a primary, and wait until it takes writes. Nothing is told to the primary that it had, if that still runs."""
