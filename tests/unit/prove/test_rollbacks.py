@@ -1,5 +1,7 @@
 """A server that goes back to an older state may undo what it accepted since then, and nothing else."""
 
+import pytest
+
 from tests.unit.prove.book import Book, sent_and_done
 
 
@@ -37,6 +39,35 @@ def test_a_cancel_that_was_accepted_before_anything_could_be_forgotten_is_final(
     book.end(book.begin("fault", kind="rollback"), kind="rollback")
     book.receive("m")
     assert not rolled_back(book)
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_pause_binds_unless_a_rollback_may_have_undone_it(book: Book, when: str) -> None:
+    book.send()
+    if when == "before":
+        book.act("pause", None, topic="t")
+    back = book.begin("fault", kind="rollback")
+    if when == "during":
+        book.act("pause", None, topic="t")
+    book.end(back, kind="rollback")
+    if when == "after":
+        book.act("pause", None, topic="t")
+    book.receive("m")
+    book.act("ack", token="1")
+    assert rolled_back(book) == (when == "during")
+    assert book.broken() == (set() if when == "during" else {"pause"})
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_an_operation_that_a_rollback_may_have_undone_acts_again(book: Book, forgotten: bool) -> None:
+    kind = "rollback" if forgotten else "restart"
+    back = book.begin("fault", kind=kind)
+    book.send("m", tag="x", operation="o")
+    book.end(back, kind=kind)
+    book.send("n", tag="x", operation="o")
+    book.receive("n", tag="x")
+    book.act("ack", "n", token="1")
+    assert ("idempotent" not in book.broken()) == forgotten
 
 
 def test_a_rollback_that_never_landed_undoes_nothing(book: Book) -> None:

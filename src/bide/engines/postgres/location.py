@@ -59,8 +59,8 @@ def read(settings: Settings) -> Address:
     if settings.client is not None:
         if parts.netloc or parts.path or theirs:
             raise BadUrl(
-                "The client knows its server, so the URL beside client= names none: write postgres:// or, with options of bide, "
-                "postgres://?namespace=shop."
+                "The client knows its server, so the URL beside client= names none: write postgres:// or, with options of "
+                "bide, postgres://?namespace=shop."
             )
         pool = Pool(settings.client)
         conninfo = {} if pool.changes else pool.conninfo()

@@ -20,9 +20,9 @@ class Pool:
 
         if not isinstance(client, (ConnectionPool, AsyncConnectionPool)):
             raise ConfigError(
-                f"client= is a {type(client).__name__}. Give a ConnectionPool or an AsyncConnectionPool of psycopg_pool, or leave "
-                "it out and name the server in the URL. To send in a transaction of yours, give its connection to the call: "
-                "queue.send(…, connection=…)."
+                f"client= is a {type(client).__name__}. Give a ConnectionPool or an AsyncConnectionPool of psycopg_pool, or "
+                "leave it out and name the server in the URL. To send in a transaction of yours, give its "
+                "connection to a call: queue.send(…, connection=…)."
             )
         self._pool: Any = client
         self.changes: bool = callable(self._pool.conninfo) or callable(self._pool.kwargs)

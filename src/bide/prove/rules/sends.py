@@ -27,7 +27,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
 
 
 def _once(facts: Facts, found: Findings) -> None:
-    """One send has one id, if it named an operation; otherwise no more than it had tries."""
+    """One send has one id, if it named an operation that no rollback undid; otherwise no more than it had tries."""
     others: dict[str, set[str]] = {}
     for send, other in facts.split:
         others.setdefault(send.tag, set()).add(other)
@@ -36,7 +36,8 @@ def _once(facts: Facts, found: Findings) -> None:
         if send.id is not None:
             ids.add(send.id)
         made = f"made {len(ids)} messages: {', '.join(sorted(ids))}"
-        if send.operation is not None and send.last - send.began < FORGOTTEN:
+        remembered = send.last - send.began < FORGOTTEN and not facts.rolled_back(send.began, send.last)
+        if send.operation is not None and remembered:
             found.broken("idempotent", send.id, f"the operation {send.operation} has {made}")
         elif len(ids) > send.tries:
             found.broken("idempotent", send.id, f"sent {send.tries} times, it has {made}")

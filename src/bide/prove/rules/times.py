@@ -40,7 +40,7 @@ def judge(facts: Facts, terms: Terms, found: Findings) -> None:
                 found.broken("never early", message.id, f"came out {what}, with the token {delivered.token}")
             if delivered.foreign:
                 found.broken("isolation", message.id, f"of {delivered.topic} came to a receiver of other topics")
-            if facts.topics and (acts := facts.topics.get(delivered.topic)) and _in_a_pause(delivered, acts):
+            if facts.topics and (acts := facts.topics.get(delivered.topic)) and _in_a_pause(facts, delivered, acts):
                 found.broken("pause", message.id, f"came out of {delivered.topic} while it was paused: {delivered.token}")
             _judge(message, delivered, setters, terms, found)
 
@@ -58,9 +58,13 @@ def _judge(message: Message, delivered: Delivered, setters: list[Setter], terms:
         found.broken("never early", message.id, f"came out {early:.1f} ms early by this machine's clock: {delivered.token}")
 
 
-def _in_a_pause(delivered: Delivered, acts: Sequence[Act]) -> bool:
-    """Whether the topic had been paused when the receive began, and nobody can have resumed it before it was over."""
-    pauses = [act for act in acts if act.op == "pause" and act.happened and act.ended < delivered.began]
+def _in_a_pause(facts: Facts, delivered: Delivered, acts: Sequence[Act]) -> bool:
+    """Whether the topic had been paused when the receive began, and nobody can have resumed it before it was over.
+
+    A pause that a rollback of the server may have undone does not count.
+    """
+    past = [act for act in acts if act.op == "pause" and act.happened and act.ended < delivered.began]
+    pauses = [act for act in past if not facts.forgotten(act)]
     if not pauses:
         return False
     last = max(act.began for act in pauses)
