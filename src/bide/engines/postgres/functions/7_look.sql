@@ -110,60 +110,70 @@ begin
     return (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint;
 end $$;
 
-create or replace function bide.counted(
-    of text, after bigint, last bigint, exact int, out many bigint, out about boolean
-) language plpgsql stable as $$
--- How many pending messages of a topic are due after an instant, up to another one. More than `exact` are estimated.
-begin
-    select count(*) into many from (
-        select 1 from bide.message m
-        where m.topic = of and m.level in (0, 1, 2) and m.until is null and m.due > after and m.due <= last limit exact + 1
-    ) as c;
-    about := many > exact;
-    if about then
-        many := greatest(many, bide.estimated(of, after, last));
-    end if;
-end $$;
-
 create or replace function bide.stats(
     of text, but text[], exact int, window_start bigint, window_end bigint, parts bigint, given bigint
 ) returns table (
     name text, scheduled bigint, ready bigint, leased bigint, dead bigint, dropped bigint, paused boolean, first bigint,
     next_due bigint, now bigint, timeline bigint[], about boolean
 ) language plpgsql stable
-set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- One row for each topic. Counts of what is scheduled and ready are exact up to `exact`.
+set jit = off set enable_seqscan = off set enable_mergejoin = off as $$
+-- One row for each topic. More than `exact` scheduled or ready messages are not counted, but estimated. One statement for all
+-- topics, as there may be a hundred thousand.
 #variable_conflict use_column
 declare
     at_ bigint := bide.engine_us(given, given is not null) / 1000;
-    each text;
 begin
-    for each in
-        select distinct t from (select of where of is not null union select bide.topics() where of is null) as a(t)
-        where t <> all (but) order by t
-    loop
-        return query select
-            each,
-            far.many, due.many,
-            (select count(*) from bide.message m where m.topic = each and m.until > -1),
-            coalesce(tally.dead, 0), coalesce(tally.dropped, 0), coalesce(t.paused, false),
-            bide.first_after(each, -1, at_ + 1),
-            bide.first_after(each, at_, 9223372036854775807),
-            at_,
-            case when parts is not null then array(
-                select coalesce(c.many, 0) from generate_series(0, parts - 1) as p(part) left join (
-                    select (m.due - window_start) * parts / (window_end - window_start) as part, count(*) as many
-                    from bide.message m
-                    where m.topic = each and m.level in (0, 1, 2) and m.until is null and m.due >= window_start
-                        and m.due < window_end
-                    group by 1
-                ) as c on c.part = p.part order by p.part
-            ) end,
-            far.about or due.about
-        from bide.counted(each, at_, 9223372036854775807, exact) as far, bide.counted(each, -1, at_, exact) as due
-            left join bide.topic t on t.name = each
-            left join lateral (
-                select sum(y.dead)::bigint as dead, sum(y.dropped)::bigint as dropped from bide.tally y where y.topic = each
-            ) as tally on true;
-    end loop;
+    return query select
+        each.name,
+        case when far.many > exact then greatest(far.many, bide.estimated(each.name, at_, 9223372036854775807)) else far.many end,
+        case when due.many > exact then greatest(due.many, bide.estimated(each.name, -1, at_)) else due.many end,
+        coalesce(held.many, 0), coalesce(tally.dead, 0), coalesce(tally.dropped, 0), coalesce(t.paused, false),
+        case when due.many > 0 then (
+            select min(f.due) from generate_series(0, 2) as l(level), lateral (
+                select m.due from bide.message m where m.topic = each.name and m.level = l.level and m.until is null
+                order by m.due limit 1
+            ) as f
+        ) end,
+        case when far.many > 0 then (
+            select min(f.due) from generate_series(0, 2) as l(level), lateral (
+                select m.due from bide.message m where m.topic = each.name and m.level = l.level and m.until is null and m.due > at_
+                order by m.due limit 1
+            ) as f
+        ) end,
+        at_,
+        case when parts is not null then array(
+            select coalesce(c.many, 0) from generate_series(0, parts - 1) as p(part) left join (
+                select (m.due - window_start) * parts / (window_end - window_start) as part, count(*) as many
+                from bide.message m
+                where m.topic = each.name and m.level in (0, 1, 2) and m.until is null and m.due >= window_start
+                    and m.due < window_end
+                group by 1
+            ) as c on c.part = p.part order by p.part
+        ) end,
+        far.many > exact or due.many > exact
+    from (
+        select distinct a.name from (select of where of is not null union all select bide.topics() where of is null) as a(name)
+        where a.name <> all (but)
+    ) as each
+    cross join lateral (
+        select count(*) as many from (
+            select 1 from bide.message m
+            where m.topic = each.name and m.level in (0, 1, 2) and m.until is null and m.due > at_ limit exact + 1
+        ) as c
+    ) as far
+    cross join lateral (
+        select count(*) as many from (
+            select 1 from bide.message m
+            where m.topic = each.name and m.level in (0, 1, 2) and m.until is null and m.due <= at_ limit exact + 1
+        ) as c
+    ) as due
+    left join (
+        select m.topic, count(*) as many from bide.message m where m.until > -1 and (of is null or m.topic = of) group by m.topic
+    ) as held on held.topic = each.name
+    left join (
+        select y.topic, sum(y.dead)::bigint as dead, sum(y.dropped)::bigint as dropped from bide.tally y
+        where of is null or y.topic = of group by y.topic
+    ) as tally on tally.topic = each.name
+    left join bide.topic t on t.name = each.name
+    order by each.name;
 end $$;
