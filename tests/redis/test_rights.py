@@ -84,6 +84,16 @@ def opened(url: str) -> Redis:
     return engine
 
 
+def test_each_call_that_a_server_is_asked_about_has_the_arguments_that_it_needs(admin: Any) -> None:
+    """A server refuses to tell of a call that has too few."""
+    for line in rights.calls("k", Use(confirm="replicas")):
+        name, *arguments = line.split()
+        if name in ("client", "cluster", "config"):  # they have commands of their own
+            continue
+        [told] = admin.execute_command("COMMAND", "INFO", name).values()
+        assert 1 + len(arguments) == told["arity"] or 1 + len(arguments) >= -told["arity"] > 0, line
+
+
 def send_and_look(engine: Redis) -> None:
     """All that a producer does: soon and late, large and small, with keys and without."""
     sent = engine.put([NewMessage("t", b"x", delay=ms, level=level) for ms in (0, 5, HOUR) for level in (0, 1)], now=START)

@@ -13,6 +13,8 @@ from importlib.resources import files
 from itertools import chain
 from typing import NamedTuple
 
+from bide.engines.redis.sample_calls import CALLS, KEY, POLLS
+
 _SCRIPT = re.compile(r"^-- script: (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
 _TOLD = re.compile(r"--[^\n]*|'[^'\n]*'|(?<!\.)\.\w+")  # comments, strings and fields
@@ -61,7 +63,7 @@ def sources() -> Iterator[tuple[str, list[str]]]:
 
 def script(name: str, *texts: str) -> Script:
     text = without_unused(*texts) + "end)()\n"  # of the function that begin.lua opens
-    text = text.replace("\nmay()\n", f"\nmay({', '.join(map(repr, commands(text)))})\n", 1)
+    text = text.replace("  may()\n", "".join(map(_asked, commands(text))), 1)
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -92,6 +94,12 @@ def _pieces(text: str) -> list[_Piece]:
 
 def _piece(text: str, defines: str) -> _Piece:
     return _Piece(text, _WORD.findall(_TOLD.sub("", text)), defines.split(", ") if defines else [])
+
+
+def _asked(command: str) -> str:
+    """The line by which a script asks whether it may call this."""
+    arguments = {**CALLS, **POLLS}[command.lower()].split()
+    return f"  may({', '.join([repr(command), *('META' if each == KEY else repr(each) for each in arguments)])})\n"
 
 
 def commands(text: str) -> list[str]:

@@ -8,50 +8,16 @@ import redis.exceptions as theirs
 from bide.engines.base import Finding
 from bide.engines.redis.client import Address, Wake
 from bide.engines.redis.doctor.look import Look, text_of
+from bide.engines.redis.sample_calls import CALLS, KEY, POLLS
 
 Role: TypeAlias = Literal["producer", "worker"]
 
 ROLES: Sequence[Role] = ("producer", "worker")
-KEY = "KEY"  # stands for a key of ours, where a command is shown as it is called
 EXPIRED = "__keyevent@*__:expired"  # what wake=expiry subscribes to
-
-_CALLS: Mapping[str, str] = {
-    "eval": f"return 1 {KEY}",
-    "evalsha": f"- 1 {KEY}",
-    "get": KEY,
-    "hdel": f"{KEY} -",
-    "hget": f"{KEY} -",
-    "hgetall": KEY,
-    "hincrby": f"{KEY} - 1",
-    "hkeys": KEY,
-    "hlen": KEY,
-    "hmget": f"{KEY} -",
-    "hscan": f"{KEY} 0",
-    "hset": f"{KEY} - -",
-    "info": "memory",
-    "lindex": f"{KEY} 0",
-    "llen": KEY,
-    "lpush": f"{KEY} -",
-    "lrange": f"{KEY} 0 1",
-    "lset": f"{KEY} 0 -",
-    "pexpire": f"{KEY} 1",
-    "rpush": f"{KEY} -",
-    "set": f"{KEY} -",
-    "time": "",
-    "unlink": KEY,
-    "zadd": f"{KEY} 1 -",
-    "zcard": KEY,
-    "zcount": f"{KEY} 0 1",
-    "zrange": f"{KEY} 0 1",
-    "zrangebyscore": f"{KEY} 0 1",
-    "zrem": f"{KEY} -",
-    "zscore": f"{KEY} -",
-}
-"""What every user calls, and with which arguments it may be shown."""
 
 _SLEEPS: Mapping[Wake, Mapping[str, str]] = {
     "list": {"blpop": f"{KEY} 1", "client|id": "", "client|unblock": "1", "exec": "", "multi": ""},
-    "poll": {"lpop": KEY},
+    "poll": POLLS,
     "expiry": {"client|id": "", "subscribe": EXPIRED},
 }
 """What a user who receives calls as well, by the way it is woken. Scripts can't be told apart: all else is the same."""
@@ -118,7 +84,7 @@ def needed(role: Role, use: Use = PLAIN) -> list[str]:
 
 def _samples(role: Role, use: Use) -> dict[str, str]:
     also = {**_OPENS[use.wake], **_GROUPS[use.group], **_CONFIRMS[use.confirm]}
-    return {**_CALLS, **also, **(_SLEEPS[use.wake] if role == "worker" else {})}
+    return {**CALLS, **also, **(_SLEEPS[use.wake] if role == "worker" else {})}
 
 
 def line(role: Role, namespace: str, use: Use = PLAIN, *, database: int = 0) -> str:

@@ -64,8 +64,8 @@ end
 
 -- Of what is called here; `put` asks for the rest.
 local function check_rights()
-  for _, name in ipairs({'HMGET', 'HSET', 'TIME'}) do
-    if redis.acl_check_cmd and not redis.acl_check_cmd(name, KEYS[1]) then error('NORIGHT ' .. name, 0) end
+  for _, called in ipairs({{'HMGET', KEYS[1], '-'}, {'HSET', KEYS[1], '-', '-'}, {'TIME'}}) do
+    if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(called)) then error('NORIGHT ' .. called[1], 0) end
   end
 end
 
