@@ -105,7 +105,7 @@ def _asked(client: redis.Redis, commands: list[tuple[str, bytes]]) -> list[Any]:
 def _kind_of(name: str) -> str:
     """Of `{bide:0}:1:bB6a1:3f` it is `1:b`."""
     name = name.partition("}:")[2]
-    return re.sub(r"^(\w+:)([bkm])\w*(:\w+)?$|^(\w+:)(o)\w$|^(lanes|ops|w):.*$", r"\1\2\4\5\6", name)
+    return re.sub(r"^(lanes|ops|w|exp):.*$|^(\w+:)([bkm])\w*(:\w+)?$|^(\w+:)(o)\w$", r"\1\2\3\5\6", name)
 
 
 def _grown(client: redis.Redis, key: Key) -> Key:

@@ -22,6 +22,7 @@ from tests.redis.layout import (
     NUMBER,
     READY,
     TAG,
+    TOPIC,
     Bounds,
     Held,
     Location,
@@ -60,7 +61,7 @@ def faults(found: Held) -> Iterator[str]:
 def _of_shard(shard: Shard, size: Bounds) -> Iterator[str]:
     yield from _names(shard)
     yield from _claims(shard)
-    yield from _expiries(shard)
+    yield from _expiries(shard, size)
     yield from _upkeep(shard)
     leased = Counter(
         full for each in shard.claims.values() for full, state in zip(each.fulls, each.states, strict=False) if state != ENDED
@@ -83,7 +84,7 @@ def _names(shard: Shard) -> Iterator[str]:
                 yield f"{name} is a token of no topic"
             if len(shard.own[name]) != 1:
                 yield f"{name} has {len(shard.own[name])} tokens"
-        elif name not in OWN and not re.fullmatch(r"(lanes|ops):\d+", name):
+        elif name not in OWN and not re.fullmatch(r"(lanes|ops):\d+|exp:(next|[0-9a-f]+)", name):
             yield f"{name} is no key of ours"
     for name in set(shard.own.get("timers", {})) - names:
         yield f"{name!r} has a timer, and is no topic"
@@ -129,7 +130,17 @@ def _claims(shard: Shard) -> Iterator[str]:
                 yield f"{message.location.name} is more than claim {request!r} knows"
 
 
-def _expiries(shard: Shard) -> Iterator[str]:
+def _expiries(shard: Shard, size: Bounds) -> Iterator[str]:
+    """Each is true, in the part of its message, and looked at in time."""
+    for part, noted in shard.expiries.items():
+        for full in noted:
+            number, (_, slot, n) = int.from_bytes(full[:TOPIC], "big"), Location.of(full[TOPIC:])
+            if part and int(part, 16) != (number + slot * 64 + n // size.bucket) % 65_521 * 40_503 % 65_521 % size.parts:
+                yield f"{full!r} has its expiry in the part {part}"
+            if part and full in shard.expiries[""]:
+                yield f"{full!r} has two expiries"
+        if part and shard.next_expiry.get(part, NEVER) > min(noted.values()):
+            yield f"in part {part} one expires at {min(noted.values())}, and it is opened at {shard.next_expiry.get(part)}"
     for full, score in shard.expiring.items():
         topic, id = shard.of_full(full)
         message = topic.messages.get(id) if topic else None
@@ -142,7 +153,7 @@ def _upkeep(shard: Shard) -> Iterator[str]:
     meta = shard.own.get("meta", {})
     upkeep, needed = (
         int(meta.get(b"upkeep", 0)),
-        [(name, score) for name in ("lease", "exp") for _, score in shard.own.get(name, [])],
+        [(name, score) for name in ("lease", "exp", "exp:next") for _, score in shard.own.get(name, [])],
     )
     at_once = [("retired", 0) for _ in shard.own.get("retired", [])]
     at_once += [("graves", 0) for _, score in shard.own.get("graves", []) if not score]

@@ -33,6 +33,7 @@ class Bounds(NamedTuple):
     tags: int  # hashes of keys
     alike: int  # keys of one hash in a bucket of the index
     group: int  # buckets of the index in one hash
+    parts: int  # of the expiries
 
 
 def bounds() -> Bounds:
@@ -46,7 +47,7 @@ def _bounds_in(text: str) -> Bounds:
         found.update(zip(match[1].split(", "), map(int, match[2].split(", ")), strict=True))
     some = found["SOME"]
     rooms = (some, some, some, some, some, found["NUMBERS"])
-    return Bounds(found["BUCKET"], found["ROW"], rooms, found["TAGS"], found["ALIKE"], found["GROUP"])
+    return Bounds(found["BUCKET"], found["ROW"], rooms, found["TAGS"], found["ALIKE"], found["GROUP"], found["PARTS"])
 
 
 class Location(NamedTuple):
@@ -206,7 +207,20 @@ class Shard:
 
     @functools.cached_property
     def expiring(self) -> dict[bytes, float]:
-        return dict(self.own.get("exp", []))
+        return {full: score for part in self.expiries.values() for full, score in part.items()}
+
+    @functools.cached_property
+    def expiries(self) -> dict[str, dict[bytes, float]]:
+        """By part; those that a release before has noted are of none."""
+        found: dict[str, dict[bytes, float]] = {"": {}}
+        for name, held in self.own.items():
+            if re.fullmatch("exp(:[0-9a-f]+)?", name):
+                found[name.partition(":")[2]] = dict(held)
+        return found
+
+    @functools.cached_property
+    def next_expiry(self) -> dict[str, float]:
+        return {part.decode(): score for part, score in self.own.get("exp:next", [])}
 
     def of_full(self, full: bytes) -> tuple[Topic | None, bytes]:
         return self.topics.get(f"{int.from_bytes(full[:TOPIC], 'big'):x}"), full[TOPIC:]

@@ -32,6 +32,7 @@ SMALL = {
     "OVERFULL": 46,
     "EFFORT": 6,
     "FREED": 2,
+    "PARTS": 3,
 }
 
 

@@ -98,7 +98,7 @@ LIMITS: dict[str, Limits] = {
         "claim": (2_800, 150),
         "leave": (1_200, 10),
         "put": (8_100, 20),
-        "put_named": (3_400, 10),
+        "put_named": (3_600, 10),
         "settle": (3_100, 60),
         "stats": (430, 180),
         "tend": (1_200, 50),

@@ -1,6 +1,6 @@
 -- Pending messages end, or get a new time.
 
--- include: begin layout topics wake keys holding finish pending
+-- include: begin layout topics wake keys holding expiries finish pending
 
 -- script: cancel
 -- End pending messages. After what every script is told: how many, and of each what names it (four arguments).
@@ -40,7 +40,7 @@ local function move(ref, due)
   save_life(topic, id, life)
   schedule(topic, id, life)
   local expires = expiry_of(id, value, life)
-  if expires then note_expiry(topic, id, expires) end
+  if expires then expiries.note_of(topic, id, expires) end
   return 'm'
 end
 

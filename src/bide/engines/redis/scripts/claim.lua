@@ -5,7 +5,7 @@
 -- full ids in one string, the values, of what has more beside its value: position, life, large body; of each topic: its
 -- number, name; up to when no upkeep is needed; now in µs; and, when this request has claimed before, the positions of what it still holds.
 
--- include: begin layout topics wake keys holding finish leases open take
+-- include: begin layout topics wake keys holding expiries finish leases open take
 
 local FAR = math.huge
 local WAKES = 100 -- topics that one claim wakes others for, or looks into when it is repeated

@@ -3,7 +3,7 @@
 -- one stopped ('' at first). Gives: now, how many were dropped, whether there may be more behind where it stopped,
 -- and where that is; or 'free' when topics that are gone have left something, which a script with this mark frees.
 
--- include: begin layout topics keys holding finish walk
+-- include: begin layout topics keys holding expiries finish walk
 
 local again = before()
 if again then return again end

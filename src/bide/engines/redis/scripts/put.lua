@@ -58,12 +58,11 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 -- the outcome's first letter, id, salt, due (6 bytes), in one text, since a lane remembers it. A shard that only empties
 -- itself creates nothing: a message that it knows nothing of is `absent`, and goes to another shard.
 
--- include: keys holding finish pending
+-- include: keys holding expiries finish pending
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
 local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}
 local OUTCOME = 9 + ID -- bytes that tell what became of one
-local ABSENT = {'0', string.rep('\0', ID), '\0\0', '0', 'absent'}
 local emptying = retiring()
 
 local function topic_for(name)
@@ -142,18 +141,19 @@ local function take_others(longest)
 end
 
 -- What is written of many at once: `expiring` has times and full ids by turns, `noted` operations and their records.
+-- `expiring.stale` tells that some of these may be noted already.
 -- `operations` has by name the records that there are, those that are still to be written, too.
 local expiring, noted, operations = {}, {}, {}
 
 local function write_expiring()
-  for i = 1, #expiring, 1000 do call('ZADD', P .. 'exp', unpack(expiring, i, math.min(i + 999, #expiring))) end
-  for i = 1, #expiring, 2 do need_upkeep(expiring[i]) end
+  for i = 1, #expiring, 2000 do expiries.note({unpack(expiring, i, math.min(i + 1999, #expiring))}, not expiring.stale) end
   expiring = {}
 end
 
 local function keep_beside(topic, id, new, since)
   if has(new.known.flags, LARGE) then call('SET', large_of(topic, id), new.large) end
   if new.known.expires then
+    expiries.expect(topic)
     expiring[#expiring + 1], expiring[#expiring + 2] = since + new.known.expires, full_of(topic, id)
     if new.known.expires == 0 then write_expiring() end -- it has expired for the next of the batch, which may end it
   end
@@ -243,7 +243,7 @@ local function replace(topic, id, value, state, life, new)
   unschedule(topic, id, state, life)
   if old.expires and not new.known.expires then
     write_expiring() -- it may be among them
-    call('ZREM', P .. 'exp', full_of(topic, id))
+    expiries.forget(full_of(topic, id))
   end
   if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
   local kind, slot, n = location(id)
@@ -251,6 +251,7 @@ local function replace(topic, id, value, state, life, new)
   life = {due = due, since = due, attempt = 0, level = new.level, marks = 0, error = ''}
   save_life(topic, id, life)
   schedule(topic, id, life)
+  expiring.stale = true
   keep_beside(topic, id, new, due)
   return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
 end
@@ -294,7 +295,7 @@ local function put_other(at, new)
     return
   end
   if emptying then
-    results[at] = ABSENT
+    results[at] = {'0', string.rep('\0', ID), '\0\0', '0', 'absent'}
     return
   end
   new.at, new.into = at, topic

@@ -1,6 +1,6 @@
 -- Topics at large.
 
--- include: begin layout topics wake keys holding finish
+-- include: begin layout topics wake keys holding expiries finish
 
 -- script: requeue
 -- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
@@ -27,7 +27,7 @@ local function revive(topic, id, value, due)
   life.due, life.since, life.attempt, life.error = due, due, 0, ''
   save_life(topic, id, life)
   schedule(topic, id, life)
-  if known.expires then note_expiry(topic, id, due + known.expires) end
+  if known.expires then expiries.note_of(topic, id, due + known.expires) end
 end
 
 local function named_dead(topic, named)

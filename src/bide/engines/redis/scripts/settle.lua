@@ -24,7 +24,7 @@ end
 -- then how many others, each: request, claim's number, topic, full id, position, verdict, delay in ms, error ('-' none, '+' and it).
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
--- include: wake keys holding finish
+-- include: wake keys holding expiries finish
 
 -- Of a group that was claimed in one piece, the position before its first, if it is still written so: its ids, one by one, are
 -- those that the claim has from there on. Comparing them at once costs a fraction of comparing each.

@@ -3,7 +3,7 @@
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
 -- back, were buried of them, expired, were dropped; then whether there is more.
 
--- include: begin layout topics wake keys holding finish pending leases
+-- include: begin layout topics wake keys holding expiries finish pending leases
 
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local LOOK = 3600000 -- ms until the next look, if nothing is known to come sooner
@@ -58,11 +58,26 @@ local function end_leases()
   end
 end
 
+local function take_from(key, count)
+  local fulls = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
+  if #fulls > 0 then call('ZREM', key, unpack(fulls)) end
+  return fulls
+end
+
+-- Take out up to so many entries of what has expired: their full ids.
+local function take_expired(count)
+  local fulls = take_from(P .. 'exp', count)
+  for _, part in ipairs(call('ZRANGEBYSCORE', P .. 'exp:next', '-inf', now, 'LIMIT', 0, count - #fulls)) do
+    if #fulls == count then break end
+    for _, full in ipairs(take_from(expiries.key_of(part), count - #fulls)) do fulls[#fulls + 1] = full end
+    expiries.note_first(part)
+  end
+  return fulls
+end
+
 local function expire()
   if spare() <= 0 then return end
-  local fulls = call('ZRANGEBYSCORE', P .. 'exp', '-inf', now, 'LIMIT', 0, math.min(spare(), EXPIRING))
-  if #fulls > 0 then call('ZREM', P .. 'exp', unpack(fulls)) end
-  for _, full in ipairs(fulls) do
+  for _, full in ipairs(take_expired(math.min(spare(), EXPIRING))) do
     local digits, id = parts_of(full)
     local topic = load(digits)
     if topic then
@@ -108,7 +123,7 @@ until_ = math.min(now, tonumber(take_text()) or now)
 if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
 -- Whether there is something to do, and when there may be next.
 local function outlook()
-  local lease, expiry = first_time('lease'), first_time('exp')
+  local lease, expiry = first_time('lease'), math.min(first_time('exp'), first_time('exp:next'))
   local old = first_time('graves') + dead_for
   if call('ZCARD', P .. 'retired') > 0 then return true, now end
   return lease <= until_ or expiry <= now or old <= now, math.min(lease, expiry, old, now + LOOK)
@@ -116,8 +131,10 @@ end
 
 local waiting, soonest = outlook()
 if not waiting then
-  call('HDEL', META, '-')
-  call('HSET', META, 'upkeep', format('%d', soonest))
+  if upkeep <= now or soonest < upkeep then -- else what is stored is true still
+    call('HDEL', META, '-')
+    call('HSET', META, 'upkeep', format('%d', soonest))
+  end
   return tell({format('%d', now), 0, 0, 0, 0, 0})
 end
 begin_shrinking()

@@ -18,7 +18,7 @@ local function finish(topic, id, value, life)
   end
   local known = content(id, value)
   if known.key and not (life and has(life.marks, KEYLESS)) then holding.free(topic, known.key, id) end
-  if known.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
+  if known.expires then expiries.forget(full_of(topic, id)) end
   if has(known.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
   if life then call('HDEL', topic.prefix .. 'life', id) end
   local kind, slot, n = location(id)
@@ -78,11 +78,6 @@ local function schedule(topic, id, life)
   if life.due <= now or not first or life.due < tonumber(first) then wake(topic, life.due) end
 end
 
-local function note_expiry(topic, id, expires)
-  call('ZADD', P .. 'exp', expires, full_of(topic, id))
-  need_upkeep(expires)
-end
-
 -- After a failed delivery the message is pending again, dead, or expired.
 
 local function give_attempt(id, value, life)
@@ -99,7 +94,7 @@ local function come_back(topic, id, value, life, due)
       finish(topic, id, value, life)
       return false
     end
-    note_expiry(topic, id, expires)
+    expiries.note_of(topic, id, expires)
   end
   if life then
     life.due = due
@@ -131,7 +126,7 @@ end
 local function bury(topic, id, value, life, reason, most)
   local known = content(id, value)
   if known.key and not has(life.marks, KEYLESS) then holding.free(topic, known.key, id) end
-  if known.expires then call('ZREM', P .. 'exp', full_of(topic, id)) end
+  if known.expires then expiries.forget(full_of(topic, id)) end
   life.error = reason
   save_life(topic, id, life)
   call('ZADD', topic.prefix .. 'dead', now, id)
@@ -191,6 +186,7 @@ drop = function(topic)
   call('HDEL', P .. 'topics', topic.name)
   call('ZREM', P .. 'graves', topic.digits)
   call('HDEL', P .. 'timers', topic.name)
+  if topic.f.expires > 0 and call('HLEN', P .. 'topics') == 0 then expiries.note_all_parts() end -- nothing is left there
   topics[topic.digits] = false
 end
 

@@ -22,7 +22,8 @@ end
 -- `crowd` those that found no room in their bucket, and `index` the buckets of their index; of a calendar, `s` is one more than its first slot (0: it has none), `c` the slot that was
 -- entered last, `p` how far into it messages were taken out, and `d` how many it had, or would have if it were not
 -- sealed; of a row, `b` is how many came, `p` how many were taken out, and `g` how many of the others are gone.
--- `next` is the time that `topics` has. `dropped` counts dead letters, and `last` is when the last of them was dropped.
+-- `next` is the time that `topics` has. `expires` is 1 if one of its messages had an expiry. `dropped` counts dead letters, and
+-- `last` is when the last of them was dropped.
 local function load(digits)
   if topics[digits] ~= nil then return topics[digits] end
   local flat = call('HGETALL', P .. digits .. ':h')
