@@ -15,6 +15,7 @@ from bide.testing.contract import EngineContract
 from bide.testing.contract.bench import Bench
 from bide.types import Sent
 from tests.contract.test_redis_groups import IN_ONE_SHARD
+from tests.model.turns import COLOURS, LONG
 from tests.redis.foreign import Foreign, client_of, sent
 
 
@@ -90,6 +91,7 @@ class OneByOne:
 
 class TestRedisSend(OneByOne, EngineContract):
     capabilities = CAPABILITIES
+    colours = COLOURS if LONG else ("async",)
 
     @pytest.fixture
     def make_source(self, redis_url: str, make_sending: Callable[..., Source]) -> Callable[..., Source]:
@@ -110,6 +112,7 @@ class TestRedisSendToShards(OneByOne, EngineContract):
         return lambda **settings: make_sending(url, **settings)
 
 
+@pytest.mark.slow
 class TestRedisClusterSend(OneByOne, EngineContract):
     """Over three masters."""
 
