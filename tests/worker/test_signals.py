@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -246,28 +247,105 @@ def system_call(thread: threading.Thread) -> str:
     return Path(f"/proc/self/task/{thread.native_id}/syscall").read_text(encoding="ascii").split()[0]
 
 
-@pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_signal_is_heard_whichever_thread_it_comes_to(new_event_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """The system gives one to another thread while this one has to hear of the end of a child, for example."""
+loops = pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+NewEventLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+def wakes() -> int:
+    """The number of the file that signals are written to."""
+    number = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(number)
+    return number
+
+
+def signal_by_another_thread() -> None:
+    """Once this one sleeps."""
 
     def signal_myself() -> None:
         until(lambda: system_call(threading.main_thread()) in WAITS)
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
-    async def main() -> None:
-        stopped = asyncio.Event()
-        with signals.stopped_by_signals(asyncio.get_running_loop(), stopped.set):
-            threading.Thread(target=signal_myself).start()
-            await stopped.wait()
-        assert signal.set_wakeup_fd(-1) == found
+    threading.Thread(target=signal_myself).start()
 
-    async def wakes() -> int:
-        number = signal.set_wakeup_fd(-1)
-        signal.set_wakeup_fd(number)
-        return number
+
+@loops
+def test_a_signal_is_heard_whichever_thread_it_comes_to(new_event_loop: NewEventLoop) -> None:
+    """The system gives one to another thread while this one has to hear of the end of a child, for example."""
+
+    async def main() -> None:
+        found, stopped = wakes(), asyncio.Event()
+        with signals.stopped_by_signals(asyncio.get_running_loop(), stopped.set):
+            signal_by_another_thread()
+            await stopped.wait()
+        assert wakes() == found
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        found = runner.run(wakes())
+        runner.run(main())
+        runner.run(main())
+
+
+@loops
+def test_a_program_that_signals_wake_by_a_file_of_its_own_is_woken_with_the_worker(new_event_loop: NewEventLoop) -> None:
+    """As one that reads it in a thread: that does not wake the loop."""
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        found = signal.set_wakeup_fd(writer.fileno())
+        with signals.stopped_by_signals(asyncio.get_running_loop(), stopped.set):
+            signal_by_another_thread()
+            await stopped.wait()
+            assert await asyncio.to_thread(reader.recv, 100) == bytes([signal.SIGTERM])
+        assert signal.set_wakeup_fd(found) == writer.fileno()
+
+    reader, writer = socket.socketpair()
+    with reader, writer, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        writer.setblocking(False)
+        runner.run(main())
+
+
+@loops
+def test_a_handler_that_is_added_to_the_loop_beside_a_worker_stays_when_that_has_ended(new_event_loop: NewEventLoop) -> None:
+    async def main() -> None:
+        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+        with signals.stopped_by_signals(loop, heard.set):
+            loop.add_signal_handler(signal.SIGUSR1, heard.set)
+        signal.raise_signal(signal.SIGUSR1)
+        await heard.wait()
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
+
+
+@loops
+@pytest.mark.parametrize("first", [0, 1])
+def test_each_of_two_workers_is_asked_to_stop_and_the_last_one_ends_the_listening(
+    new_event_loop: NewEventLoop, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever ends first. What was there before is there again."""
+
+    def end(number: int) -> None:
+        raise Ended
+
+    async def main() -> None:
+        loop, found = asyncio.get_running_loop(), wakes()
+        asked: list[str] = []
+        both = [signals.stopped_by_signals(loop, partial(asked.append, name)) for name in "ab"]
+        for each in both:
+            each.__enter__()
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        assert asked == ["a", "b"]
+        both.pop(first).__exit__(None, None, None)
+        with pytest.raises(Ended):
+            signal.raise_signal(signal.SIGTERM)
+        both.pop().__exit__(None, None, None)
+        assert (wakes(), signal.getsignal(signal.SIGTERM)) == (found, before)
+
+    monkeypatch.setattr(signals, "end_by", end)
+    monkeypatch.setattr(signals, "TOGETHER", 0.0)
+    before = signal.getsignal(signal.SIGTERM)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main())
 
 
