@@ -10,7 +10,7 @@ from benchmarks.peers.running import Run
 from benchmarks.peers.servers import Stage
 from benchmarks.peers.works import FAR, drain
 from benchmarks.postgres_meter import Meter
-from tests.servers.redis import HOST
+from tests.servers.server import HOST
 
 ROUNDS = 3
 PENDING = 100_000

@@ -17,7 +17,8 @@ from benchmarks.lateness import part
 from benchmarks.measure import Figure, figure
 from benchmarks.redis_costs import body, load
 from bide import AsyncQueue, Queue, Worker
-from tests.servers.redis import HOST, RedisServer
+from tests.servers.redis import RedisServer
+from tests.servers.server import HOST
 
 LEVELS = {"memory": "everysec", "aof": "always", "replicas:1": "everysec", "replicas:2": "everysec"}  # and their appendfsync
 ROUNDS = 15

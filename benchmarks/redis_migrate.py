@@ -26,7 +26,8 @@ from benchmarks.redis_huge import step
 from bide.engines.base import Claimed, End, Move, NewMessage, Ref, Settings
 from bide.engines.registry import source
 from bide.engines.sync import Engine
-from tests.servers.redis import HOST, RedisServer
+from tests.servers.redis import RedisServer
+from tests.servers.server import HOST
 
 QUEUE = 10_000_000  # messages
 SENT = min(PENDING, QUEUE)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from benchmarks.peers.install import NotInstalled
-from tests.servers.redis import HOST, RedisServer, free_port
+from tests.servers.redis import RedisServer
+from tests.servers.server import HOST, free_port
 
 PATIENCE = 30.0  # seconds for a server to start, or to stop
 INSTALL = Path(__file__).resolve().parents[2] / "tools" / "servers.sh"

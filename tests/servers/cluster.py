@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from tests.servers.group import Group, Node
 from tests.servers.migration import Migration
-from tests.servers.redis import HOST, Setting, free_port
+from tests.servers.redis import Setting
+from tests.servers.server import HOST, free_port
 
 SLOTS = 16_384
 

@@ -13,8 +13,9 @@ from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres import Setting as PostgresSetting
 from tests.servers.programs import is_without_tls, lacking, needs_groups, needs_postgres, needs_program
-from tests.servers.redis import PATIENCE, NotStarted, RedisServer, Setting
+from tests.servers.redis import RedisServer, Setting
 from tests.servers.sentinel import SentinelGroup
+from tests.servers.server import PATIENCE, NotStarted
 from tests.servers.standby import PostgresStandby
 
 CALM = 30_000  # milliseconds of silence before a server of a shared group is missed, however busy the machine is

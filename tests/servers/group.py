@@ -8,7 +8,8 @@ from typing import Any, Self, TypeVar
 import redis
 
 from tests.servers.network import Network
-from tests.servers.redis import PATIENCE, RedisServer, Setting
+from tests.servers.redis import RedisServer, Setting
+from tests.servers.server import PATIENCE
 
 PAUSE = 0.02  # seconds between two looks
 TAIL = 2_000  # characters of each log, in an error

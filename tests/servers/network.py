@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.servers.redis import PATIENCE, NotStarted
+from tests.servers.server import PATIENCE, NotStarted
 
 RELAY = Path(__file__).with_name("relay.py")
 

@@ -1,14 +1,11 @@
 """Starts, freezes, kills and stops real PostgreSQL servers, each with a port and a folder of its own."""
 
-import shutil
 import signal
 import subprocess
-import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -16,7 +13,7 @@ from psycopg import sql
 
 from tests.servers.postgres_data import as_user, copy_of_data, forget_memory, hand_over, program
 from tests.servers.processes import children, kill_all, stop_all, wake_all
-from tests.servers.redis import HOST, PATIENCE, TAIL, TRIES, NotStarted, free_port
+from tests.servers.server import HOST, PATIENCE, Server
 
 USER = "postgres"
 READY = ("ready", "standby")
@@ -27,7 +24,7 @@ LOGINS = ("local all all", f"host all all {HOST}/32", "local replication all", f
 Setting = str | int | float | bool | Path
 
 
-class PostgresServer:
+class PostgresServer(Server):
     """A server of its own, for `with`: it runs inside the block, and nothing is left of it afterwards.
 
     Settings are those of postgresql.conf: `work_mem="1MB"`. Everybody may log in as `postgres`, or with `password` only those
@@ -36,49 +33,23 @@ class PostgresServer:
     A commit is written to the kernel, which keeps it when the server is killed. With `fsync` it is synced to the disk, too.
     """
 
+    kind = "postgres"
+
     def __init__(
         self, *, fsync: bool = False, password: str | None = None, patience: float = PATIENCE, **settings: Setting
     ) -> None:
+        super().__init__(patience)
         self.password = password
         self.settings: dict[str, Setting] = {"fsync": fsync, "max_connections": 200, **settings}
-        self._patience = patience
-        self._folder: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
-
-    def __enter__(self) -> Self:
-        # Not a test's own folder: its path may be too long for a socket, and closed to the user who runs the server.
-        self._folder = Path(tempfile.mkdtemp(prefix="bide-postgres-"))
-        hand_over(self._folder)
-        try:
-            self._make_data()
-            self.start()
-            if self.password is not None:
-                self._set_password(self.password)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
 
     def __exit__(self, *_: object) -> None:
-        # Its data goes, so it need not be put in order.
-        self._end(signal.SIGQUIT)
+        self._give_up()
         forget_memory(self.data)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    @property
-    def folder(self) -> Path:
-        """Where it works: its data, its log, its socket. Removed at the end of the block."""
-        assert self._folder is not None, "the server is started by `with`"
-        return self._folder
+        super().__exit__()
 
     @property
     def data(self) -> Path:
         return self.folder / "data"
-
-    @property
-    def port(self) -> int:
-        return self._port
 
     @property
     def url(self) -> str:
@@ -88,20 +59,6 @@ class PostgresServer:
     def url_of(self, database: str) -> str:
         secret = "" if self.password is None else f":{quote(self.password, safe='')}"
         return f"postgres://{USER}{secret}@{HOST}:{self.port}/{database}"
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """Of the postmaster, the parent of all its processes."""
-        assert self._process is not None, "the server is not running"
-        return self._process.pid
-
-    def log_text(self) -> str:
-        """All it has said, also before a restart."""
-        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
     def client(self, database: str = USER, **options: Any) -> psycopg.Connection[Any]:
         """A connection by the socket that commits each statement. No password is asked for there."""
@@ -131,20 +88,8 @@ class PostgresServer:
 
     def start(self, **settings: Setting) -> None:
         """Start it, on the port that it had before if it had one, and wait until it answers. More settings are kept."""
-        assert not self.running, "the server runs already"
         self.settings |= settings
-        new = not self._port
-        for left in reversed(range(TRIES)):
-            if new:
-                self._port = free_port()
-            said = len(self.log_text())
-            try:
-                self._launch()
-                return
-            except NotStarted:
-                self._end(signal.SIGQUIT)
-                if not new or not left or "Address already in use" not in self.log_text()[said:]:
-                    raise
+        super().start()
 
     def stop(self) -> None:
         """Shut it down: clients are disconnected, and all is saved. No harm if it has ended."""
@@ -156,11 +101,6 @@ class PostgresServer:
         kill_all([self.pid, *self._freeze()], self._process, self._patience)
         self._process = None
 
-    def restart(self) -> None:
-        """Stop it, and start it on the same port and in the same folder."""
-        self.stop()
-        self.start()
-
     def freeze(self) -> None:
         """From now on all its processes keep their connections and do nothing, until `thaw`."""
         self._freeze()
@@ -168,9 +108,15 @@ class PostgresServer:
     def thaw(self) -> None:
         wake_all([*children(self.pid), self.pid])
 
-    @property
-    def _log(self) -> Path:
-        return self.folder / "postgres.log"
+    def _begin(self) -> None:
+        hand_over(self.folder)
+        self._make_data()
+        self.start()
+        if self.password is not None:
+            self._set_password(self.password)
+
+    def _give_up(self) -> None:
+        self._end(signal.SIGQUIT)  # its data goes, so it need not be put in order
 
     def _make_data(self) -> None:
         copy_of_data(self.data)
@@ -206,28 +152,16 @@ class PostgresServer:
         file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         hand_over(file)
 
-    def _launch(self) -> None:
+    def _write_settings(self) -> None:
         settings = self._place() | self.settings
         self.write("postgresql.conf", [f"{name} = {_quoted(value)}" for name, value in settings.items()])
         self.write("pg_hba.conf", self._logins())
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [program("postgres"), "-D", str(self.data)],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, and they stop it
-                **as_user(),
-            )
-        give_up = time.monotonic() + self._patience
-        while not self._answers():
-            code = self._process.poll()
-            if code is not None:
-                raise NotStarted(f"postgres ended at once, with exit code {code}:\n{self.log_text()[-TAIL:]}")
-            if time.monotonic() > give_up:
-                raise NotStarted(f"postgres did not answer in {self._patience:.0f} seconds:\n{self.log_text()[-TAIL:]}")
-            time.sleep(0.005)
+
+    def _command(self) -> Sequence[str | Path]:
+        return [program("postgres"), "-D", self.data]
+
+    def _run_as(self) -> Mapping[str, Any]:
+        return as_user()
 
     def _answers(self) -> bool:
         """Whether it takes queries. It says so in the last line of this file, of which the first is its process number."""

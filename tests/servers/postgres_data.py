@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from tests.servers.programs import postgres_folder
-from tests.servers.redis import TAIL, NotStarted
+from tests.servers.server import TAIL, NotStarted
 
 USERS = ("postgres", "nobody")  # root may not run it, so the first of these does
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from tests.servers.redis import NotStarted
+from tests.servers.server import NotStarted
 
 ENDED = "Z"  # and nobody has asked for its exit code yet
 STOPPED = "T"

@@ -9,7 +9,7 @@ from psycopg.conninfo import make_conninfo
 
 from tests.servers.postgres import USER, PostgresServer, Setting
 from tests.servers.postgres_data import program, run
-from tests.servers.redis import HOST, PATIENCE, NotStarted
+from tests.servers.server import HOST, PATIENCE, NotStarted
 
 REPLAYED = "SELECT count(*) FROM pg_stat_replication WHERE application_name = %s AND replay_lsn >= %s::pg_lsn"
 CONNECTED = "SELECT count(*) FROM pg_stat_replication WHERE application_name = %s"

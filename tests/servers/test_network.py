@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers.network import Network
 from tests.servers.programs import needs_groups
-from tests.servers.redis import HOST, NotStarted, free_port
+from tests.servers.server import HOST, NotStarted, free_port
 
 
 class Server:

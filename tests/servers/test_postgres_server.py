@@ -9,13 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.servers import postgres as servers
 from tests.servers import postgres_data, programs
+from tests.servers import server as servers
 from tests.servers.fixtures import NewPostgres
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import DATABASES, PostgresServer
 from tests.servers.processes import children, ended
 from tests.servers.programs import needs_postgres, postgres_folder
-from tests.servers.redis import HOST, NotStarted, free_port
+from tests.servers.server import HOST, NotStarted, free_port
 
 
 def connect(url: str) -> psycopg.Connection:
@@ -78,7 +78,7 @@ def test_each_test_has_an_empty_database_and_no_roles(postgres_server: PostgresS
         client.execute(b"CREATE DATABASE " + time.encode())
     with connect(postgres_url) as left:  # by a test that does not clean up
         postgres_server.drop_all()
-        assert postgres_server.ask(servers.DATABASES) == []
+        assert postgres_server.ask(DATABASES) == []
         with pytest.raises(psycopg.errors.AdminShutdown):
             left.execute("SELECT 1")
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import redis as servers
+from tests.servers import server as servers
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import needs_program
-from tests.servers.redis import HOST, NotStarted, RedisServer
+from tests.servers.redis import RedisServer
+from tests.servers.server import HOST, NotStarted
 
 
 def test_it_answers_at_its_url_and_at_its_socket(new_redis: NewRedis) -> None:
