@@ -1,18 +1,63 @@
-"""A limit on how long a connection waits for the server. It holds in threads too, where nothing can be ended from outside."""
+"""Connections that wait for the server for a limited time, and can be dropped in the middle of a statement.
 
+The limit holds in threads too, where nothing can be ended from outside.
+"""
+
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
 
-from psycopg import waiting
+import psycopg
+from psycopg import capabilities, waiting
 
 Answer = TypeVar("Answer")
 Work: TypeAlias = Generator[Any, Any, Answer]
 
 INTERVAL = 0.1  # seconds between two looks at the clock, while nothing comes
+STOPPING = 1.0  # seconds for telling the server to stop what nobody waits for any more
 
-AsyncWaitFor: Callable[..., Awaitable[Any]] = waiting.wait_async
-WaitFor: Callable[..., Any] = waiting.wait
+
+class Limited(psycopg.Connection[Any]):
+    """For threads."""
+
+    limit: float | None = None  # seconds for each statement
+
+    def wait(self, gen: Work[Answer], *args: Any, **options: Any) -> Answer:
+        """As psycopg's, but an interrupted wait ends at once: psycopg would wait for the server once more."""
+        if self.limit is None or args or options:  # notifies() has a limit of its own
+            return super().wait(gen, *args, **options)
+        answer: Answer = waiting.wait(limited(gen, self.limit), self.pgconn.socket, INTERVAL)
+        return answer
+
+    def drop(self) -> None:
+        """Close it. A statement that it is in the middle of is stopped, or it could wait for a lock for ever."""
+        try:
+            if _is_busy(self.info):
+                with contextlib.suppress(psycopg.Error, OSError):
+                    self.cancel_safe(timeout=STOPPING)
+        finally:
+            self.close()
+
+
+class AsyncLimited(psycopg.AsyncConnection[Any]):
+    """For event loops: the same."""
+
+    limit: float | None = None
+
+    async def wait(self, gen: Work[Answer], *args: Any, **options: Any) -> Answer:
+        if self.limit is None or args or options:
+            return await super().wait(gen, *args, **options)
+        answer: Answer = await waiting.wait_async(limited(gen, self.limit), self.pgconn.socket, INTERVAL)
+        return answer
+
+    async def drop(self) -> None:
+        try:
+            if _is_busy(self.info):
+                with contextlib.suppress(psycopg.Error, OSError):
+                    await self.cancel_safe(timeout=STOPPING)
+        finally:
+            await self.close()
 
 
 def limited(work: Work[Answer], seconds: float) -> Work[Answer]:
@@ -31,3 +76,8 @@ def limited(work: Work[Answer], seconds: float) -> Work[Answer]:
     except StopIteration as done:
         answer: Answer = done.value
         return answer
+
+
+def _is_busy(info: psycopg.ConnectionInfo) -> bool:
+    """Whether it is in the middle of a statement that can be stopped."""
+    return info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE and capabilities.has_cancel_safe()

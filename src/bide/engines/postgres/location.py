@@ -1,5 +1,6 @@
 """Reads a PostgreSQL URL, or a pool beside it: which servers and database, and what the queue was asked for."""
 
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,14 +10,42 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from bide.engines.base import Settings
-from bide.engines.postgres.pool import Pool
 from bide.errors import BadUrl, ConfigError
 
 FORM = "A PostgreSQL URL is postgres://user:password@host:5432/database?options."
 LONGEST_NAME = 63  # bytes: longer names of schemas would be cut off in silence
 DEFAULT = Settings(url="").namespace
+_LIBPQ = frozenset(option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults())  # options, by their names
 _OPTIONS = ("namespace", "wake", "migrate", "timeout", "connections")
 _YES_NO = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+class Pool:
+    """A pool of psycopg: the engine makes connections of its own, as the pool makes them.
+
+    Its repr tells nothing, as what the pool holds may be secret.
+    """
+
+    def __init__(self, client: object) -> None:
+        from psycopg_pool import AsyncConnectionPool, ConnectionPool  # noqa: PLC0415 (starts no threads, but takes its time)
+
+        if not isinstance(client, (ConnectionPool, AsyncConnectionPool)):
+            raise ConfigError(
+                f"client= is a {type(client).__name__}. Give a ConnectionPool or an AsyncConnectionPool of psycopg_pool, or "
+                "leave it out and name the server in the URL. To send in a transaction of yours, give its "
+                "connection to a call: queue.send(…, connection=…)."
+            )
+        self._pool: Any = client
+        self.changes: bool = callable(self._pool.conninfo) or callable(self._pool.kwargs)
+
+    def conninfo(self) -> dict[str, Any]:
+        """Where to connect, and as whom. A pool may have a function tell it anew each time, as for passwords that expire."""
+        text, options = _told(self._pool.conninfo) or "", _told(self._pool.kwargs) or {}
+        try:
+            found: Mapping[str, Any] = conninfo_to_dict(text)
+        except psycopg.ProgrammingError:
+            raise ConfigError("The pool's conninfo can't be read by libpq: try the pool by itself.") from None
+        return {**found, **{name: value for name, value in options.items() if name in _LIBPQ}}
 
 
 class Address(NamedTuple):
@@ -117,3 +146,12 @@ def _number(name: str, value: str, least: float, most: float) -> float:
     if not least <= number <= most:
         raise BadUrl(f"The URL's option {name} must be a number from {least:g} to {most:g}.")
     return number
+
+
+def _told(given: Any) -> Any:
+    found = given() if callable(given) else given
+    if inspect.iscoroutine(found):
+        found.close()
+    if inspect.isawaitable(found):
+        raise ConfigError("The pool's conninfo or kwargs is an async function: give the pool one that is not async.")
+    return found

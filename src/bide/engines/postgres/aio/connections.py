@@ -8,11 +8,11 @@ from typing import Any
 
 import psycopg
 
-from bide.engines.postgres.aio.connection import AsyncLimited
 from bide.engines.postgres.aio.migrating import AsyncMigrating
 from bide.engines.postgres.failures import Tries, is_lost, is_passing, is_refused, is_useless, may_have_acted, translated
+from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.location import Address
-from bide.engines.postgres.session import LOOK, settings_for
+from bide.engines.postgres.server_settings import LOOK, settings_for
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import AsyncSignal
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import psycopg
 from psycopg.errors import LockNotAvailable
 
-from bide.engines.postgres.aio.connection import AsyncLimited
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
+from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.postgres.location import Address
 from bide.errors import SchemaMismatch
 from bide.logs import Log

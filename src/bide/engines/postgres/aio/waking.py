@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from bide.engines.postgres.aio.connection import AsyncLimited
 from bide.engines.postgres.aio.connections import AsyncConnections
+from bide.engines.postgres.limited import AsyncLimited
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
 from bide.wakeable import AsyncSignal

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 
 from bide.engines.postgres.failures import Tries, is_lost, is_passing, is_refused, is_useless, may_have_acted, translated
+from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.location import Address
-from bide.engines.postgres.session import LOOK, settings_for
-from bide.engines.postgres.sync.connection import Limited
+from bide.engines.postgres.server_settings import LOOK, settings_for
 from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Signal

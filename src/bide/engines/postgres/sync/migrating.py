@@ -9,8 +9,8 @@ from psycopg.errors import LockNotAvailable
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
+from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.location import Address
-from bide.engines.postgres.sync.connection import Limited
 from bide.errors import SchemaMismatch
 from bide.logs import Log
 from bide.wakeable import Signal

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from bide.engines.postgres.sync.connection import Limited
+from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError

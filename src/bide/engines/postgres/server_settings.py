@@ -1,4 +1,4 @@
-"""What a session on the server must be like, whatever the user, the database or the server sets for all of theirs."""
+"""What the server must be set to for our connections, whatever the user, the database or the server sets for all of theirs."""
 
 from collections.abc import Sequence
 
