@@ -8,8 +8,7 @@ import redis
 import redis.exceptions as theirs
 
 from bide.engines.redis.doctor import rights
-from bide.engines.redis.foreign import send_script
-from bide.engines.redis.script import commands
+from bide.engines.redis.script import commands, send_script
 from tests.redis.foreign import Foreign
 from tests.redis.keyspace import held
 from tests.servers.programs import is_redis_6

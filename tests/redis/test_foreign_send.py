@@ -16,7 +16,7 @@ from bide import BadMessage, Queue
 from bide.core import options
 from bide.core.when import duration_ms
 from bide.engines.base import NewMessage
-from bide.engines.redis.foreign import send_script
+from bide.engines.redis.script import send_script
 from tests.redis.foreign import Foreign, arguments
 from tests.redis.keyspace import bench_at, held
 from tests.servers.fixtures import NewRedis

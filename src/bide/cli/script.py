@@ -24,7 +24,7 @@ def script(
     name: Annotated[Literal["send"], typer.Argument(help="What the script does: send one message.")],
 ) -> int:
     try:
-        from bide.engines.redis.foreign import send_script
+        from bide.engines.redis.script import send_script
     except ModuleNotFoundError as missing:
         raise MissingExtra(f'The script needs the package {missing.name}: pip install "bide[redis]"') from missing
     echo(f"-- bide {bide.__version__}")

@@ -2,6 +2,9 @@
 
 A file of `scripts` holds one script or several: each begins with a line `-- script: name`, and what stands before the first is
 the beginning of all. A line `-- include: a b` stands for the files of `parts` with these names.
+
+The script by which programs in other languages send is none of them, and bide never runs it: it checks and encodes as Python
+does, and then runs `put_named`. In its files, those of `scripts/foreign`, a line `-- run: a` stands for one of the others.
 """
 
 import functools
@@ -17,6 +20,7 @@ from bide.engines.redis.sample_calls import CALLS, KEY, POLLS
 
 _SCRIPT = re.compile(r"^-- script: (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^-- include: (.+)\n", re.MULTILINE)
+_FOREIGN = re.compile(r"^-- (include|run): (.+)\n", re.MULTILINE)
 _TOLD = re.compile(r"--[^\n]*|'[^'\n]*'|(?<!\.)\.\w+")  # comments, strings and fields
 _WORD = re.compile(r"\w+")
 _FUNCTION = re.compile(
@@ -81,6 +85,21 @@ def without_unused(*texts: str) -> str:
                 named[word] -= 1
                 maybe.append(defined[word])
     return "".join(piece.text for i, piece in enumerate(pieces) if i not in left_out)
+
+
+@functools.cache
+def send_script() -> str:
+    """What `bide script send` prints."""
+    folder = files(__package__) / "scripts" / "foreign"
+
+    def read(name: str) -> str:
+        return (folder / f"{name}.lua").read_text(encoding="utf-8")
+
+    def stands_for(line: re.Match[str]) -> str:
+        kind, names = line[1], line[2].split()
+        return "\n".join(read(name) if kind == "include" else scripts()[name].text for name in names)
+
+    return _FOREIGN.sub(stands_for, read("send"))
 
 
 @functools.cache  # most scripts share their parts
