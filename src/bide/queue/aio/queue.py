@@ -18,7 +18,6 @@ from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.receiving import listen
 from bide.queue.aio.session import AsyncSession
-from bide.queue.aio.settling import settle_all
 from bide.queue.envelope import info, move, ref
 from bide.queue.setup import Setup
 from bide.queue.task import AsyncTask, P, R
@@ -238,11 +237,11 @@ class AsyncVerbs:
         connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
         """
         each = list(deliveries)
-        engine = await self.session.engine()
+        await self.session.open()  # also for none: a closed queue says so
         acked: list[bool] = []
         for first in range(0, len(each), MAX_BATCH):
             part = each[first : first + MAX_BATCH]
-            answers = await settle_all(engine, [delivery.end("done") for delivery in part], connection)
+            answers = await self.session.settle([delivery.end("done") for delivery in part], connection)
             for delivery in part:
                 delivery.mark_ended()
             acked += [answer != "lost" for answer in answers]

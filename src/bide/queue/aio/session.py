@@ -9,7 +9,7 @@ from typing import Self
 from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
-from bide.errors import BadMessage, ConfigError, EngineError, Exists, PartlySent, Unavailable
+from bide.errors import BadMessage, ConfigError, EngineError, Exists, OutcomeUnknown, PartlySent, Unavailable
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.outbox import AsyncOutbox
@@ -173,6 +173,21 @@ class AsyncSession:
                     raise
                 raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
         return sent
+
+    async def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
+        """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""
+        try:
+            return await (await self.engine()).settle(ends, connection=connection)
+        except OutcomeUnknown as error:
+            if not error.untried:
+                raise
+            answers = list(error.answers)
+            rest = await self.settle([ends[i] for i in error.untried], connection)
+            for i, answer in zip(error.untried, rest, strict=True):
+                answers[i] = answer
+            if None in answers:
+                raise
+            return answers
 
     async def relay(self, *, wait: bool) -> int:
         """Hand on what was sent into the outbox: for ever, or what there is, and how many messages that were."""

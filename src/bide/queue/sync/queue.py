@@ -20,7 +20,6 @@ from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.receiving import listen
 from bide.queue.sync.session import Session
-from bide.queue.sync.settling import settle_all
 from bide.queue.task import P, R, Task
 from bide.queue.tasks.definition import Definition, Unknown
 from bide.types import (
@@ -236,11 +235,11 @@ class Verbs:
         connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
         """
         each = list(deliveries)
-        engine = self.session.engine()
+        self.session.open()  # also for none: a closed queue says so
         acked: list[bool] = []
         for first in range(0, len(each), MAX_BATCH):
             part = each[first : first + MAX_BATCH]
-            answers = settle_all(engine, [delivery.end("done") for delivery in part], connection)
+            answers = self.session.settle([delivery.end("done") for delivery in part], connection)
             for delivery in part:
                 delivery.mark_ended()
             acked += [answer != "lost" for answer in answers]
