@@ -5,17 +5,16 @@ The server syncs each commit. Beside it, by turns on the same server, Procrastin
 
 import asyncio
 
-from benchmarks.lateness import Loop, in_loop, loops, of_sleep, of_worker, part
-from benchmarks.measure import RUNS, Figure, figure
+from benchmarks.costs import figures, load
+from benchmarks.lateness import in_loop, loops, of_sleep, of_worker, part
+from benchmarks.measure import Figure, figure
 from benchmarks.postgres_meter import Meter
 from benchmarks.postgres_rival import workers
-from benchmarks.redis_costs import Cost, body, figures, load
-from bide import AsyncQueue, Queue, Worker
+from benchmarks.throughput import drain, rates, send_from_coroutines, send_many, send_one_by_one, with_worker
 from tests.servers.postgres import PostgresServer
 
-BODY = body()
 MANY = 100_000
-SENDERS, EACH = 1_000, 30
+EACH = 30
 ONE_BY_ONE = 2_000
 WORKED = 30_000
 LATE, RATE = 1_000, 100  # messages, and how many a second
@@ -28,94 +27,21 @@ def run() -> list[Figure]:
 
 
 def _rates(meter: Meter) -> list[Figure]:
-    work = {
-        "send_many": lambda: asyncio.run(_send_many(meter)),
-        "send from 1,000 coroutines": lambda: asyncio.run(_coroutines(meter)),
-        "send one by one, sync": lambda: _one_by_one(meter),
-        "receive + ack in hundreds, async": lambda: asyncio.run(_drain(meter)),
-    }
-    for name, loop in loops().items():
-        work[f"worker, async handlers{name}"] = lambda loop=loop: _work(meter, loop)
+    costs = rates(
+        {
+            "send_many": lambda: asyncio.run(send_many(meter, MANY)),
+            "send from 1,000 coroutines": lambda: asyncio.run(send_from_coroutines(meter, EACH)),
+            "send one by one, sync": lambda: send_one_by_one(meter, ONE_BY_ONE),
+            "receive + ack in hundreds, async": lambda: asyncio.run(drain(meter, WORKED)),
+            **with_worker(meter, WORKED),
+        }
+    )
     bars = {
         "send_many": ">= 30,000",
         "send from 1,000 coroutines": ">= 10,000",
         "worker, async handlers": ">= 5,000",
     }
-    costs: dict[str, list[Cost]] = {name: [] for name in work}
-    for _ in range(RUNS):
-        for name, each in work.items():
-            costs[name].append(each())
     return [line for name, each in costs.items() for line in figures(name, each, bars.get(name, ""))]
-
-
-async def _send_many(meter: Meter) -> Cost:
-    async with AsyncQueue(meter.fresh()) as queue:
-        await queue.send_many("t", [BODY] * 1_000)  # connected
-        items = [BODY] * MANY
-        meter.start()
-        await queue.send_many("t", items)
-        return meter.stop(MANY)
-
-
-async def _coroutines(meter: Meter) -> Cost:
-    async with AsyncQueue(meter.fresh()) as queue:
-        await queue.send("t", BODY, delay=900)
-
-        async def sender() -> None:
-            for _ in range(EACH):
-                await queue.send("t", BODY, delay=900)
-
-        meter.start()
-        await asyncio.gather(*(sender() for _ in range(SENDERS)))
-        return meter.stop(SENDERS * EACH)
-
-
-def _one_by_one(meter: Meter) -> Cost:
-    with Queue(meter.fresh()) as queue:
-        queue.send("t", BODY, delay=900)
-        meter.start()
-        for _ in range(ONE_BY_ONE):
-            queue.send("t", BODY, delay=900)
-        return meter.stop(ONE_BY_ONE)
-
-
-async def _drain(meter: Meter) -> Cost:
-    async with AsyncQueue(meter.fresh()) as queue:
-        await queue.send_many("t", [BODY] * WORKED)
-        meter.start()
-        while deliveries := await queue.receive("t", limit=100):
-            await queue.ack_many(deliveries)
-        return meter.stop(WORKED)
-
-
-def _work(meter: Meter, loop: Loop) -> Cost:
-    cost: Cost = in_loop(loop, _worker(meter))
-    return cost
-
-
-async def _worker(meter: Meter) -> Cost:
-    queue = AsyncQueue(meter.fresh())
-    left, all_done = WORKED, asyncio.Event()
-
-    @queue.task("t")
-    async def handle(order: int, customer: str, note: str) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            all_done.set()
-
-    async with queue:
-        await queue.send_many("t", [BODY] * WORKED)
-        meter.start()
-        async with Worker(queue) as worker:
-            await all_done.wait()
-            for _ in iter(lambda: worker.health().running, 0):  # until the engine has answered the last end
-                await asyncio.sleep(0.001)
-            cost = meter.stop(WORKED)
-            stats = await queue.stats("t")
-            assert not stats.leased
-            assert not stats.pending
-    return cost
 
 
 def _lateness(meter: Meter) -> list[Figure]:

@@ -10,9 +10,9 @@ import logging
 import time
 from dataclasses import dataclass, field
 
+from benchmarks.costs import body, load
 from benchmarks.measure import HEADER, Figure, figure
 from benchmarks.postgres_meter import Meter
-from benchmarks.redis_costs import body, load
 from bide import AsyncQueue, Worker
 from bide.engines.guard.hooks import Call, Hook
 from tests.servers.postgres import PostgresServer

@@ -9,8 +9,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from benchmarks.costs import Cost, body, figures, load
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import Cost, Meter, body, figures, load
+from benchmarks.redis_meter import Meter
 from bide import AsyncQueue, Outgoing, Worker, current
 from tests.servers.redis import RedisServer
 

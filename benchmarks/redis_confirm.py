@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 import redis
 
+from benchmarks.costs import body, load
 from benchmarks.lateness import part
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import body, load
-from bide import AsyncQueue, Queue, Worker
+from benchmarks.throughput import work_off
+from bide import AsyncQueue, Queue
 from tests.servers.redis import RedisServer
 from tests.servers.server import HOST
 
@@ -87,23 +88,9 @@ def _measured(url: str, level: str) -> dict[str, float]:
 
 async def _work(url: str, level: str) -> float:
     """Messages a second that one worker takes and ends, of those that wait."""
-    queue = AsyncQueue(url, confirm=level)
-    left, all_done = BATCH, asyncio.Event()
-
-    @queue.task("t")
-    async def handle(order: int, customer: str, note: str) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            all_done.set()
-
-    async with queue:
+    async with AsyncQueue(url, confirm=level) as queue:
         began = time.perf_counter()
-        async with Worker(queue) as worker:
-            await all_done.wait()
-            for _ in iter(lambda: worker.health().running, 0):  # until the engine has answered the last end
-                await asyncio.sleep(0.001)
-            return BATCH / (time.perf_counter() - began)
+        return await work_off(queue, BATCH, lambda: BATCH / (time.perf_counter() - began))
 
 
 def _syncs() -> list[float]:

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 
 import msgspec
 
+from benchmarks.costs import HOUR, body, load
 from benchmarks.measure import RUNS, Figure, figure
-from benchmarks.redis_costs import HOUR, PENDING, Meter, body, load
 from benchmarks.redis_life import GROUP, LEASE, ends, opened
+from benchmarks.redis_meter import PENDING, Meter
 from bide.engines.base import MAX_BATCH, NewMessage, Ref
 from bide.engines.sync import Engine
 from tests.servers.redis import RedisServer

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from benchmarks.costs import HOUR, body, load, spread
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import HOUR, Meter, body, load, spread
 from benchmarks.redis_growth import FEW, put, turn
 from benchmarks.redis_life import opened
+from benchmarks.redis_meter import Meter
 from benchmarks.redis_slowest import seen_slowest
 from bide import AsyncQueue, Queue, Worker
 from bide.engines.redis.script import scripts

@@ -13,8 +13,9 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from benchmarks.costs import HOUR, body, load, own, spread
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import HOUR, Meter, body, load, own, spread
+from benchmarks.redis_meter import Meter
 from bide import AsyncQueue, Queue, Worker
 from tests.servers.redis import RedisServer
 

@@ -2,9 +2,10 @@
 
 from collections import Counter
 
+from benchmarks.costs import load
 from benchmarks.lateness import in_loop, loops, of_sleep, of_worker, part
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import Meter, load
+from benchmarks.redis_meter import Meter
 from bide.engines.guard.hooks import Call, Hook
 from tests.servers.redis import RedisServer
 

@@ -9,8 +9,9 @@ import time
 
 import msgspec
 
+from benchmarks.costs import HOUR, Cost, body, load
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import HOUR, Cost, Meter, body, load
+from benchmarks.redis_meter import Meter
 from bide.engines.base import MAX_BATCH, Claimed, End, NewMessage, Settings
 from bide.engines.registry import source
 from bide.engines.sync import Engine

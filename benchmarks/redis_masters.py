@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks.costs import HOUR, body, load, spread
 from benchmarks.counts import callgrind
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import HOUR, body, load, spread
 from bide import Queue
 from tests.servers.cluster import RedisCluster
 from tests.servers.redis import RedisServer

@@ -5,8 +5,9 @@ import re
 import time
 from collections.abc import Callable
 
+from benchmarks.costs import HOUR, body, load, spread
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import HOUR, PENDING, Meter, body, load, spread
+from benchmarks.redis_meter import PENDING, Meter
 from bide import AsyncQueue, Queue
 from tests.servers.redis import RedisServer
 

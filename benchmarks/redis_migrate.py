@@ -20,9 +20,10 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import redis
 
+from benchmarks.costs import HOUR, body, load
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import HOUR, PENDING, body, load
 from benchmarks.redis_huge import step
+from benchmarks.redis_meter import PENDING
 from bide.engines.base import Claimed, End, Move, NewMessage, Ref, Settings
 from bide.engines.registry import source
 from bide.engines.sync import Engine

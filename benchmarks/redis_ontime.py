@@ -9,8 +9,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from benchmarks.costs import body, load
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import Meter, body, load
+from benchmarks.redis_meter import Meter
 from bide import AsyncQueue, Outgoing, Worker
 from tests.servers.redis import RedisServer
 

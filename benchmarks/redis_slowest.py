@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.costs import load, own
 from benchmarks.measure import Figure, figure
-from benchmarks.redis_costs import Meter, load, own
+from benchmarks.redis_meter import Meter
 from bide.engines.redis.script import scripts
 from tests.redis.keyspace import bench_at
 from tests.redis.shapes import SHAPES, Shape

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.costs import body
 from benchmarks.counts import callgrind
-from benchmarks.redis_costs import body
 from bide import AsyncQueue, Outgoing, Queue, Worker
 from bide.queue.sync import receiving
 from tests.servers.redis import RedisServer

@@ -1,4 +1,4 @@
-"""What work with a Redis server costs: things a second, and µs of CPU a thing, which the noise of a machine moves less."""
+"""What work with a server costs: things a second, and µs of CPU a thing, which the noise of a machine moves less."""
 
 import gc
 import os
@@ -12,11 +12,8 @@ import msgspec
 
 from benchmarks.measure import Figure, figure
 from bide import Outgoing
-from tests.servers.redis import RedisServer
 
 HOUR = 3_600  # seconds
-PENDING = int(os.environ.get("BIDE_BENCH_PENDING", "1_000_000"))
-"""Messages that wait while others are worked on, at most. With 10_000_000 the server needs 2 GB."""
 PART = 100_000  # messages that are made before they are sent
 
 
@@ -35,16 +32,18 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Measures what happens between start and stop, of whoever uses this server."""
+    """Measures what happens between start and stop, of this process and of a server that it uses."""
 
-    def __init__(self, server: RedisServer) -> None:
-        self.url: str = server.url
-        self.client = server.client()
+    def __init__(self) -> None:
         self._server = self._own = self._wall = 0.0
 
-    def empty(self) -> None:
-        self.client.flushall()
-        self.client.memory_purge()
+    def fresh(self) -> str:
+        """The URL of the server, where nothing is left of the work before."""
+        raise NotImplementedError
+
+    def server(self) -> float:
+        """Seconds of CPU that the server has used."""
+        raise NotImplementedError
 
     def start(self) -> None:
         gc.collect()
@@ -53,11 +52,6 @@ class Meter:
     def stop(self, count: int) -> Cost:
         wall, mine, servers = time.perf_counter() - self._wall, own() - self._own, self.server() - self._server
         return Cost(count / wall, 1e6 * mine / count, 1e6 * servers / count)
-
-    def server(self) -> float:
-        """Seconds of CPU that the server has used."""
-        used: dict[str, Any] = self.client.info("cpu")
-        return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
 
 def own() -> float:
