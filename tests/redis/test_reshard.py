@@ -149,6 +149,19 @@ async def test_a_dead_letter_of_an_old_shard_is_requeued_without_its_key(redis_u
 
 
 @both_colours
+async def test_a_reshard_drops_no_dead_letter(redis_url: str, colour: str) -> None:
+    """Old shards keep the share that they had: else the next one that is buried there would leave a few only."""
+    async with bench_at(redis_url, colour, dead_max=12) as bench:
+        for _ in range(11):
+            await bench.bury("t")
+        running = await bench.running("t")
+        reshard(redis_url, 3)
+        await bench.put("u")  # and so hears of it
+        assert await bench.end(running, "dead") == "dead"
+        assert (await bench.engine.stats("t", now=bench.now)).dead == 12
+
+
+@both_colours
 async def test_a_paused_topic_stays_paused_and_a_resumed_one_is_resumed(redis_url: str, colour: str) -> None:
     url = f"{redis_url}?shards=2"
     async with bench_at(url, colour) as bench:

@@ -85,7 +85,8 @@ class Namespace:
         """From now on. Other threads may be under way: who has read `told` and then finds the old spread tells the old one."""
         self.spread: Spread | None = spread
         self.told: str = "" if spread is None else str(spread)  # as every call tells it
-        self.dead_max: int = -(-self._dead_max // max(1, len(self.live)))  # dead letters of a topic that each shard keeps
+        # dead letters of a topic that each shard keeps: a share of those that were made together, as a reshard must drop none
+        self._shares = {number: -(-self._dead_max // each.size) for each in self.generations for number in each.numbers}
 
     @property
     def live(self) -> Sequence[int]:
@@ -102,6 +103,10 @@ class Namespace:
 
     def server_of(self, shard: int) -> Address:
         return self._servers[shard] if shard < len(self._servers) else self.address
+
+    def dead_max(self, shard: int) -> int:
+        """Dead letters of a topic that it keeps."""
+        return self._shares.get(shard, self._dead_max)
 
     def clock_of(self, server: Hashable) -> ServerClock:
         """The one clock of a server, or of a shard that goes from server to server."""

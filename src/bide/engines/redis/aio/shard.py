@@ -156,7 +156,7 @@ class AsyncShard:
         return bool(awake)
 
     async def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
-        asked = delivering.settle(ends, self._namespace.dead_max)
+        asked = delivering.settle(ends, self._namespace.dead_max(self.number))
         return delivering.settle_answer(asked, len(ends), await self.calls.do("settle", asked.args, now))
 
     async def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
@@ -170,7 +170,7 @@ class AsyncShard:
         return sending.reschedule_answer(await self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
-        args = (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by)
+        args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)
         _, returned, buried, expired, dropped, more = await self.calls.ask("tend", args, now, patience=patience)
         return Tended(returned, buried, expired, dropped, bool(more))
 

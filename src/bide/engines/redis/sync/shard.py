@@ -154,7 +154,7 @@ class Shard:
         return bool(awake)
 
     def settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
-        asked = delivering.settle(ends, self._namespace.dead_max)
+        asked = delivering.settle(ends, self._namespace.dead_max(self.number))
         return delivering.settle_answer(asked, len(ends), self.calls.do("settle", asked.args, now))
 
     def extend(self, holds: Sequence[Hold], lease: int, now: int | None, *, patience: float | None = None) -> list[bool]:
@@ -168,7 +168,7 @@ class Shard:
         return sending.reschedule_answer(self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
 
     def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
-        args = (budget, self._namespace.dead_max, self._namespace.dead_for, "" if ended_by is None else ended_by)
+        args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)
         _, returned, buried, expired, dropped, more = self.calls.ask("tend", args, now, patience=patience)
         return Tended(returned, buried, expired, dropped, bool(more))
 
