@@ -1,6 +1,7 @@
 """Whom a message wakes: one of those who sleep, by their own alarm, by a token, by polling, or by a key that expires."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -11,6 +12,7 @@ from bide import AsyncQueue
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claim, NewMessage, Settings
 from bide.engines.redis.aio import wakeup
+from bide.engines.redis.server import AsyncListener, Listener
 from bide.engines.registry import source
 from bide.errors import ConfigError
 from tests.redis.keyspace import COLOURS, bench_at
@@ -273,3 +275,22 @@ async def test_a_sleep_that_ends_while_writes_are_paused_leaves_the_server_alive
             await sleeping
             await bench.put("t")
             assert await bench.claim("t")
+
+
+@both_colours
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_sleeper_whose_server_was_replaced_wakes_nobody_at_the_new_one(
+    redis_url: str, colour: str, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, somebody else may have its number."""
+    woken = "cmdstat_client|unblock"
+    with redis.Redis.from_url(redis_url) as client:
+        async with bench_at(redis_url, colour) as bench:
+            await bench.put("t", delay=100)
+            await bench.claim("t")  # which tells it when to wake by itself
+            client.config_resetstat()
+            looks = itertools.count()
+            for each in (AsyncListener, Listener):  # it is in its place when the sleep begins, and not when it ends
+                monkeypatch.setattr(each, "astray", property(lambda _: next(looks) > 0 and replaced))
+            await bench.engine.wait(["t"], MOMENT)
+            assert (woken in client.info("commandstats")) is not replaced

@@ -82,7 +82,7 @@ class Blocking(Wakeup):
     def __init__(self, address: Address, shards: Shards) -> None:
         super().__init__(address, shards)
         self._free: list[Listeners] = []
-        self._blocked: set[tuple[Shard, int]] = set()
+        self._blocked: set[tuple[Shard, int, Listener]] = set()
 
     def _sleep(self, topics: Sequence[str], end: float, sharp: bool) -> bool:
         listeners, present = self._free.pop() if self._free else {}, self._present()
@@ -107,9 +107,9 @@ class Blocking(Wakeup):
     def close(self) -> None:
         super().close()
         away = set()
-        for shard, number in list(self._blocked):
+        for shard, number, listener in list(self._blocked):
             try:
-                if shard.connections not in away:
+                if shard.connections not in away and not listener.astray:
                     shard.unblock(number)
             except EngineError:
                 away.add(shard.connections)  # its sleepers notice that as well
@@ -117,18 +117,18 @@ class Blocking(Wakeup):
             self._drop(self._free.pop())
 
     def _block(self, chosen: "Listeners", topics: Sequence[str], end: float, sharp: bool) -> bool:
-        blocked: list[tuple[Shard, int]] = []
+        blocked: list[tuple[Shard, int, Listener]] = []
         listeners = list(chosen.values())
         try:
             for shard, listener in chosen.items():
-                blocked.append((shard, listener.open()))
+                blocked.append((shard, listener.open(), listener))
                 self._blocked.add(blocked[-1])
                 left = max(SHORT, end - time.monotonic())
                 lists = map(f"{shard.prefix}w:".__add__, topics)
                 listener.ask("BLPOP", *lists, f"{left + BEYOND if sharp else left:.3f}")
             heard = self._hear(listeners, topics, end if sharp else end + LATE)
             over = not sharp and time.monotonic() > end
-            for (shard, number), listener in zip(blocked, listeners, strict=True):
+            for shard, number, listener in blocked:
                 if over and listener not in heard:  # the server ends it about now
                     heard += Listener.hear([listener], SHORT)
                 if listener not in heard:
@@ -142,6 +142,7 @@ class Blocking(Wakeup):
     def _unblock(shard: Shard, number: int, listener: Listener) -> None:
         """End its BLPOP. Raises when there is no answer soon: a firewall may have forgotten a connection that was idle."""
         pause, give_up = SHORT, time.monotonic() + HASTE
+        _check_place([listener])  # another server may know somebody else by this number
         while not shard.unblock(number):  # it has answered, or UNBLOCK overtook the BLPOP
             if Listener.hear([listener], pause):
                 return
