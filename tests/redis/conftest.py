@@ -12,8 +12,7 @@ from bide.engines.redis.aio import engine as engine_aio
 from bide.engines.redis.aio import sends as sends_aio
 from bide.engines.redis.sync import engine as engine_sync
 from bide.engines.redis.sync import sends as sends_sync
-from tests.model import hypothesis_rules
-from tests.model.hypothesis_rules import EngineMachine
+from tests.model.runner import Runner
 from tests.redis.crowd import SETTINGS, Scene, gather_crowd
 from tests.redis.keyspace import bench_at, picture
 from tests.redis.late import Place, place_in_cluster, place_in_group
@@ -57,9 +56,11 @@ def lone_sentinel() -> Iterator[SentinelGroup]:
 GROUPS = [pytest.param(each, marks=pytest.mark.slow) for each in ("in a Cluster", "watched by a Sentinel")]
 
 
-@pytest.fixture(params=["alone", *GROUPS])
+@pytest.fixture(params=["alone", "in three shards", *GROUPS])
 def place(request: pytest.FixtureRequest) -> Place:
-    """An empty server, in each way that engines find one."""
+    """An empty server, in each way that engines find one and spread messages there."""
+    if request.param == "in three shards":
+        return Place(request.getfixturevalue("redis_server"), f"{request.getfixturevalue('redis_url')}?shards=3")
     if request.param == "alone":
         return Place(request.getfixturevalue("redis_server"), request.getfixturevalue("redis_url"))
     if request.param == "in a Cluster":
@@ -77,14 +78,17 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Where a message goes is by chance, which is taken out, or a history could not be played again.
     """
-    requeue = EngineMachine.requeue
+    requeue, begin = Runner.requeue, Runner.__init__
     count = itertools.count()
 
-    def all_at_once(self: EngineMachine, topic: str, picks: Any, delay: int, limit: int) -> None:
-        requeue(self, topic, picks, delay, 1_000)
+    def requeue_all(self: Runner, topic: str, ids: Any, delay: int, limit: int) -> Any:
+        return requeue(self, topic, ids, delay, 1_000)
 
-    monkeypatch.setattr(EngineMachine, "requeue", all_at_once)
-    monkeypatch.setattr(hypothesis_rules, "DEAD_MAX", 1_000)
+    def keep_all(self: Runner, *args: Any, dead_max: int, **options: Any) -> None:
+        begin(self, *args, dead_max=1_000, **options)
+
+    monkeypatch.setattr(Runner, "requeue", requeue_all)
+    monkeypatch.setattr(Runner, "__init__", keep_all)
     for colour in (engine_aio, engine_sync, sends_aio, sends_sync):
         monkeypatch.setattr(colour, "randrange", lambda _: 0)
         monkeypatch.setattr(colour, "lane", lambda: f"{next(count):016x}")

@@ -23,7 +23,7 @@ class Place(NamedTuple):
     def url_at(self, port: int) -> str:
         """Of the same server behind a proxy."""
         own = self.url if self.url.startswith("redis+sentinel:") else self.url.replace(f":{self.server.port}", f":{port}")
-        return f"{own}?timeout=30"
+        return f"{own}{'&' if '?' in own else '?'}timeout=30"
 
 
 def place_in_cluster(node: ClusterNode) -> Place:

@@ -25,6 +25,12 @@ LANE = 2  # among the arguments: '' where a script may run again at will
 WRITES = {"put", "put_named", "claim", "settle", "extend", "cancel", "reschedule", "requeue", "purge", "pause"}
 
 
+@pytest.fixture(autouse=True)
+def _as_the_model_has_it(place: Place, request: pytest.FixtureRequest) -> None:
+    if "shards" in place.url:
+        request.getfixturevalue("alike")
+
+
 class Echoes:
     """All operations that were sent; some of them come again."""
 

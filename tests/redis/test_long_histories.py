@@ -59,6 +59,13 @@ def test_a_long_history_of_buckets_as_they_are(redis_url: str, redis_server: Red
     all_verbs_were_asked(play(redis_url, redis_server, seed, steps=1_000))
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("alike", "small_scripts")
+@of_seeds
+def test_a_long_history_of_three_shards(redis_url: str, redis_server: RedisServer, seed: int) -> None:
+    all_verbs_were_asked(play(f"{redis_url}?shards=3", redis_server, seed, steps=1_000))
+
+
 @pytest.mark.usefixtures("small_scripts")
 def test_a_long_history_finds_a_cursor_that_goes_too_far(
     redis_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
