@@ -192,7 +192,7 @@ class Listener:
 
     def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
-        if self.astray:
+        if self.outdated:
             self.close()
         if self._connection is None:
             self._connection, self._version = self._server.connect(), self._server.version
@@ -204,8 +204,8 @@ class Listener:
         return self._number
 
     @property
-    def astray(self) -> bool:
-        """Whether it is outdated: its server was replaced, or was silent for a while."""
+    def outdated(self) -> bool:
+        """Whether nothing may come on it any more: its server was replaced, or was silent for a while."""
         return self._version != self._server.version
 
     def ask(self, *command: Any) -> None:
@@ -248,7 +248,7 @@ class AsyncListener:
 
     async def open(self, *first: Any) -> int:
         """Connect if need be, and send the first command. Gives the number that the server knows the connection by."""
-        if self.astray:
+        if self.outdated:
             await self.close()
         if self._connection is None:
             self._connection = await self._server.connect()
@@ -261,8 +261,8 @@ class AsyncListener:
         return self._number
 
     @property
-    def astray(self) -> bool:
-        """Whether it is outdated: its server was replaced, or was silent for a while."""
+    def outdated(self) -> bool:
+        """Whether nothing may come on it any more: its server was replaced, or was silent for a while."""
         return self._version != self._server.version
 
     async def ask(self, *command: Any) -> None:

@@ -130,17 +130,17 @@ class AsyncRedis(AsyncEngine):
         return claim
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        return await self._spread(
+        return await self._by_shard(
             ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
         )
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         shards = self._opened()
         if len(shards) == 1 or not brief:
-            return await self._spread(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
+            return await self._by_shard(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
         patience = min(lease / 1000 / PARTS, shards.live[0].connections.server.retry_for)
         try:
-            return await self._spread(
+            return await self._by_shard(
                 holds,
                 self._namespace.shard_of_id,
                 lambda shard, some: shard.extend(some, lease, now, patience=patience),
@@ -209,7 +209,7 @@ class AsyncRedis(AsyncEngine):
                         await shards[search.shard].find(search, now)
                     chosen = page.choose(searches)
                     page.show(
-                        await self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now))
+                        await self._by_shard(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now))
                     )
                 if self._namespace.spread is spread:  # else there are other shards, too
                     return page.page()
@@ -260,7 +260,7 @@ class AsyncRedis(AsyncEngine):
         while left and (rest := [each for each in self._namespace.generations if each not in asked]):
             generation = rest[0]
             asked.append(generation)
-            got = await self._spread(
+            got = await self._by_shard(
                 left,
                 lambda i, generation=generation: self._namespace.shard_of_ref(refs[i], generation),  # type: ignore[misc]
                 lambda shard, some: call(shard, [items[i] for i in some]),
@@ -270,7 +270,7 @@ class AsyncRedis(AsyncEngine):
             left = [i for i in left if answers[i] == gone and refs[i].id is None]
         return answers
 
-    async def _spread(
+    async def _by_shard(
         self,
         items: Sequence[T],
         shard_of: Callable[[T], int],
@@ -290,7 +290,7 @@ class AsyncRedis(AsyncEngine):
                 return told
             # it was the only one no more, and knows nothing of what others have
             others = [i for i, item in enumerate(items) if shard_of(item) != only.number]
-            found = await self._spread([items[i] for i in others], shard_of, call) if others else []
+            found = await self._by_shard([items[i] for i in others], shard_of, call) if others else []
             for i, answer in zip(others, found, strict=True):
                 told[i] = answer
             return told

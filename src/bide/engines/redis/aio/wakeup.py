@@ -109,7 +109,7 @@ class AsyncBlocking(AsyncWakeup):
         away = set()
         for shard, number, listener in list(self._blocked):
             try:
-                if shard.connections not in away and not listener.astray:
+                if shard.connections not in away and not listener.outdated:
                     await shard.unblock(number)
             except EngineError:
                 away.add(shard.connections)  # its sleepers notice that as well
@@ -229,7 +229,7 @@ class AsyncExpiring(AsyncWakeup):
 
 def _check_place(listeners: Sequence[AsyncListener]) -> None:
     """Nothing may come to those who listen to a server that another one has replaced, or that was silent."""
-    if any(listener.astray for listener in listeners):
+    if any(listener.outdated for listener in listeners):
         raise ConnectionResetError("the connection is outdated")
 
 

@@ -126,17 +126,17 @@ class Redis(Engine):
         return claim
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        return self._spread(
+        return self._by_shard(
             ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
         )
 
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         shards = self._opened()
         if len(shards) == 1 or not brief:
-            return self._spread(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
+            return self._by_shard(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
         patience = min(lease / 1000 / PARTS, shards.live[0].connections.server.retry_for)
         try:
-            return self._spread(
+            return self._by_shard(
                 holds,
                 self._namespace.shard_of_id,
                 lambda shard, some: shard.extend(some, lease, now, patience=patience),
@@ -200,7 +200,7 @@ class Redis(Engine):
                     for search in searches:
                         shards[search.shard].find(search, now)
                     chosen = page.choose(searches)
-                    page.show(self._spread(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
+                    page.show(self._by_shard(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
                 if self._namespace.spread is spread:  # else there are other shards, too
                     return page.page()
 
@@ -250,7 +250,7 @@ class Redis(Engine):
         while left and (rest := [each for each in self._namespace.generations if each not in asked]):
             generation = rest[0]
             asked.append(generation)
-            got = self._spread(
+            got = self._by_shard(
                 left,
                 lambda i, generation=generation: self._namespace.shard_of_ref(refs[i], generation),  # type: ignore[misc]
                 lambda shard, some: call(shard, [items[i] for i in some]),
@@ -260,7 +260,7 @@ class Redis(Engine):
             left = [i for i in left if answers[i] == gone and refs[i].id is None]
         return answers
 
-    def _spread(
+    def _by_shard(
         self,
         items: Sequence[T],
         shard_of: Callable[[T], int],
@@ -280,7 +280,7 @@ class Redis(Engine):
                 return told
             # it was the only one no more, and knows nothing of what others have
             others = [i for i, item in enumerate(items) if shard_of(item) != only.number]
-            found = self._spread([items[i] for i in others], shard_of, call) if others else []
+            found = self._by_shard([items[i] for i in others], shard_of, call) if others else []
             for i, answer in zip(others, found, strict=True):
                 told[i] = answer
             return told
