@@ -32,7 +32,7 @@ from bide.engines.base import (
 from bide.engines.postgres import rows
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.aio.joining import AsyncJoining
-from bide.engines.postgres.aio.waking import QUIET, AsyncWaking
+from bide.engines.postgres.aio.waking import AsyncWaking
 from bide.engines.postgres.bounds import BEGINNING, Bounds
 from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
@@ -62,7 +62,6 @@ class AsyncPostgres(AsyncEngine):
         self._upkeep = Bounds()
         self._long = LongTransactions()
         self._tended = -TEND  # when nothing was left to tend
-        self._told: dict[str, float] = {}  # when others were last told that a message of a topic is due
 
     async def open(self) -> None:
         if self._waking is None:
@@ -211,13 +210,7 @@ class AsyncPostgres(AsyncEngine):
         return None if connection is not None else self._request()
 
     def _quiet(self, topics: Collection[str]) -> list[str]:
-        """Topics that others were told of a moment ago, so that nobody has to be told now."""
-        if self._waking is not None and self._waking.anybody:
-            return []
-        now = time.monotonic()
-        quiet = [topic for topic in topics if now < self._told.get(topic, 0.0) + QUIET]
-        self._told.update(dict.fromkeys(set(topics).difference(quiet), now))
-        return quiet
+        return [] if self._waking is None else self._waking.quiet(topics)
 
     async def _warn(self) -> None:
         """Of transactions that make this slow."""

@@ -36,7 +36,7 @@ from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.joining import Joining
-from bide.engines.postgres.sync.waking import QUIET, Waking
+from bide.engines.postgres.sync.waking import Waking
 from bide.engines.sync import Engine
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -62,7 +62,6 @@ class Postgres(Engine):
         self._upkeep = Bounds()
         self._long = LongTransactions()
         self._tended = -TEND  # when nothing was left to tend
-        self._told: dict[str, float] = {}  # when others were last told that a message of a topic is due
 
     def open(self) -> None:
         if self._waking is None:
@@ -205,13 +204,7 @@ class Postgres(Engine):
         return None if connection is not None else self._request()
 
     def _quiet(self, topics: Collection[str]) -> list[str]:
-        """Topics that others were told of a moment ago, so that nobody has to be told now."""
-        if self._waking is not None and self._waking.anybody:
-            return []
-        now = time.monotonic()
-        quiet = [topic for topic in topics if now < self._told.get(topic, 0.0) + QUIET]
-        self._told.update(dict.fromkeys(set(topics).difference(quiet), now))
-        return quiet
+        return [] if self._waking is None else self._waking.quiet(topics)
 
     def _warn(self) -> None:
         """Of transactions that make this slow."""

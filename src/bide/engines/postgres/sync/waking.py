@@ -6,7 +6,7 @@ A notification is a hint: a lost one costs a sweep. Through a pooler there are n
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import psycopg
 
@@ -36,17 +36,24 @@ class Waking:
         self._heard = 0.0  # when the server last said something to it
         self._leader: Sleeper[str] | None = None  # who reads for all
         self._asleep: set[Signal] = set()
-        self._told: dict[str, float] = {}  # when a topic was last heard of
+        self._heard_of: dict[str, float] = {}  # when a topic was last heard of
+        self._told: dict[str, float] = {}  # when others were last told that a message of one is due
         self._closed = False
 
-    @property
-    def anybody(self) -> bool:
-        """Whether somebody sleeps."""
-        return bool(self._asleep)
+    def quiet(self, topics: Collection[str]) -> list[str]:
+        """Those of the topics that others were told of a moment ago, so that nobody has to be told now."""
+        if self._asleep:
+            return []
+        now = time.monotonic()
+        quiet = [topic for topic in topics if now < self._told.get(topic, 0.0) + QUIET]
+        self._told.update(dict.fromkeys(set(topics).difference(quiet), now))
+        return quiet
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         now = time.monotonic()
-        soon = [at + AGAIN - now for at in (self._told.get(topic) for topic in topics) if at is not None and now < at + AGAIN]
+        soon = [
+            at + AGAIN - now for at in (self._heard_of.get(topic) for topic in topics) if at is not None and now < at + AGAIN
+        ]
         end = now + min([timeout, *soon, *([POLL] if self._polls else [])])
         signal = Signal()
         sleeper: Sleeper[str] = Sleeper(signal, topics)
@@ -109,7 +116,7 @@ class Waking:
         topic, _, due = payload.partition(" ")
         if topic:
             self._lower(topic, int(due) if due.isdecimal() else 0)
-            self._told[topic] = time.monotonic()
+            self._heard_of[topic] = time.monotonic()
             self._sleepers.wake([topic])
 
     def close(self) -> None:
