@@ -1,7 +1,6 @@
 """Connections over TCP, Unix sockets and TLS, in both colours, to a real server with a password."""
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,7 +16,10 @@ from bide.engines.base import Settings
 from bide.engines.redis.client import Address, async_pool, sync_pool
 from bide.engines.redis.redaction import redacted
 from bide.engines.redis.url import read
+from tests.servers.certificates import Certificates
 from tests.servers.programs import is_without_tls, lacking
+from tests.servers.redis import RedisServer
+from tests.servers.server import NotStarted
 
 PASSWORD = "c4n4ry-s3cr3t/@:%ü"
 ENCODED = quote(PASSWORD, safe="")
@@ -31,60 +33,36 @@ pytestmark = [
 ]
 
 
-class Server:
-    """One that ends with the tests of this file."""
+class Server(RedisServer):
+    """With a password, and TLS for the name localhost only."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port, self.tls_port = free_ports()
-        self.ca = folder / "ca.pem"
-        make_certificates(folder)
-        (folder / "redis.conf").write_text(
-            f'requirepass "{PASSWORD}"\nport {self.port}\ntls-port {self.tls_port}\nunixsocket {folder}/redis.sock\n'
-            f"bind 127.0.0.1\nsave ''\ndir {folder}\ntls-ca-cert-file {self.ca}\ntls-cert-file {folder}/cert.pem\n"
-            f"tls-key-file {folder}/key.pem\ntls-auth-clients optional\n".replace("''", '""')
-        )
-        with (folder / "redis.log").open("wb") as log:
-            self._process = subprocess.Popen(["redis-server", folder / "redis.conf"], stdout=log, stderr=log)
-        until = time.monotonic() + 20
-        while not (folder / "redis.sock").exists():
-            if self._process.poll() is not None:
-                said = (folder / "redis.log").read_text(encoding="utf-8")
-                assert is_without_tls(said), said
-                lacking("redis-server was built without TLS")
-            assert time.monotonic() < until
-            time.sleep(0.01)
+    def __init__(self, certificates: Path) -> None:
+        make_certificates(certificates)
+        self.ca, self.cert, self.key = (certificates / name for name in ("ca.pem", "cert.pem", "key.pem"))
+        super().__init__(tls=Certificates(self.ca, self.cert, self.key, self.cert, self.key), requirepass=PASSWORD)
+        self._settings["tls-auth-clients"] = "optional"
 
     @property
     def places(self) -> dict[str, str]:
         login = f"default:{ENCODED}@"
         return {
             "tcp": f"redis://{login}127.0.0.1:{self.port}/3",
-            "unix": f"unix://{login}{self.folder}/redis.sock?db=3",
+            "unix": f"unix://{login}{self.socket_path}?db=3",
             "tls": f"rediss://{login}localhost:{self.tls_port}/3?ca={self.ca}",
             "tls with a certificate": f"rediss://{login}localhost:{self.tls_port}/3?ca={self.ca}"
-            f"&cert={self.folder}/cert.pem&key={self.folder}/key.pem",
+            f"&cert={self.cert}&key={self.key}",
             "tls by address": f"rediss://{login}127.0.0.1:{self.tls_port}/3?ca={self.ca}&verify=ca",
             "tls unchecked": f"rediss://{login}127.0.0.1:{self.tls_port}/3?verify=none",
         }
 
-    def client(self, place: str, colour: str) -> Any:
+    def client_at(self, place: str, colour: str) -> Any:
         made: Any = redis.Redis if colour == "sync" else aioredis.Redis
         common: dict[str, Any] = {"username": "default", "password": PASSWORD, "db": 3, "decode_responses": True}
         if place == "unix":
-            return made(unix_socket_path=f"{self.folder}/redis.sock", **common)
+            return made(unix_socket_path=str(self.socket_path), **common)
         if place == "tls":
             return made(host="localhost", port=self.tls_port, ssl=True, ssl_ca_certs=str(self.ca), **common)
         return made(host="127.0.0.1", port=self.port, **common)
-
-    def end(self) -> None:
-        self._process.terminate()
-        self._process.wait(20)
-
-
-def free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 def make_certificates(folder: Path) -> None:
@@ -101,9 +79,13 @@ def make_certificates(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("redis"))
-    yield started
-    started.end()
+    try:
+        with Server(tmp_path_factory.mktemp("certificates")) as started:
+            yield started
+    except NotStarted as error:
+        if is_without_tls(str(error)):
+            lacking("redis-server was built without TLS")
+        raise
 
 
 async def ask_async(address: Address, *commands: tuple[str, ...]) -> list[Any]:
@@ -162,7 +144,7 @@ async def test_a_url_reaches_its_server(server: Server, ask: Ask, place: str) ->
 @pytest.mark.parametrize("place", ["tcp", "unix", "tls"])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 async def test_a_client_of_either_colour_reaches_its_server_in_both(server: Server, ask: Ask, colour: str, place: str) -> None:
-    client = server.client(place, colour)
+    client = server.client_at(place, colour)
     assert_greeted(await ask(read(Settings(url="redis://", client=client)), *GREETING))
 
 
