@@ -85,7 +85,8 @@ def test_two_namespaces_are_refused(bide: Bide, command: list[str], asked: str) 
     "url",
     [
         "redis://user:s3cret@host/0?timeout=0.1", "redis://:s3cret@host?timeout=0.1", "REDIS://:s3cret@h", "redis://:s3cret\x1b@h",
-        "postgresql://u:s3/cret@h/db", "s3cret@host", "sqlite://u:s3cret@h/x", "sqlite:///x.db?password=s3cret", "memory://s3cret@x",
+        "postgresql://u:s3/cret@h/db", "postgres://u:x@s3cret@h/db", "postgres://u:5/s3cret@h/db", "postgres://u:x#s3cret@h/db",
+        "postgres://u:x?s3cret@h/db", "s3cret@host", "sqlite://u:s3cret@h/x", "sqlite:///x.db?password=s3cret", "memory://s3cret@x",
     ],
 )  # fmt: skip
 def test_a_password_is_never_shown(bide: Bide, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Whatever is handed in: one of our errors, a sentence that helps, and nothing changed."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -287,6 +288,14 @@ def test_a_password_is_in_no_error() -> None:
             Queue(url)
         shown = "".join([str(refused.value), repr(refused.value), str(refused.value.__cause__), str(refused.value.__context__)])
         assert "hunter2" not in shown
+
+
+def test_a_url_of_sqlalchemy_is_refused_with_the_one_to_write() -> None:
+    for scheme in ("postgresql+psycopg", "postgresql+asyncpg"):
+        with pytest.raises(
+            UnknownEngine, match=rf"^There is no engine for {re.escape(scheme)}://\..* write postgresql:// here"
+        ):
+            Queue(f"{scheme}://user:hunter2@host/shop")
 
 
 def test_two_clocks_for_one_name_are_refused() -> None:

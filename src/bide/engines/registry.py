@@ -83,6 +83,9 @@ def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
     """Every engine's package has a `source(settings)` of its own; this calls the right one, and puts the guard before it."""
     scheme = scheme_of(settings.url)
     if scheme not in _ENGINES:
+        plain, plus, _ = scheme.partition("+")
+        if plus and plain in _ENGINES:  # of SQLAlchemy, such as postgresql+psycopg://
+            raise UnknownEngine(f"There is no engine for {scheme}://. bide brings its own driver: write {plain}:// here.")
         known = ", ".join(f"{name}://" for name in _ENGINES)
         raise UnknownEngine(f"There is no engine for {scheme}:// in this release. There is: {known}")
     package, extra = _ENGINES[scheme]

@@ -13,6 +13,7 @@ from bide.engines.base import Settings
 from bide.errors import BadUrl, ConfigError
 
 FORM = "A PostgreSQL URL is postgres://user:password@host:5432/database?options."
+ESCAPED = "In a password write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25."
 LONGEST_NAME = 63  # bytes: longer names of schemas would be cut off in silence
 DEFAULT = Settings(url="").namespace
 _LIBPQ = frozenset(option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults())  # options, by their names
@@ -74,14 +75,19 @@ def read(settings: Settings) -> Address:
         parts = urlsplit(settings.url)
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise BadUrl(f"The URL can't be read. {FORM} In a password write @ as %40, / as %2F, : as %3A and % as %25.") from None
+        raise BadUrl(f"The URL can't be read. {FORM} {ESCAPED}") from None
+    if parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:  # or a part of the password is shown as the host
+        raise BadUrl(f"The URL holds an @ or a # that it should not. {FORM} {ESCAPED}")
     ours = {name: value for name, value in given if name in _OPTIONS}
     theirs = [(name, value) for name, value in given if name not in _OPTIONS]
     bare = f"postgresql://{parts.netloc}{parts.path}?{urlencode(theirs)}"
     try:
         conninfo = conninfo_to_dict(bare)
     except psycopg.ProgrammingError:
-        raise BadUrl(f"The URL has an option that neither bide nor libpq knows, or can't be read. {FORM}") from None
+        raise BadUrl(
+            f"The URL has an option that neither bide nor libpq knows, or can't be read. {FORM} The options of bide are "
+            f"{', '.join(_OPTIONS)}. {ESCAPED}"
+        ) from None
     namespace = ours.get("namespace", settings.namespace)
     database = unquote(parts.path.lstrip("/"))
     pool = None
@@ -112,7 +118,7 @@ def _hosts(conninfo: Mapping[str, Any]) -> list[str]:
     names = str(conninfo.get("host") or "").split(",")
     ports = str(conninfo.get("port") or "").split(",")
     if any(port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) for port in ports):
-        raise BadUrl(f"A port is not a number from 1 to 65535. {FORM} In a password write : as %3A and / as %2F.")
+        raise BadUrl(f"A port is not a number from 1 to 65535. {FORM} {ESCAPED}")
     if len(ports) == 1:
         ports *= len(names)
     if len(ports) != len(names):
