@@ -7,8 +7,9 @@ from tests.cli.running import Bide
 
 
 def test_tables_are_made_once(bide: Bide, postgres_url: str) -> None:
+    shown = postgres_url.replace("postgres@", "").partition("?")[0]
     looked = bide("migrate", "--check", "--url", postgres_url)
-    assert (looked.code, looked.out) == (1, "It has layout 0, and this release needs 1.\n")
+    assert (looked.code, looked.out) == (1, f"{shown} has no tables of bide in the schema bide: run `bide migrate`.\n")
     made = bide("migrate", "--url", postgres_url)
     assert made.code == 0
     assert made.out.endswith("has layout 1 now.\n")
@@ -27,6 +28,19 @@ def test_what_would_be_run_can_be_printed_and_run_by_others(bide: Bide, postgres
     with Queue(f"{postgres_url}?migrate=0") as queue:
         assert queue.send("t").created
     assert bide("migrate", "--sql", "--url", postgres_url).out == "-- nothing to do\n"
+
+
+def test_commands_that_look_or_change_make_no_tables(bide: Bide, bide_process: Bide, postgres_url: str) -> None:
+    for command in (["stats"], ["topics"], ["list", "t"], ["cancel", "t", "--key", "k"], ["pause", "t"]):
+        told = bide(*command, "--url", postgres_url)
+        assert (told.code, told.out) == (1, "")
+        assert "has no tables of bide in the schema bide: run `bide migrate`." in told.err
+    words = "bide list "
+    bide_process(BIDE_URL=postgres_url, _BIDE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="2")
+    with psycopg.connect(postgres_url) as database:
+        assert database.execute("select 1 from pg_namespace where nspname = 'bide'").fetchone() is None
+    assert bide("send", "t", "--url", postgres_url).code == 0
+    assert "ready             1" in bide("stats", "--url", postgres_url).out
 
 
 def test_other_queues_have_no_tables_to_migrate(bide: Bide) -> None:

@@ -97,6 +97,20 @@ def test_a_user_who_sees_no_other_ones_is_told_so(postgres_url: str) -> None:
     assert "pg_read_all_stats" not in examined(postgres_url)["oldest transaction"].value
 
 
+def test_a_user_who_may_not_make_the_tables_is_told_so(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("create role modest login")
+    assert "made on first use" in examined(postgres_url)["layout"].value
+    for url in (postgres_url.replace("postgres@", "modest@"), f"{postgres_url}?migrate=0"):
+        told = examined(url)["layout"]
+        assert (told.level, "run `bide migrate` as a user who may create it" in told.advice) == ("bad", True)
+
+
+def test_a_refused_login_is_not_taken_for_a_server_that_is_down(postgres_url: str) -> None:
+    told = examined(f"{postgres_url.rpartition('/')[0]}/nowhere")["state"]
+    assert (told.level, told.advice) == ("bad", "change the URL, or the user's rights on the server")
+
+
 @pytest.mark.parametrize("name", OURS.indexes("bide"))
 def test_an_index_that_is_missing_is_named_with_its_cure(name: str, postgres_url: str) -> None:
     with Queue(postgres_url) as queue:

@@ -46,7 +46,7 @@ def migrate(
         raise WrongUsage("--check looks and --sql prints: give one of them.")
     work: Migrating = source.migrating()
     if check or sql:
-        return _look(work, source.schema, sql=sql, finish=finish)
+        return _look(work, source, sql=sql, finish=finish)
     if not (work.finish() if finish else work.begin()):
         echo(f"Nothing to do: {source.shown} has layout {work.ours.number}.")
         return Exit.OK
@@ -56,15 +56,22 @@ def migrate(
     return Exit.OK
 
 
-def _look(work: "Migrating", schema: str, *, sql: bool, finish: bool) -> int:
-    found, ours = work.found(), work.ours
+def _look(work: "Migrating", source: Any, *, sql: bool, finish: bool) -> int:
+    found, ours, schema = work.found(), work.ours, source.schema
     steps = ours.steps(schema, found.number) if found.number < ours.number else ""
     last = ours.last_steps(schema, found.finished) if finish and found.number else ""
     if sql:
         for line in f"begin;\n{steps}\n{last}\ncommit;".splitlines() if steps or last else ["-- nothing to do"]:
             echo(line)
         return Exit.OK
-    echo(f"It has layout {found.number}, and this release needs {ours.number}.")
+    if steps:
+        echo(f"{source.told(found)}: run `bide migrate`.")
+    else:
+        echo(f"{source.shown} has layout {found.number}: this release needs no other.")
     if finish:
-        echo("What only older releases use is still there." if last else "Nothing is left of older releases.")
+        echo(
+            "What only older releases use is still there: run `bide migrate --finish`."
+            if last
+            else "Nothing is left of older releases."
+        )
     return Exit.FAILED if steps or last else Exit.OK

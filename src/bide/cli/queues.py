@@ -28,8 +28,10 @@ class QueueOptions(NamedTuple):
         return self._queue(self._chosen_url())
 
     def open(self, *, create: bool = False) -> "Queue":
-        """A queue that outlives this command. An SQLite file that is not there is made only with `create`."""
+        """A queue that outlives this command. A file or tables that are not there are made only with `create`."""
         url = self._chosen_url()
+        if not create and url.startswith(("postgres://", "postgresql://")):
+            url += f"{'&' if '?' in url else '?'}migrate=0"
         queue = self._queue(url)
         if not queue.capabilities.persistent:
             raise ConfigError(

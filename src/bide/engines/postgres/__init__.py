@@ -6,6 +6,7 @@
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.postgres import doctor
 from bide.engines.postgres.aio.engine import AsyncPostgres
+from bide.engines.postgres.layout import Found, told
 from bide.engines.postgres.location import Address, read
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.engine import Postgres
@@ -34,6 +35,10 @@ class PostgresSource:
     def migrating(self) -> Migrating:
         """The tables and functions of the namespace, to be made or brought to this release's layout."""
         return Migrating(self._address, Connections(self._address).connect)
+
+    def told(self, found: Found) -> str:
+        """Where the tables stand, as a sentence without its end."""
+        return told(self.shown, self.schema, found)
 
     def examine(self) -> list[Finding]:
         return doctor.examine(self._address)

@@ -11,7 +11,7 @@ from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import OURS, named
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.sync.connections import Connections
-from bide.errors import EngineError
+from bide.errors import ConfigError, EngineError
 
 OLD_TRANSACTION = 60.0  # seconds: what ended since then can't be cleaned up
 MANY_DEAD = 0.5  # of a table's rows
@@ -57,6 +57,7 @@ _QUESTIONS: Mapping[str, str] = {
     "locks": "select count(*), coalesce(extract(epoch from max(now() - a.state_change))::float, 0) from pg_locks l "
     "join pg_stat_activity a on a.pid = l.pid where not l.granted and (l.relation is null or l.relation in "
     "(select c.oid from pg_class c where c.relnamespace = '\"{schema}\"'::regnamespace))",
+    "may create": "select has_database_privilege(current_database(), 'create')",
     "replicas": "select count(*), count(*) filter (where sync_state in ('sync', 'quorum')), "
     "coalesce(extract(epoch from max(replay_lag))::float, 0), current_setting('synchronous_standby_names') <> '' and "
     "current_setting('synchronous_commit') not in ('off', 'local'), count(*) = count(sync_state) from pg_stat_replication",
@@ -80,7 +81,8 @@ def examine(address: Address) -> list[Finding]:
         connection.limit = PATIENCE
     except (psycopg.Error, EngineError) as error:
         told = translated(error, address.shown) if isinstance(error, psycopg.Error) else error
-        return [*findings, Finding("state", str(told), "bad", "start the server, or write another URL")]
+        advice = "change the URL, or the user's rights on the server" if isinstance(told, ConfigError) else "start the server"
+        return [*findings, Finding("state", str(told), "bad", advice)]
     try:
         return [*findings, *_Examination(connection, address).findings()]
     finally:
@@ -91,11 +93,12 @@ class _Examination:
     def __init__(self, connection: psycopg.Connection[Any], address: Address) -> None:
         self._connection = connection
         self._schema = address.schema
+        self._migrate = address.migrate
 
     def findings(self) -> Iterator[Finding]:
         yield from self._server()
         if not self._rows("there", f"select 1 from pg_namespace where nspname = '{self._schema}'"):
-            yield Finding("layout", f"there is no schema {self._schema} yet: it is made on first use")
+            yield self._nothing_yet()
             return
         for part in (
             self._layout,
@@ -108,6 +111,13 @@ class _Examination:
             self._times,
         ):
             yield from part()
+
+    def _nothing_yet(self) -> Finding:
+        value = f"there is no schema {self._schema} yet"
+        if self._migrate and (True,) in self._rows("may create"):
+            return Finding("layout", f"{value}: it is made on first use")
+        advice = "run `bide migrate` as a user who may create it, and grant what docs/postgres.md lists under Its tables"
+        return Finding("layout", value, "bad", advice)
 
     def _rows(self, name: str, text: str | None = None) -> list[tuple[Any, ...]]:
         """The answer; empty where this user may not ask, or the table is missing. After one that never came there is none."""
@@ -149,13 +159,13 @@ class _Examination:
 
     def _rights(self) -> Iterator[Finding]:
         for usage, lacking in self._rows("rights"):
-            advice = "grant them, as the documentation of PostgreSQL shows under Its tables"
+            advice = "grant them: docs/postgres.md has the statements, under Its tables"
             what = "all that a worker needs" if usage and not lacking else f"lacking: {lacking or 'usage of the schema'}"
             yield _judged("rights", what, "bad", advice, when=not usage or bool(lacking))
 
     def _transactions(self) -> Iterator[Finding]:
         oldest = self._rows("transactions")
-        whose = "" if (True,) in self._rows("sees all") else " that this user may see, who lacks the role pg_read_all_stats"
+        whose = "" if (True,) in self._rows("sees all") else " of this user; to see all, grant it the role pg_read_all_stats"
         for pid, user, program, state, seconds in oldest:
             what = f"{amounts.span(seconds)}: pid {pid}, user {user}, program {program or 'unnamed'}, {state}"
             advice = "messages that ended since it began can't be cleaned up, and slow claims down: commit it or end it"

@@ -53,7 +53,7 @@ class Borrowed:
         """psycopg's connection behind it. A transaction of SQLAlchemy's is begun, or its commit would not be ours."""
         given, names = _unscoped(given)
         if names & _ASYNC or isinstance(given, psycopg.AsyncConnection):
-            raise Unsupported(f"connection= is a {type(given).__name__} of asyncio: give it to an AsyncQueue.")
+            raise Unsupported(f"connection= is of the type {type(given).__name__}, for asyncio: give it to an AsyncQueue.")
         if names & _DJANGO:
             driver = _of_django(given)
         elif names & _SYNC:
@@ -165,8 +165,8 @@ def _not_psycopg(given: object, driver: object) -> Unsupported:
     if driver is not given:
         return Unsupported(f"connection= is one of {package}, and the queue is in PostgreSQL: no transaction spans both.")
     return Unsupported(
-        f"connection= is a {type(given).__name__}. Give the connection of psycopg that has the transaction to join, a "
-        "Connection or Session of SQLAlchemy, or django.db.connection."
+        f"connection= is of the type {type(given).__name__}. Give the connection of psycopg that has the transaction to join, "
+        "a Connection or Session of SQLAlchemy, or django.db.connection."
     )
 
 
@@ -214,10 +214,11 @@ def plain(adapters: AdaptersMap) -> None:
 
 def elsewhere(shown: str, own: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Unsupported:
     info = own.info
+    server = ", on a server that was started at another time" if shown.endswith(f"/{info.dbname}") else ""
     return Unsupported(
         f"connection= is open on the database {info.dbname} of the server at {info.host}:{info.port}, and the queue is in "
-        f"{shown}, on a server that was started at another time. No transaction spans both: open the connection on the queue's "
-        "database, or the queue on the connection's."
+        f"{shown}{server}. No transaction spans both: open the connection on the queue's database, or the queue on the "
+        "connection's."
     )
 
 

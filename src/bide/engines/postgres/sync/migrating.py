@@ -8,7 +8,7 @@ import psycopg
 from psycopg.errors import LockNotAvailable
 
 from bide.engines.postgres.failures import translated
-from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled
+from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
 from bide.engines.postgres.limited import Limited
 from bide.engines.postgres.location import Address
 from bide.errors import SchemaMismatch
@@ -39,10 +39,7 @@ class Migrating:
         if found.number >= self.ours.number:
             return
         if not self._address.migrate:
-            raise SchemaMismatch(
-                f"{self._address.shown} has layout {found.number} of bide's tables, and this release needs {self.ours.number}: "
-                "run `bide migrate`, or leave migrate=0 out of the URL."
-            )
+            raise SchemaMismatch(f"{told(self._address.shown, self._address.schema, found, self.ours)}: run `bide migrate`.")
         self.begin()
 
     def found(self) -> Found:
