@@ -291,6 +291,6 @@ async def test_a_sleeper_whose_server_was_replaced_wakes_nobody_at_the_new_one(
             client.config_resetstat()
             looks = itertools.count()
             for each in (AsyncListener, Listener):  # it is in its place when the sleep begins, and not when it ends
-                monkeypatch.setattr(each, "astray", property(lambda _: next(looks) > 0 and replaced))
+                monkeypatch.setattr(each, "outdated", property(lambda _: next(looks) > 0 and replaced))
             await bench.engine.wait(["t"], MOMENT)
             assert (woken in client.info("commandstats")) is not replaced
