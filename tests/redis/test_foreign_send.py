@@ -192,7 +192,7 @@ def test_a_body_is_taken_if_python_can_read_it(queue: Queue, foreign: Foreign, b
     try:
         expected = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        with pytest.raises(theirs.ResponseError, match=r"^BADOPTION The body is no JSON"):
+        with pytest.raises(theirs.ResponseError, match=r"^BADOPTION The body is not JSON"):
             foreign.send("t", body)
     else:
         foreign.send("t", body)

@@ -15,7 +15,7 @@ local function options()
   for i = 3, #ARGV, 2 do
     local name, value = ARGV[i], ARGV[i + 1]
     if not OPTIONS[name] then
-      bad('There is no option %s. Behind topic and body come names and values: %s.', quoted(name), LISTED)
+      bad('There is no option %s. After the topic and the body come names and values: %s.', quoted(name), LISTED)
     end
     if not value then bad('The option %s has no value.', name) end
     if found[name] then bad('The option %s is given twice.', name) end
@@ -38,7 +38,7 @@ local function check_body(body, how, most)
       .. 'if the queue in Python has such a max_body, too.', #body, most)
   end
   if one_of('format', how, FORMATS) == 'json' and not is_json(body) then
-    bad('The body is no JSON. A text is "text", with its quotes. For a queue with a codec= of its own, add: format bytes.')
+    bad('The body is not JSON. A text is "text", with its quotes. For a queue with a codec= of its own, add: format bytes.')
   end
   return body
 end
@@ -47,12 +47,12 @@ end
 local function check_headers(text)
   local read, found = pcall(cjson.decode, text)
   if not read or type(found) ~= 'table' or not string.find(text, '^%s*{') or not is_json(text) then
-    bad('headers is no JSON object of texts, such as {"trace": "7f3a"}.')
+    bad('headers is not a JSON object of texts, such as {"trace": "7f3a"}.')
   end
   local size = 0
   for name, value in pairs(found) do
     if name == '' or type(name) ~= 'string' or type(value) ~= 'string' then
-      bad('headers is no JSON object of texts, such as {"trace": "7f3a"}.')
+      bad('headers is not a JSON object of texts, such as {"trace": "7f3a"}.')
     end
     size = size + #name + #value
   end
