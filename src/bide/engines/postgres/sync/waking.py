@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 import psycopg
 
 from bide.engines.postgres.limited import Limited
+from bide.engines.postgres.recent import Recent
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import EngineError
@@ -36,8 +37,8 @@ class Waking:
         self._heard = 0.0  # when the server last said something to it
         self._leader: Sleeper[str] | None = None  # who reads for all
         self._asleep: set[Signal] = set()
-        self._heard_of: dict[str, float] = {}  # when a topic was last heard of
-        self._told: dict[str, float] = {}  # when others were last told that a message of one is due
+        self._heard_of: Recent = Recent()
+        self._told: Recent = Recent()  # of which others were told that a message is due
         self._closed = False
 
     def quiet(self, topics: Collection[str]) -> list[str]:
@@ -45,15 +46,13 @@ class Waking:
         if self._asleep:
             return []
         now = time.monotonic()
-        quiet = [topic for topic in topics if now < self._told.get(topic, 0.0) + QUIET]
-        self._told.update(dict.fromkeys(set(topics).difference(quiet), now))
+        quiet = [topic for topic in topics if now < self._told.at(topic) + QUIET]
+        self._told.note(set(topics).difference(quiet), now)
         return quiet
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         now = time.monotonic()
-        soon = [
-            at + AGAIN - now for at in (self._heard_of.get(topic) for topic in topics) if at is not None and now < at + AGAIN
-        ]
+        soon = [at + AGAIN - now for at in map(self._heard_of.at, topics) if now < at + AGAIN]
         end = now + min([timeout, *soon, *([POLL] if self._polls else [])])
         signal = Signal()
         sleeper: Sleeper[str] = Sleeper(signal, topics)
@@ -116,7 +115,7 @@ class Waking:
         topic, _, due = payload.partition(" ")
         if topic:
             self._lower(topic, int(due) if due.isdecimal() else 0)
-            self._heard_of[topic] = time.monotonic()
+            self._heard_of.note([topic], self._heard)
             self._sleepers.wake([topic])
 
     def close(self) -> None:
