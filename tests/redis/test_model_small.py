@@ -40,6 +40,7 @@ def watched(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield
 
 
+@pytest.mark.timeout(300)
 @by_turns([0, 1])
 @pytest.mark.usefixtures("small_scripts", "watched")
 def test_an_engine_of_small_buckets_does_what_the_model_does(redis_url: str, colour: str, seed: int) -> None:
