@@ -63,15 +63,18 @@ class AsyncLimited(psycopg.AsyncConnection[Any]):
 def limited(work: Work[Answer], seconds: float) -> Work[Answer]:
     """The driver's work on a connection; it ends in a TimeoutError if nothing comes after so many seconds.
 
-    It is resumed with what the socket is ready for, and with nothing once in an interval.
+    It is resumed with what the socket is ready for, and with nothing once in an interval. A process that was stopped for a
+    while has not looked at the socket when its interval is over, though the answer may be there. So it looks once more.
     """
     end = time.monotonic() + seconds
+    last = False
     try:
         state = next(work)
         while True:
             ready = yield state
-            if not ready and time.monotonic() > end:
+            if last and not ready:
                 raise TimeoutError(f"no answer in {seconds:g} seconds")
+            last = time.monotonic() > end
             state = work.send(ready)
     except StopIteration as done:
         answer: Answer = done.value
