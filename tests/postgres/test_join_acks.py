@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -69,6 +70,39 @@ async def test_heartbeats_do_not_wait_for_a_transaction_that_acks(
         )
         assert left == {int(each.id, 16): each is not acked for each in (acked, *others)}
         acked.extend("2h")
+
+
+@pytest.mark.parametrize("outcome", ["rollback", "commit"])
+async def test_heartbeats_outlast_a_lock_of_a_moment(
+    postgres_url: str, colour: str, other: psycopg.Connection, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As upkeep of another process takes, which found leases that had ended, or another call of the same process."""
+    made: Any = source(Settings(url=postgres_url))
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as own:
+        queue.send_many("t", range(3))
+        held = queue.receive("t", limit=3, lease="60s")
+        holds = [Hold("t", each.id, each.token) for each in held]
+        held[1].ack(connection=own)
+        engine = made.aio() if colour == "async" else made.sync()
+        ended = engine.open()
+        if colour == "async":
+            await ended
+        run, asked = engine._connections.run, list[int]()
+
+        def end_the_other(sql: str, args: Sequence[Any], **how: Any) -> Any:
+            if ".extend(" in sql:
+                asked.append(args[0].count(",") + 1)
+                if len(asked) == 2:
+                    getattr(own, outcome)()
+            return run(sql, args, **how)
+
+        monkeypatch.setattr(engine._connections, "run", end_the_other)
+        answers = engine.extend(holds, 3_600_000, brief=True)
+        assert (await answers if colour == "async" else answers) == [True, outcome == "rollback", True]
+        assert asked == [3, 1]  # what was renewed is not asked for again
+        closed = engine.close()
+        if colour == "async":
+            await closed
 
 
 @pytest.mark.parametrize("how", ["commits", "rolls back", "is fenced"])

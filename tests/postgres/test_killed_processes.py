@@ -37,13 +37,12 @@ def test_senders_and_receivers_that_are_killed_lose_nothing(postgres_url: str, t
 @long
 @pytest.mark.timeout(1_800)
 def test_workers_that_are_killed_lose_nothing(postgres_url: str, tmp_path: Path) -> None:
-    note_url(tmp_path, postgres_url)
+    note_url(tmp_path, f"{postgres_url}?timeout=2")  # most stops last longer, and answers come while a process stands still
     seed = random.randrange(10**6)
     print(f"python -m tests.worker.chaos --minutes 10 --workers 6 --rate 40 --seed {seed} --url …")
     outcome = worker_chaos.run(tmp_path, minutes=10, workers=6, seed=seed, rate=40)
     print(outcome)
-    assert outcome.report.valid is True, str(outcome)
-    assert not outcome.complaints, str(outcome)  # a process that stood still for longer than a call may take is told so
+    assert outcome.good, str(outcome)
     killed = sum(done for kind, (_, done) in outcome.report.faults.items() if kind.startswith("kill"))
     print(f"{killed} kills")
     assert killed >= 100

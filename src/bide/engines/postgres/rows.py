@@ -138,20 +138,22 @@ def hold_args(holds: Sequence[Hold]) -> list[Any]:
     ]
 
 
-def extended_of(holds: Sequence[Hold], rows: Iterable[Any]) -> list[bool]:
-    """Whether each lease was renewed. Of a message that another transaction has locked, that is not known before it ends."""
+def extended_of(holds: Sequence[Hold], rows: Iterable[Any]) -> dict[Hold, bool | None]:
+    """Whether each lease was renewed; None, not known, of a message that another transaction has locked."""
     held = set(rows)
     names = [(private_id(hold.id), hold.topic, token_number(hold.token)) for hold in holds]
-    answers = [
-        True if (id, topic, token) in held else None if (id, topic, -token) in held else False for id, topic, token in names
-    ]
-    if None in answers:
-        raise OutcomeUnknown(
-            f"{answers.count(None):,} of {len(answers):,} leases were not renewed, as another transaction is changing these "
-            "messages: extend again when it has ended.",
-            answers=answers,
-        )
-    return [answer is True for answer in answers]
+    return {
+        hold: True if (id, topic, token) in held else None if (id, topic, -token) in held else False
+        for hold, (id, topic, token) in zip(holds, names, strict=True)
+    }
+
+
+def locked(answers: Sequence[bool | None]) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{answers.count(None):,} of {len(answers):,} leases were not renewed, as another transaction is changing these "
+        "messages: extend again when it has ended.",
+        answers=answers,
+    )
 
 
 def ref_args(refs: Sequence[Ref]) -> list[Any]:

@@ -42,6 +42,7 @@ from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 
+BRIEFLY = 0.1  # the timeout of a caller in a hurry, in seconds: claims and upkeep of others have let go of a message by then
 TEND = 1.0  # seconds for which nothing needs upkeep when it was just done
 UPKEEP = [""]  # what it has in place of topics
 
@@ -120,16 +121,15 @@ class AsyncPostgres(AsyncEngine):
         return [ended for (ended,) in await self._ask("settle", args, acts=True, connection=connection)]
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
-        tries = Tries(self._address.timeout)
-        while holds:
-            held = await self._ask("extend", [*rows.hold_args(holds), lease, now])
-            try:
-                return rows.extended_of(holds, held)
-            except OutcomeUnknown:
-                if brief or tries.over:
-                    raise
-            await AsyncSignal().wait(tries.pause())
-        return []
+        tries = Tries(BRIEFLY if brief else self._address.timeout)
+        answers: dict[Hold, bool | None] = dict.fromkeys(holds)
+        while left := [hold for hold, answer in answers.items() if answer is None]:
+            answers |= rows.extended_of(left, await self._ask("extend", [*rows.hold_args(left), lease, now]))
+            if tries.over and None in answers.values():
+                raise rows.locked([answers[hold] for hold in holds])
+            if None in answers.values():
+                await AsyncSignal().wait(tries.pause())
+        return [answers[hold] is True for hold in holds]
 
     async def cancel(
         self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None

@@ -42,6 +42,7 @@ from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import Signal
 
+BRIEFLY = 0.1  # the timeout of a caller in a hurry, in seconds: claims and upkeep of others have let go of a message by then
 TEND = 1.0  # seconds for which nothing needs upkeep when it was just done
 UPKEEP = [""]  # what it has in place of topics
 
@@ -118,16 +119,15 @@ class Postgres(Engine):
         return [ended for (ended,) in self._ask("settle", args, acts=True, connection=connection)]
 
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
-        tries = Tries(self._address.timeout)
-        while holds:
-            held = self._ask("extend", [*rows.hold_args(holds), lease, now])
-            try:
-                return rows.extended_of(holds, held)
-            except OutcomeUnknown:
-                if brief or tries.over:
-                    raise
-            Signal().wait(tries.pause())
-        return []
+        tries = Tries(BRIEFLY if brief else self._address.timeout)
+        answers: dict[Hold, bool | None] = dict.fromkeys(holds)
+        while left := [hold for hold, answer in answers.items() if answer is None]:
+            answers |= rows.extended_of(left, self._ask("extend", [*rows.hold_args(left), lease, now]))
+            if tries.over and None in answers.values():
+                raise rows.locked([answers[hold] for hold in holds])
+            if None in answers.values():
+                Signal().wait(tries.pause())
+        return [answers[hold] is True for hold in holds]
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
         args = [self._named(connection), *rows.ref_args(refs), now]
