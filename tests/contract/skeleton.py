@@ -10,7 +10,7 @@ import msgspec
 from bide.core.when import check_delay, due_time
 from bide.engines import base
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Hold, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, Claim, Hold, Move, NewMessage, Ref
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -18,6 +18,9 @@ from bide.wakeable import AsyncSignal
 
 LACKS = {"keys": False, "idempotent": False, "pause": False, "priority": False, "persistent": False}
 CAPABILITIES = base.Capabilities(accepted="in a dict", colours=frozenset({"async"}), **LACKS)
+Ids = Sequence[str] | None
+Now = int | None
+Text = str | None
 STATES = ("scheduled", "ready", "leased", "dead")  # the order of a listing; what is ready is kept among the scheduled
 
 
@@ -29,7 +32,7 @@ class Message(msgspec.Struct):
     kind: str = "scheduled"
     attempt: int = 0
     token: str = ""
-    request: str | None = None
+    request: Text = None
     lease_until: int | None = None
     error: str | None = None
     died: int = 0
@@ -117,7 +120,7 @@ class Skeleton(AsyncEngine):
         for signal in self._asleep:
             signal.set()
 
-    async def put(self, messages: Sequence[NewMessage], *, connection: object = None, now: int | None = None) -> list[Sent]:
+    async def put(self, messages: Sequence[NewMessage], *, connection: Any = None, now: Now = None) -> list[Sent]:
         at = self._shelf.at(now)
         for new in messages:
             check_delay(new.delay, new.at, at)
@@ -129,9 +132,7 @@ class Skeleton(AsyncEngine):
         self._shelf.schedule(message, due)
         return Sent(message.id, new.topic, due, "created")
 
-    async def claim(
-        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
-    ) -> base.Claim:
+    async def claim(self, topics: Sequence[str], limit: int, lease: int, *, request: Text = None, now: Now = None) -> Claim:
         shelf, at = self._shelf, self._shelf.at(now)
         held = [each for each in shelf.all("leased") if request is not None and each.request == request]
         for id in [each.id for each in shelf.messages.values() if shelf.expired(each) and each.new.topic in topics]:
@@ -143,7 +144,7 @@ class Skeleton(AsyncEngine):
             held.append(message)
         left = [each for each in shelf.all("scheduled") if each.new.topic in topics]
         shelf.sleepers.wake({each.new.topic for each in left if each.due <= at})
-        return base.Claim([each.claimed() for each in held], at, min((each.due for each in left), default=None))
+        return Claim([each.claimed() for each in held], at, min((each.due for each in left), default=None))
 
     def _choose(self, topics: Sequence[str], limit: int) -> list[Message]:  # one of each topic, and again
         shelf = self._shelf
@@ -151,7 +152,7 @@ class Skeleton(AsyncEngine):
         turns = itertools.chain.from_iterable(itertools.zip_longest(*due))
         return sorted(itertools.islice(filter(None, turns), limit), key=lambda each: each.place)
 
-    async def settle(self, ends: Sequence[base.End], *, connection: object = None, now: int | None = None) -> list[base.Ended]:
+    async def settle(self, ends: Sequence[base.End], *, connection: Any = None, now: Now = None) -> list[base.Ended]:
         self._shelf.at(now)
         return [self._end(end, self._shelf.held(end)) for end in ends]
 
@@ -170,13 +171,13 @@ class Skeleton(AsyncEngine):
         message.error = end.error or message.error
         return "scheduled" if self._shelf.schedule(message, due) else "expired"
 
-    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: Now = None) -> list[bool]:
         at, found = self._shelf.at(now), [self._shelf.held(hold) for hold in holds]
         for message in filter(None, found):
             message.lease_until = at + lease
         return [message is not None for message in found]
 
-    async def cancel(self, refs: Sequence[Ref], *, connection: object = None, now: int | None = None) -> list[CancelResult]:
+    async def cancel(self, refs: Sequence[Ref], *, connection: Any = None, now: Now = None) -> list[CancelResult]:
         self._shelf.at(now)
         return [self._cancel(self._shelf.find(ref.id)) for ref in refs]
 
@@ -186,9 +187,7 @@ class Skeleton(AsyncEngine):
             return CancelResult.CANCELLED
         return CancelResult[_why(message)]
 
-    async def reschedule(
-        self, moves: Sequence[base.Move], *, connection: object = None, now: int | None = None
-    ) -> list[RescheduleResult]:
+    async def reschedule(self, moves: Sequence[Move], *, connection: Any = None, now: Now = None) -> list[RescheduleResult]:
         at = self._shelf.at(now)
         for move in moves:
             check_delay(move.delay, move.at, at)
@@ -201,7 +200,7 @@ class Skeleton(AsyncEngine):
             return RescheduleResult.MOVED
         return RescheduleResult[_why(message)]
 
-    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> base.Tended:
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: Now = None) -> base.Tended:
         shelf, at = self._shelf, self._shelf.at(now)
         until = at if ended_by is None else min(at, ended_by)
         ended = [each for each in shelf.all("leased") if (each.lease_until or 0) <= until]
@@ -235,20 +234,18 @@ class Skeleton(AsyncEngine):
             self._shelf.sleepers.remove(sleeper)
             self._shelf.sleepers.wake([] if sleeper.woken_by is None else [sleeper.woken_by])
 
-    async def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[base.Stored | None]:
+    async def get(self, refs: Sequence[Ref], *, now: Now = None) -> list[base.Stored | None]:
         at, found = self._shelf.at(now), [self._shelf.find(ref.id) for ref in refs]
         return [None if message is None else message.stored(at) for message in found]
 
-    async def scan(
-        self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
-    ) -> base.Scanned:
+    async def scan(self, topic: str, state: State | None, limit: int, after: Text = None, *, now: Now = None) -> base.Scanned:
         at, begin = self._shelf.at(now), None if after is None else _mark(after)
         found = [each for kind in STATES for each in self._shelf.all(kind, topic) if state in (None, each.state(at))]
         page = [each for each in found if begin is None or each.place > begin]
         mark = ".".join(map(str, page[limit - 1].place)) if len(page) > limit else None
         return base.Scanned([each.stored(at) for each in page[:limit]], mark)
 
-    async def stats(self, topic: str | None = None, *, but: Any = (), window: Any = None, now: int | None = None) -> Stats:
+    async def stats(self, topic: str | None = None, *, but: Any = (), window: Any = None, now: Now = None) -> Stats:
         at, span = self._shelf.at(now), window or base.Window(0, 1, 0)
         stored = [each for kind in STATES for each in self._shelf.all(kind, topic) if each.new.topic not in but]
         names = ({each.new.topic for each in stored} | set(self._shelf.dropped)) - set(but) if topic is None else ()
@@ -266,19 +263,21 @@ class Skeleton(AsyncEngine):
         )
 
     async def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self, topic: str, ids: Ids = None, *, delay: int = 0, over: int = 0, limit: int = MAX_BATCH, now: Now = None
     ) -> base.Swept:
+        check_delay(delay + over, None, 0)
         at = self._shelf.at(now)
         dead = [each for each in self._shelf.all("dead", topic) if ids is None or each.id in ids]
-        for message in dead[:limit]:
-            message.attempt, message.error, message.since = 0, None, at + delay
-            self._shelf.schedule(message, at + delay)
+        for place, message in enumerate(dead[:limit]):
+            due = at + delay + place * over // limit
+            message.attempt, message.error, message.since = 0, None, due
+            self._shelf.schedule(message, due)
         return base.Swept(min(len(dead), limit), len(dead) > limit)
 
-    async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> base.Swept:
-        at = self._shelf.at(now)
-        doomed = [each for each in self._shelf.messages.values() if (each.new.topic, each.state(at)) == (topic, state)]
-        self._shelf.dropped.pop(topic if state == "dead" else "", None)
+    async def purge(self, topic: str, state: State, ids: Ids = None, *, limit: int = MAX_BATCH, now: Now = None) -> base.Swept:
+        named = [each for each in self._shelf.messages.values() if ids is None or each.id in ids]
+        doomed = [each for each in named if (each.new.topic, each.state(self._shelf.at(now))) == (topic, state)]
+        self._shelf.dropped.pop(topic if state == "dead" and ids is None else "", None)
         for message in doomed[:limit]:
             del self._shelf.messages[message.id]
         return base.Swept(min(len(doomed), limit), len(doomed) > limit)

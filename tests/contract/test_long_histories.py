@@ -18,7 +18,7 @@ from tests.model.long_history import LongHistory, check_long_history
 from tests.model.runner import Runner
 
 SHRINK = "BIDE_SHRINK" in os.environ  # a history that fails is made shorter
-VERBS = {"put", "claim", "settle", "extend", "cancel", "reschedule", "tend", "look", "requeue", "purge", "pause"}
+VERBS = {"put", "claim", "settle", "extend", "cancel", "reschedule", "tend", "look", "requeue", "purge", "purge_named", "pause"}
 FEW, MANY = range(2), range(2, 52)
 
 slow = pytest.mark.slow

@@ -118,13 +118,22 @@ class EngineMachine(RuleBasedStateMachine):
         topic=strategies.topics,
         picks=st.none() | strategies.some_picks,
         delay=strategies.spans,
+        over=strategies.spans,
         limit=st.sampled_from([1, 1, 2, 3]),
     )
-    def requeue(self, topic: str, picks: list[int] | None, delay: int, limit: int) -> None:
+    def requeue(self, topic: str, picks: list[int] | None, delay: int, over: int, limit: int) -> None:
         if self.can.inspect:
-            known = [*self.expected.living(), "no such id", *self.expected.dead()]
-            ids = None if picks is None else [_from_end(known, pick) for pick in picks]
-            self.runner.requeue(self.where(topic, self.expected.dead()), ids, delay, limit)
+            ids = None if picks is None else self._dead_and_others(picks)
+            self.runner.requeue(self.where(topic, self.expected.dead()), ids, delay, over, limit)
+
+    @way(1, topic=strategies.topics, picks=strategies.some_picks, limit=st.sampled_from([1, 2, 3]))
+    def purge_named(self, topic: str, picks: list[int], limit: int) -> None:
+        if self.can.inspect:
+            self.runner.purge_named(self.where(topic, self.expected.dead()), self._dead_and_others(picks), limit)
+
+    def _dead_and_others(self, picks: list[int]) -> list[str]:
+        known = [*self.expected.living(), "no such id", *self.expected.dead()]
+        return [_from_end(known, pick) for pick in picks]
 
     # delivering
 
@@ -216,6 +225,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.runner.reschedule_refused(BadTime, [*(Move(each) for each in refs), Move(refs[0], at=too_far)])
         elif what == "purge" and self.can.inspect:
             self.runner.purge_refused(BadOption, new.topic, "leased")
+            self.runner.purge_refused(BadOption, new.topic, "ready", self.expected.living())
 
     @way(1, page=strategies.pages, start=st.integers(-3, 1), width=st.sampled_from([1, 10, 1_000]))
     def look_at_all(self, page: int, start: int, width: int) -> None:

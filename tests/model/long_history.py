@@ -47,7 +47,22 @@ MOODS: Mapping[str, Mapping[str, int]] = {
 }
 """How often each way to go on is taken while the mood lasts."""
 ALWAYS = dict.fromkeys(
-    ["put", "work", "cancel", "reschedule", "extend", "tend", "purge", "requeue", "pause", "look", "reopen", "refuse"], 1
+    [
+        "put",
+        "work",
+        "cancel",
+        "reschedule",
+        "extend",
+        "tend",
+        "purge",
+        "purge_named",
+        "requeue",
+        "pause",
+        "look",
+        "reopen",
+        "refuse",
+    ],
+    1,
 ) | {"glance": 2}
 
 
@@ -167,9 +182,11 @@ class LongHistory:
         dead = self.expected.dead()
         if self.can.inspect and (dead or draw.random() < 0.1):
             topic = self.expected.messages[draw.choice(dead)].topic if dead else draw.choice(TOPICS)
-            known = [*self.expected.living()[-20:], "no such id", *dead]
-            ids = draw.choices(known, k=draw.randint(1, 4)) if draw.random() < 0.5 else None
-            self._do("requeue", topic, ids, draw.choice(SPANS), draw.choice([1, 2, 5, 1_000]))
+            ids = self._dead_and_others(draw) if draw.random() < 0.5 else None
+            self._do("requeue", topic, ids, draw.choice(SPANS), draw.choice(SPANS), draw.choice([1, 2, 5, 1_000]))
+
+    def _dead_and_others(self, draw: Draw) -> list[str]:
+        return draw.choices([*self.expected.living()[-20:], "no such id", *self.expected.dead()], k=draw.randint(1, 4))
 
     # delivering
 
@@ -226,6 +243,12 @@ class LongHistory:
         if self.can.inspect:
             states: list[State] = ["dead", "ready", "scheduled"]
             self._do("purge", draw.choice(TOPICS[1:]), draw.choice(states), draw.choice([1, 3, 1_000]))
+
+    def purge_named(self, draw: Draw) -> None:
+        dead = self.expected.dead()
+        if self.can.inspect and dead:
+            topic = self.expected.messages[draw.choice(dead)].topic
+            self._do("purge_named", topic, self._dead_and_others(draw), draw.choice([1, 2, 1_000]))
 
     def pause(self, draw: Draw) -> None:
         if self.can.pause:

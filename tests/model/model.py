@@ -256,9 +256,16 @@ class Model:
         self.leaving.dropped(sum(each.dropped for each in answer), None if left is None else set(left))
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int, answer: Swept, after: Sequence[Stored]
+        self,
+        topic: str,
+        ids: Sequence[str] | None,
+        times: tuple[int, int],
+        limit: int,
+        now: int,
+        answer: Swept,
+        after: Sequence[Stored],
     ) -> None:
-        """`after`: what a scan of the topic shows afterwards."""
+        """`times`: the delay, and the time over which they are spread. `after`: what a scan of the topic shows afterwards."""
         self._at(now)
         self.leaving.meet(topic)
         dead = sorted(self.expected.of(topic, "dead"), key=lambda each: each.died)
@@ -270,13 +277,16 @@ class Model:
         else:
             fits = len(taken) == answer.count and {each.id for each in taken} <= set(ids)
             insist(fits, f"requeue: {answer} of {ids}, and {taken} are not dead any more.")
+        delay, over = times
+        dues = [self._due(delay + place * over // limit) for place in range(len(taken))]
+        agree("requeue, due times", dues, sorted(shown[each.id].due for each in taken if each.id in shown))
         had_key = [each for each in taken if each.key is not None]
         # of several that had one key, whichever the engine gave it to comes first
         for message in sorted(taken, key=lambda each: each.id in shown and shown[each.id].key is None):
             if self._holder(topic, message.key):
                 message.key = None
             message.step("requeue")
-            message.plan(self._due(delay))
+            message.plan(shown[message.id].due)
             message.attempt, message.last_error, message.order = 0, None, None
             self._ripen(message)
         agree("requeue", Swept(min(limit, len(asked)), len(asked) > limit, sum(each.key is None for each in had_key)), answer)
@@ -295,6 +305,17 @@ class Model:
             self.expected.dropped.pop(topic, None)
         else:
             self.leaving.meet(topic)
+
+    def purge_named(self, topic: str, ids: Sequence[str], limit: int, now: int, answer: Swept, after: Sequence[Stored]) -> None:
+        """`after`: the dead letters that a scan of the topic shows afterwards."""
+        self._at(now)
+        dead = [each for each in self.expected.of(topic, "dead") if each.id in ids]
+        left = {each.id for each in after}
+        gone = [each for each in dead if each.id not in left]
+        agree(f"purge {topic} {ids}", Swept(min(limit, len(dead)), len(dead) > limit), answer)
+        agree(f"purge {topic} {ids}, dead letters that are gone", answer.count, len(gone))
+        for message in gone:
+            message.step("purge")
 
     def pause(self, topic: str, paused: bool) -> None:
         (self.expected.paused.add if paused else self.expected.paused.discard)(topic)

@@ -100,10 +100,10 @@ class Runner:
         left = [each.id for topic in topics for each in self._scan(topic, "dead")] if self.can.inspect else None
         self.model.tend(budget, self.clock, pages, left, ended_by)
 
-    def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int) -> None:
+    def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, over: int, limit: int) -> None:
         self._settle_dead()
-        answer = self._do(self._engine.requeue(topic, ids, delay=delay, limit=limit, now=self.clock))
-        self.model.requeue(topic, ids, delay, limit, self.clock, answer, self._scan(topic, None))
+        answer = self._do(self._engine.requeue(topic, ids, delay=delay, over=over, limit=limit, now=self.clock))
+        self.model.requeue(topic, ids, (delay, over), limit, self.clock, answer, self._scan(topic, None))
 
     def purge(self, topic: str, state: State, limit: int = 1_000) -> None:
         """Until nothing is left."""
@@ -112,6 +112,11 @@ class Runner:
         while (not pages or pages[-1].more) and len(pages) < ROUNDS:
             pages.append(self._do(self._engine.purge(topic, state, limit=limit, now=self.clock)))
         self.model.purge(topic, state, limit, self.clock, pages)
+
+    def purge_named(self, topic: str, ids: Sequence[str], limit: int) -> None:
+        self._settle_dead()
+        answer = self._do(self._engine.purge(topic, "dead", ids, limit=limit, now=self.clock))
+        self.model.purge_named(topic, ids, limit, self.clock, answer, self._scan(topic, "dead"))
 
     def pause(self, topic: str, paused: bool) -> None:
         self._do(self._engine.pause(topic, paused))
@@ -123,8 +128,8 @@ class Runner:
     def reschedule_refused(self, error: type[BideError], moves: Sequence[Move]) -> None:
         self._refused(error, self._engine.reschedule(moves, now=self.clock))
 
-    def purge_refused(self, error: type[BideError], topic: str, state: State) -> None:
-        self._refused(error, self._engine.purge(topic, state, now=self.clock))
+    def purge_refused(self, error: type[BideError], topic: str, state: State, ids: Sequence[str] | None = None) -> None:
+        self._refused(error, self._engine.purge(topic, state, ids, now=self.clock))
 
     def glance(self, topics: Sequence[str], keys: Sequence[str]) -> None:
         """Look without a tend before, and only at what is certain then."""

@@ -81,8 +81,8 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
     requeue, begin = Runner.requeue, Runner.__init__
     count = itertools.count()
 
-    def requeue_all(self: Runner, topic: str, ids: Any, delay: int, limit: int) -> Any:
-        return requeue(self, topic, ids, delay, 1_000)
+    def requeue_all(self: Runner, topic: str, ids: Any, delay: int, over: int, limit: int) -> Any:
+        return requeue(self, topic, ids, delay, over, 1_000)
 
     def keep_all(self: Runner, *args: Any, dead_max: int, **options: Any) -> None:
         begin(self, *args, dead_max=1_000, **options)

@@ -85,7 +85,7 @@ def test_an_honest_life_passes(model: Model) -> None:
     settle(model, "m", "3", "retry", "dead", now=T0 + 20_000)
     model.stats(None, None, T0 + 20_000, Stats(dead=1, topics={"mail": Stats(dead=1)}))
     shown = Stored("m", "mail", "ready", T0 + 20_000, 0, 3, "k", 1, b"body", {}, None, None, None)
-    model.requeue("mail", None, 0, 10, T0 + 20_000, Swept(1, False), [shown])
+    model.requeue("mail", None, (0, 0), 10, T0 + 20_000, Swept(1, False), [shown])
     model.get([Ref("m"), Ref("n")], T0 + 20_000, [shown, None])
     claim(model, claimed("m", "4", due=T0 + 20_000, key="k"), now=T0 + 20_000)
     settle(model, "m", "4", "done", "done", now=T0 + 20_000)

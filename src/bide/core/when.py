@@ -5,6 +5,7 @@ import math
 import re
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
+from typing import NamedTuple
 
 from bide.clock import epoch_ms
 from bide.errors import BadTime
@@ -83,6 +84,20 @@ def due_time(delay: int, at: int | None, floor: int, ceiling: int) -> int:
     if at is not None:
         return max(at, floor)
     return ceiling + delay if delay else floor
+
+
+class Dues(NamedTuple):
+    """When several messages are due: after a delay, evenly spread over so many milliseconds."""
+
+    delay: int
+    over: int
+    places: int
+
+    def check(self) -> None:
+        check_delay(self.delay + self.over, None, 0)
+
+    def at(self, place: int, floor: int, ceiling: int) -> int:
+        return due_time(self.delay + place * self.over // self.places, None, floor, ceiling)
 
 
 @functools.lru_cache(maxsize=256)  # a program names the same few again and again

@@ -247,22 +247,37 @@ class Engine(ABC):
 
     @abstractmethod
     def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = 1_000, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = 1_000,
+        now: int | None = None,
     ) -> Swept:
-        """Give dead messages a new life; all of the topic's, oldest first, without ids.
+        """Give dead messages a new life; all of the topic's, oldest first, without ids. With `over`, number n of them is due
+        n * over // limit later than number 0.
 
         - A requeued message has all its attempts again.
         - A requeued message takes its key back if it is free.
         - Requeue tells how many came back without their key.
         - Requeue leaves what is not dead alone.
+        - Requeue spreads due times evenly.
+        - Requeue beyond the longest delay is refused.
         """
 
     @abstractmethod
-    def purge(self, topic: str, state: State, *, limit: int = 1_000, now: int | None = None) -> Swept:
-        """Drop messages of one state, which is not leased: those end with their lease.
+    def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = 1_000, now: int | None = None
+    ) -> Swept:
+        """Drop messages of one state, which is not leased: those end with their lease. Ids name dead ones only: cancel ends
+        pending messages by their ids.
 
         - Purge drops one state of one topic.
+        - Purge by id drops only those dead letters.
         - Purge of the leased is refused.
+        - Purge of pending messages by id is refused.
         """
 
     @abstractmethod

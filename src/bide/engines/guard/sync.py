@@ -119,16 +119,27 @@ class Guard(Engine):
         return self._verbs.stats(topic, but=but, window=window, now=now)
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
     ) -> Swept:
         self._rules.check("inspect", ids or (), limit=limit)
-        return self._verbs.requeue(topic, ids, delay=delay, limit=limit, now=now)
+        return self._verbs.requeue(topic, ids, delay=delay, over=over, limit=limit, now=now)
 
-    def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        self._rules.check("inspect", limit=limit)
+    def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        self._rules.check("inspect", ids or (), limit=limit)
         if state == "leased":
             raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
-        return self._verbs.purge(topic, state, limit=limit, now=now)
+        if ids is not None and state != "dead":
+            raise BadOption(f"Only dead letters can be purged by their ids, and state is {state!r}. Cancel pending messages.")
+        return self._verbs.purge(topic, state, ids, limit=limit, now=now)
 
     def pause(self, topic: str, paused: bool) -> None:
         self._rules.check("pause")

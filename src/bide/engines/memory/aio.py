@@ -3,6 +3,7 @@
 
 from collections.abc import Collection, Sequence
 
+from bide.core.when import Dues
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import (
     MAX_BATCH,
@@ -103,12 +104,21 @@ class AsyncMemory(AsyncEngine):
         return look.stats(self._store, topic, but, window, now)
 
     async def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
     ) -> Swept:
-        return change.requeue(self._store, topic, ids, delay, limit, now)
+        return change.requeue(self._store, topic, ids, Dues(delay, over, limit), now)
 
-    async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        return change.purge(self._store, topic, state, limit, now)
+    async def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        return change.purge(self._store, topic, state, ids, limit, now)
 
     async def pause(self, topic: str, paused: bool) -> None:
         change.pause(self._store, topic, paused)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 from bide.clock import MS
-from bide.core.when import check_delay, due_time
+from bide.core.when import Dues, check_delay, due_time
 from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
@@ -122,20 +122,20 @@ def _reschedule(store: Store, message: Message | None, due: int, now: int) -> Re
     return RescheduleResult.MOVED
 
 
-def requeue(store: Store, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
+def requeue(store: Store, topic: str, ids: Sequence[str] | None, dues: Dues, now: int | None) -> Swept:
     with store:
         at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
-        check_delay(delay, None, floor)
+        dues.check()
         found = store.topics.get(topic)
         if found is None:
             return Swept(0, False)
         named = found.dead if ids is None else [each for each in dict.fromkeys(ids) if each in found.dead]
-        page = [found.dead[each] for each in itertools.islice(named, limit)]
+        page = [found.dead[each] for each in itertools.islice(named, dues.places)]
         keyless = 0
-        for message in page:
-            keyless += _revive(store, message, due_time(delay, None, floor, ceiling), floor)
-        return Swept(len(page), len(named) > (0 if ids is None else limit), keyless)
+        for place, message in enumerate(page):
+            keyless += _revive(store, message, dues.at(place, floor, ceiling), floor)
+        return Swept(len(page), len(named) > (0 if ids is None else dues.places), keyless)
 
 
 def _revive(store: Store, message: Message, due: int, now: int) -> bool:
@@ -156,13 +156,15 @@ def _revive(store: Store, message: Message, due: int, now: int) -> bool:
     return keyless
 
 
-def purge(store: Store, topic: str, state: State, limit: int, now: int | None) -> Swept:
+def purge(store: Store, topic: str, state: State, ids: Sequence[str] | None, limit: int, now: int | None) -> Swept:
     with store:
         at = store.now(now)
         found = store.topics.get(topic)
         if found is None:
             return Swept(0, False)
-        if state == "dead":
+        if ids is not None:
+            doomed = [found.dead[each] for each in dict.fromkeys(ids) if each in found.dead]
+        elif state == "dead":
             found.dead_dropped = 0
             doomed = list(itertools.islice(found.dead.values(), limit + 1))
         else:

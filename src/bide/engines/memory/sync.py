@@ -3,6 +3,7 @@
 
 from collections.abc import Collection, Sequence
 
+from bide.core.when import Dues
 from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
@@ -97,12 +98,21 @@ class Memory(Engine):
         return look.stats(self._store, topic, but, window, now)
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
     ) -> Swept:
-        return change.requeue(self._store, topic, ids, delay, limit, now)
+        return change.requeue(self._store, topic, ids, Dues(delay, over, limit), now)
 
-    def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        return change.purge(self._store, topic, state, limit, now)
+    def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        return change.purge(self._store, topic, state, ids, limit, now)
 
     def pause(self, topic: str, paused: bool) -> None:
         change.pause(self._store, topic, paused)

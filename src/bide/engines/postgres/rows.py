@@ -25,7 +25,8 @@ CALLS: Mapping[str, str] = {
     "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
     "stats": "select * from {schema}.stats(%s, %s::{text}, %s, %s, %s, %s, %s)",
-    "requeue": "select * from {schema}.requeue(%s, %s, %s::bigint[], %s, %s, %s, %s)",
+    "requeue": "select * from {schema}.requeue_over(%s, %s, %s::bigint[], %s, %s, %s, %s, %s)",
+    "purge_dead": "select * from {schema}.purge_dead(%s, %s, %s::bigint[], %s, %s)",
     "purge": "select * from {schema}.purge(%s, %s, %s, %s)",
     "pause": "select {schema}.pause(%s, %s)",
 }

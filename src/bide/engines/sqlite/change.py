@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from bide.clock import MS
-from bide.core.when import check_delay, due_time
+from bide.core.when import Dues, check_delay, due_time
 from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
 from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_text, private_id, public_id
 from bide.engines.sqlite.transaction import Namespace, Transaction
@@ -165,21 +166,22 @@ def _expiry(due: int, life: int | None) -> int | None:
 
 
 def requeue(
-    tx: Transaction, namespace: Namespace, name: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None
+    tx: Transaction,
+    namespace: Namespace,
+    name: str,
+    ids: Sequence[str] | None,
+    dues: Dues,
+    now: int | None,
 ) -> Swept:
     at_ns = tx.times.now_ns(namespace, now)
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
-    check_delay(delay, None, floor)
+    dues.check()
     topic = tx.topics.known(namespace, name)
-    if ids is None:
-        rows = tx.sql.all("dead", {"topic": topic, "limit": limit + 1})
-    else:
-        named = [private_id(each) for each in dict.fromkeys(ids)]
-        found = (tx.sql.one("dead_one", {"id": number, "salt": salt, "topic": topic}) for number, salt in named)
-        rows = [row for row in found if row is not None]
-    due = due_time(delay, None, floor, ceiling)
+    limit = dues.places
+    rows = tx.sql.all("dead", {"topic": topic, "limit": limit + 1}) if ids is None else _dead(tx, topic, ids)
     keyless = 0
-    for number, key, life in rows[:limit]:
+    for place, (number, key, life) in enumerate(rows[:limit]):
+        due = dues.at(place, floor, ceiling)
         if key is not None:  # a holder that has expired does not keep the key
             keyless += tx.messages.find(namespace, Ref(topic=name, key=key), floor) is not None
         tx.sql.run("revive", {"id": number, "due": due, "expires": _expiry(due, life)})
@@ -188,10 +190,27 @@ def requeue(
     return Swept(len(rows[:limit]), len(rows) > limit, keyless)
 
 
-def purge(tx: Transaction, namespace: Namespace, name: str, state: State, limit: int, now: int | None) -> Swept:
+def _dead(tx: Transaction, topic: int | None, ids: Sequence[str]) -> list[Any]:
+    """The dead letters with these ids."""
+    named = [private_id(each) for each in dict.fromkeys(ids)]
+    found = (tx.sql.one("dead_one", {"id": number, "salt": salt, "topic": topic}) for number, salt in named)
+    return [row for row in found if row is not None]
+
+
+def purge(
+    tx: Transaction,
+    namespace: Namespace,
+    name: str,
+    state: State,
+    ids: Sequence[str] | None,
+    limit: int,
+    now: int | None,
+) -> Swept:
     at = tx.times.now(namespace, now)
     topic = tx.topics.known(namespace, name)
-    if state == "dead":
+    if ids is not None:
+        rows = _dead(tx, topic, ids)
+    elif state == "dead":
         tx.sql.run("forget_dropped", {"topic": topic})
         rows = tx.sql.all("purge_dead", {"topic": topic, "limit": limit + 1})
     else:

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from bide.core.when import Dues
 from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
@@ -116,12 +117,22 @@ class Sqlite(Engine):
         return self._opened().read(lambda tx: look.stats(tx, self._namespace, topic, but, window, now))
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
     ) -> Swept:
-        return self._write(lambda tx: change.requeue(tx, self._namespace, topic, ids, delay, limit, now))
+        dues = Dues(delay, over, limit)
+        return self._write(lambda tx: change.requeue(tx, self._namespace, topic, ids, dues, now))
 
-    def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
-        return self._write(lambda tx: change.purge(tx, self._namespace, topic, state, limit, now))
+    def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        return self._write(lambda tx: change.purge(tx, self._namespace, topic, state, ids, limit, now))
 
     def pause(self, topic: str, paused: bool) -> None:
         self._write(lambda tx: change.pause(tx, self._namespace, topic, paused))

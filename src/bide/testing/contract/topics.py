@@ -2,8 +2,9 @@
 
 import pytest
 
+from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Swept
-from bide.errors import BadOption
+from bide.errors import BadOption, BadTime
 from bide.testing.contract.bench import LEASE, Bench, bodies, needs
 from bide.types import State
 
@@ -86,6 +87,63 @@ class Sweeping:
         assert [each for each in after if each.id != dead[2]] == before
         assert [each.id for each in await bench.stored("news", "dead")] == [other.id]
         assert await bench.end(leased, "done") == "done"
+
+    @needs("inspect")
+    async def test_requeue_spreads_due_times_evenly(self, bench: Bench) -> None:
+        dead = [(await bench.bury("mail")).id for _ in range(7)]
+        # When four of ten places over a second are taken, by id
+        asked = {"delay": 5_000, "over": 1_000, "limit": 10}
+        assert await bench.engine.requeue("mail", dead[:4], **asked, now=bench.now) == Swept(4, False)
+        first = bench.now + 5_000
+        assert sorted(each.due for each in await bench.stored("mail", "scheduled")) == [first + n * 100 for n in range(4)]
+        # And three places, by the others, the oldest of which comes first
+        bench.move(60_000)
+        assert await bench.engine.requeue("mail", over=1_000, limit=3, now=bench.now) == Swept(3, False)
+        dues = sorted(each.due for each in await bench.stored("mail") if each.id in dead[4:])
+        assert dues == [bench.now, bench.now + 333, bench.now + 666]
+        # Then each is handed out in its time
+        counts = []
+        for _ in range(3):
+            counts.append(len(await bench.claim("mail", limit=9, lease=60_000)))
+            bench.move(333)
+        assert counts == [4 + 1, 1, 1]
+
+    @needs("inspect")
+    async def test_requeue_beyond_the_longest_delay_is_refused(self, bench: Bench) -> None:
+        dead = await bench.bury("mail")
+        for ids in (None, [dead.id]):
+            with pytest.raises(BadTime):
+                await bench.engine.requeue("mail", ids, delay=1_000, over=MAX_DELAY_MS, now=bench.now)
+        assert [each.state for each in await bench.stored("mail")] == ["dead"]
+
+    @needs("inspect")
+    async def test_purge_by_id_drops_only_those_dead_letters(self, bench: Bench) -> None:
+        keyed = {"key": "k"} if bench.can.keys else {}
+        dead = [(await bench.bury("mail", b"x" * 2_000, **keyed)).id for _ in range(5)]
+        other = await bench.bury("news")
+        leased = await bench.running("mail", lease=60_000)
+        later = await bench.put("mail", delay=9_000)
+        before = {each.id for each in await bench.stored("mail")}
+        # When two are named, one of them twice, beside ids of other messages
+        ids = [dead[3], leased.id, later.id, other.id, "no such id", dead[1], dead[3]]
+        assert await bench.engine.purge("mail", "dead", ids, now=bench.now) == Swept(2, False)
+        # Then all other messages are left
+        assert {each.id for each in await bench.stored("mail")} == before - {dead[1], dead[3]}
+        assert [each.id for each in await bench.stored("news")] == [other.id]
+        assert (await bench.engine.stats("mail", now=bench.now)).dead == 3
+        # And what is gone can't come back
+        assert await bench.engine.purge("mail", "dead", ids, now=bench.now) == Swept(0, False)
+        assert await bench.engine.requeue("mail", ids, now=bench.now) == Swept(0, False)
+        assert await bench.engine.purge("mail", "dead", [], now=bench.now) == Swept(0, False)
+        assert await bench.engine.purge("mail", "dead", [dead[0]], now=bench.now) == Swept(1, False)
+        assert await bench.end(leased, "done") == "done"
+
+    @needs("inspect")
+    async def test_purge_of_pending_messages_by_id_is_refused(self, bench: Bench) -> None:
+        here = await bench.put("mail", delay=9_000)
+        with pytest.raises(BadOption):
+            await bench.engine.purge("mail", "scheduled", [here.id], now=bench.now)
+        assert [each.id for each in await bench.stored("mail")] == [here.id]
 
     @needs("inspect")
     async def test_purge_drops_one_state_of_one_topic(self, bench: Bench) -> None:

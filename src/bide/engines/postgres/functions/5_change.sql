@@ -91,15 +91,15 @@ begin
     return query select a from unnest(answered) as a;
 end $$;
 
-create or replace function bide.requeue(
-    request text, of text, ids bigint[], delay bigint, places int, longest bigint, given bigint
+create or replace function bide.requeue_over(
+    request text, of text, ids bigint[], delay bigint, over_ms bigint, places int, longest bigint, given bigint
 ) returns table (many bigint, more boolean, keyless bigint) language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
-    new_due bigint := bide.due_time(delay, null, us);
+    new_due bigint;
     revived bigint[];
     each record;
 begin
@@ -108,7 +108,7 @@ begin
         return query select answered[1]::bigint, answered[2]::boolean, answered[3]::bigint;
         return;
     end if;
-    if delay > longest then
+    if delay + over_ms > longest then
         raise exception 'too far' using errcode = 'BD001';
     end if;
     many := 0;
@@ -124,6 +124,7 @@ begin
             each.key := null;
         end if;
         delete from bide.dead d where d.id = each.id;
+        new_due := bide.due_time(delay + many * over_ms / places, null, us);
         insert into bide.message (id, due, token, most, level, topic, body, headers, key, life, expires)
         values (
             each.id, new_due, each.token, each.most, each.level, of, each.body, each.headers, each.key, each.life,
@@ -133,10 +134,44 @@ begin
     end loop;
     if many > 0 then
         insert into bide.tally (topic, dead, dropped) values (of, -many, 0);
-        perform bide.tell(of, new_due, now);
+        perform bide.tell(of, bide.due_time(delay, null, us), now);
     end if;
     if request is not null then
         insert into bide.answer (name, born, answers) values (request, now, array[many::text, more::text, keyless::text]);
+    end if;
+    return next;
+end $$;
+
+create or replace function bide.requeue(
+    request text, of text, ids bigint[], delay bigint, places int, longest bigint, given bigint
+) returns table (many bigint, more boolean, keyless bigint) language sql as $$
+-- As the release before calls it.
+    select * from bide.requeue_over(request, of, ids, delay, 0, places, longest, given)
+$$;
+
+create or replace function bide.purge_dead(request text, of text, ids bigint[], places int, given bigint)
+returns table (many bigint, more boolean) language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- Drop the dead letters that have these ids.
+declare
+    now bigint := bide.engine_us(given, true) / 1000;
+    answered text[] := case when request is not null then bide.recall(request, now) end;
+    doomed bigint[];
+begin
+    perform bide.limit_waiting(request);
+    if answered is not null then
+        return query select answered[1]::bigint, answered[2]::boolean;
+        return;
+    end if;
+    doomed := array(select d.id from bide.dead d where d.topic = of and d.id = any (ids) limit places + 1);
+    delete from bide.dead d where d.id = any (doomed[1:places]);
+    get diagnostics many = row_count;
+    more := cardinality(doomed) > places;
+    if many > 0 then
+        insert into bide.tally (topic, dead, dropped) values (of, -many, 0);
+    end if;
+    if request is not null then
+        insert into bide.answer (name, born, answers) values (request, now, array[many::text, more::text]);
     end if;
     return next;
 end $$;

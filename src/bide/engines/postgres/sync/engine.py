@@ -178,16 +178,29 @@ class Postgres(Engine):
         return total(each.values(), each if topic is None else {}, timeline)
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
     ) -> Swept:
         named = None if ids is None else [rows.private_id(id) for id in ids]
-        [found] = self._ask("requeue", [self._request(), topic, named, delay, limit, MAX_DELAY_MS, now], acts=True)
+        [found] = self._ask("requeue", [self._request(), topic, named, delay, over, limit, MAX_DELAY_MS, now], acts=True)
         return Swept(*found)
 
-    def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
+    def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
         if state == "leased":
             raise BadOption("Leased messages can't be purged: they end with their leases.")
-        [found] = self._ask("purge", [topic, state, limit, now], acts=True)
+        if ids is not None:
+            named = [rows.private_id(id) for id in ids]
+            [found] = self._ask("purge_dead", [self._request(), topic, named, limit, now], acts=True)
+        else:
+            [found] = self._ask("purge", [topic, state, limit, now], acts=True)
         return Swept(*found)
 
     def pause(self, topic: str, paused: bool) -> None:

@@ -227,18 +227,30 @@ class AsyncRedis(AsyncEngine):
         return counting.together([one for each in told.values() for one in each], topics, parts)
 
     async def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
     ) -> Swept:
         count, more, keyless, done = 0, False, 0, set[AsyncShard]()
         while shard := self._next_of(done):
-            one = await shard.requeue(topic, ids, delay, limit - count, now)
+            one = await shard.requeue(topic, ids, sending.Places(count, limit, delay, over), now)
             count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
         return Swept(count, more, keyless)
 
-    async def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
+    async def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
         count, more, done = 0, False, set[AsyncShard]()
         while shard := self._next_of(done):
-            one = await shard.purge(topic, state, limit - count, now)
+            if ids is None:
+                one = await shard.purge(topic, state, limit - count, now)
+            else:
+                one = await shard.purge_dead(topic, ids, limit - count, now)
             count, more = count + one.count, more or one.more
         return Swept(count, more)
 

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Collection, Sequence
 
-from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
 from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.aio.connections import AsyncConnections
@@ -212,22 +211,34 @@ class AsyncShard:
             counted.hear(await self.calls.ask("stats", args, now))
         return counted.found
 
-    async def requeue(self, topic: str, ids: Sequence[str] | None, delay: int, limit: int, now: int | None) -> Swept:
-        own = [id for id in ids or () if name_of(id).shard == self.number]
-        pages = [None] if ids is None else [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
+    async def requeue(self, topic: str, ids: Sequence[str] | None, places: sending.Places, now: int | None) -> Swept:
+        pages: list[Sequence[str] | None] = [None] if ids is None else [*self._pages(ids)]
         did = Swept(0, False)
         while pages:
             some = pages[0]
-            most = min(limit - did.count, sending.PART)
+            most = min(places.left - did.count, sending.PART)
             which = [int(some is not None), *sending.named_dead(some or ())]
-            args = [topic, sending.when(delay, None), MAX_DELAY_MS, most, *which]
+            args = [topic, *places.args(did.count), most, *which]
             _, count, more, keyless = await self.calls.do("requeue", args, now)
             did = Swept(did.count + count, bool(more), did.keyless + keyless)
             if some is not None or not more:
                 pages.pop(0)
-            if did.count >= limit:
+            if did.count >= places.left:
                 break
         return Swept(did.count, did.more or bool(pages), did.keyless)
+
+    def _pages(self, ids: Sequence[str]) -> list[Sequence[str]]:
+        """The ids that are of this shard, in parts."""
+        own = [id for id in ids if name_of(id).shard == self.number]
+        return [own[i : i + sending.PART] for i in range(0, len(own), sending.PART)]
+
+    async def purge_dead(self, topic: str, ids: Sequence[str], limit: int, now: int | None) -> Swept:
+        """Drop the dead letters that have these ids."""
+        pages, count = self._pages(ids), 0
+        while pages and count < limit:
+            args = [topic, limit - count, *sending.named_dead(pages.pop(0))]
+            count += (await self.calls.do("purge_dead", args, now))[1]
+        return Swept(count, bool(pages))
 
     async def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
         """Drop a page. It begins where the last page stopped, and goes round until nothing of the state is left."""

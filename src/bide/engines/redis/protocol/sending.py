@@ -151,6 +151,23 @@ def reschedule_answer(reply: Sequence[Any]) -> list[RescheduleResult]:
     return [_MOVED[letter] for letter in reply[1].decode()]
 
 
+class Places(NamedTuple):
+    """Where the due times of requeued messages lie, which are evenly spread over some time."""
+
+    taken: int  # by other shards
+    all: int
+    delay: int
+    over: int
+
+    @property
+    def left(self) -> int:
+        return self.all - self.taken
+
+    def args(self, taken: int) -> list[Arg]:
+        """`taken`: how many more are taken by now."""
+        return [self.delay, self.over, self.all, self.taken + taken, MAX_DELAY_MS]
+
+
 def named_dead(ids: Iterable[str]) -> list[Arg]:
     args: list[Arg] = []
     for id in ids:

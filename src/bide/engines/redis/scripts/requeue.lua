@@ -1,11 +1,35 @@
--- Topics at large.
+-- Dead letters and topics.
 
 -- include: begin layout topics wake keys holding expiries finish
 
+-- All that a script is told from here on: of each message its topic's number, id, salt.
+local function take_ids()
+  local named = {}
+  while NEXT < #ARGV do
+    named[#named + 1] = {digits = take_text(), id = take_text(), salt = take_text()}
+    if #named[#named].id ~= ID then error('BADARG id', 0) end
+  end
+  return named
+end
+
+-- Those that are dead letters of a topic, each once.
+local function dead_of(topic, named)
+  local found, seen = {}, {}
+  for _, each in ipairs(named) do
+    local value = each.digits == topic.digits and not seen[each.id] and read(topic, each.id)
+    if value and sub(value, 1, 2) == each.salt and call('ZSCORE', topic.prefix .. 'dead', each.id) then
+      seen[each.id] = true
+      found[#found + 1] = each.id
+    end
+  end
+  return found
+end
+
 -- script: requeue
--- Give dead messages a new life. After what every script is told: topic, delay in ms, the longest delay, how many at
--- most, whether ids are named, then of each: its topic's number, id, salt. Gives: now, how many, whether there are more,
--- and how many of them lost their key: to a newer message, or because the shard only empties itself.
+-- Give dead messages a new life. After what every script is told: topic, delay in ms, the ms over which due times are spread,
+-- among how many places, the first of them that is free, the longest delay, how many at most, whether ids are named, then of
+-- each: its topic's number, id, salt. Gives: now, how many, whether there are more, and how many of them lost their key: to a
+-- newer message, or because the shard only empties itself.
 
 -- include: pending
 
@@ -30,38 +54,45 @@ local function revive(topic, id, value, due)
   if known.expires then expiries.note_of(topic, id, due + known.expires) end
 end
 
-local function named_dead(topic, named)
-  local found, seen = {}, {}
-  for _, each in ipairs(named) do
-    local value = each.digits == topic.digits and not seen[each.id] and read(topic, each.id)
-    if value and sub(value, 1, 2) == each.salt and call('ZSCORE', topic.prefix .. 'dead', each.id) then
-      seen[each.id] = true
-      found[#found + 1] = each.id
-    end
-  end
-  return found
-end
-
 local again = before()
 if again then return again end
-local name, due, limit = take_text(), due_of(take_text(), take_number(), now, ceiling), take_number()
-local by_name, named = take_number() == 1, {}
+local name, delay, over, places, place = take_text(), take_number(), take_number(), take_number(), take_number()
+local longest, limit, by_name = take_number(), take_number(), take_number() == 1
 if limit > 1000 then error('BADARG limit', 0) end
-while NEXT < #ARGV do
-  named[#named + 1] = {digits = take_text(), id = take_text(), salt = take_text()}
-  if #named[#named].id ~= ID then error('BADARG id', 0) end
-end
-local topic, ids, more = find_topic(name), {}, false
+local function due_at(after) return due_of(format('%d', delay + after), longest, now, ceiling) end
+due_at(over)
+local named = take_ids()
+local topic, ids = find_topic(name), {}
 if topic and by_name then
-  ids = named_dead(topic, named)
+  ids = dead_of(topic, named)
 elseif topic then
   ids = call('ZRANGE', topic.prefix .. 'dead', 0, limit)
 end
 begin_growing()
 local count = math.min(#ids, limit)
-for i = 1, count do revive(topic, ids[i], read(topic, ids[i]), due) end
+for i = 1, count do revive(topic, ids[i], read(topic, ids[i]), due_at(floor((place + i - 1) * over / places))) end
 if topic then close_topics() end
 return answer({format('%d', now), count, #ids > limit and 1 or 0, keyless})
+
+-- script: purge_dead
+-- Drop dead messages by their ids. After what every script is told: topic, how many at most, then of each: its topic's number,
+-- id, salt. Gives: now, how many were dropped.
+
+local again = before()
+if again then return again end
+local name, limit = take_text(), take_number()
+if limit > 1000 then error('BADARG limit', 0) end
+local named = take_ids()
+begin_shrinking()
+local topic = find_topic(name)
+local ids = topic and dead_of(topic, named) or {}
+local count = math.min(#ids, limit)
+for i = 1, count do
+  call('ZREM', topic.prefix .. 'dead', ids[i])
+  finish(topic, ids[i], read(topic, ids[i]), life_of(topic, ids[i]))
+end
+if topic then close_topics() end
+return answer({format('%d', now), count})
 
 -- script: pause
 -- Stop handing out a topic's messages, or go on. After what every script is told: topic, 1 or 0. Gives: now.

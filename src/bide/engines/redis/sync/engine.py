@@ -217,18 +217,30 @@ class Redis(Engine):
         return counting.together([one for each in told.values() for one in each], topics, parts)
 
     def requeue(
-        self, topic: str, ids: Sequence[str] | None = None, *, delay: int = 0, limit: int = MAX_BATCH, now: int | None = None
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
     ) -> Swept:
         count, more, keyless, done = 0, False, 0, set[Shard]()
         while shard := self._next_of(done):
-            one = shard.requeue(topic, ids, delay, limit - count, now)
+            one = shard.requeue(topic, ids, sending.Places(count, limit, delay, over), now)
             count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
         return Swept(count, more, keyless)
 
-    def purge(self, topic: str, state: State, *, limit: int = MAX_BATCH, now: int | None = None) -> Swept:
+    def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
         count, more, done = 0, False, set[Shard]()
         while shard := self._next_of(done):
-            one = shard.purge(topic, state, limit - count, now)
+            if ids is None:
+                one = shard.purge(topic, state, limit - count, now)
+            else:
+                one = shard.purge_dead(topic, ids, limit - count, now)
             count, more = count + one.count, more or one.more
         return Swept(count, more)
 

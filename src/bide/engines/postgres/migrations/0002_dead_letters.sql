@@ -1,0 +1,1 @@
+-- Dead letters by their ids: functions only.
