@@ -8,8 +8,9 @@ redis.defineCommand("bideSend", { numberOfKeys: 2, lua: readFileSync("send.lua",
 const text = (value) =>
   value instanceof Date ? value.toISOString() : typeof value === "object" ? JSON.stringify(value) : String(value);
 
-export async function send(topic, body, options = {}) {
-  const named = Object.entries({ shards: 1, ...options }).flatMap(([name, value]) => [name, text(value)]);
+export async function send(topic, body = null, options = {}) {
+  const given = Object.entries({ ...options, shards: options.shards ?? 1 }).filter(([, value]) => value != null);
+  const named = given.flatMap(([name, value]) => [name, text(value)]);
   let keys = ["{bide:0}:meta", "{bide:0}:-"];
   for (;;) {
     try {

@@ -104,3 +104,32 @@ def test_node_sends_and_python_handles(
             worker.said("order 42 is packed")
             worker.stop()
         assert (queue.stats("order.pack").pending, queue.stats("order.remind").pending) == (0, 1)
+
+
+HOSTILE = r"""
+import { close, send } from "./bide.js";
+await send("t");
+await send("t", 2, { key: undefined, delay: null, at: undefined, headers: undefined, shards: undefined });
+await send("t", "\u2028 ü \u{1f600}", { headers: { a: "1/ü" }, priority: undefined, max_attempts: 7 });
+for (const [body, options] of [["\ud800"], [() => 1], [1, { delay: NaN }], [1, { headers: [] }], [1, { now: 1 }]]) {
+  try {
+    await send("t", body, options);
+    console.log("taken", body);
+  } catch (error) {
+    console.log(error.message.split(" ")[0]);
+  }
+}
+await close();
+"""
+
+
+def test_what_node_leaves_undefined_is_left_out(redis_url: str, run: Callable[[str, Path], str], node_shop: Path) -> None:
+    (node_shop / "hostile.mjs").write_text(HOSTILE, encoding="utf-8")
+    assert run("node hostile.mjs", node_shop).split() == ["BADOPTION"] * 5
+    with Queue(redis_url) as queue:
+        found = sorted(queue.receive("t", limit=9), key=lambda each: str(each.body))
+        assert [(each.body, each.key, each.headers, each.max_attempts) for each in found] == [
+            (2, None, {}, 3),
+            (None, None, {}, 3),
+            ("\N{LINE SEPARATOR} ü \N{GRINNING FACE}", None, {"a": "1/ü"}, 7),
+        ]
