@@ -16,7 +16,7 @@ from bide.testing.contract.bench import Bench
 from bide.types import Sent
 from tests.contract.test_redis_groups import IN_ONE_SHARD
 from tests.model.turns import COLOURS, LONG
-from tests.redis.foreign import Foreign, client_of, sent
+from tests.redis.foreign import WITH_TIME, Foreign, client_of, sent
 
 
 class SentByScript(AsyncRedis):
@@ -50,12 +50,12 @@ class SendingSource(RedisSource):
 
     def aio(self) -> AsyncRedis:
         engine = SentByScript(self._namespace, self.capabilities)
-        engine.foreign = Foreign(self.client, self.namespace)
+        engine.foreign = Foreign(self.client, self.namespace, WITH_TIME)
         return engine
 
     def sync(self) -> Redis:
         engine = SentByScriptSync(self._namespace, self.capabilities)
-        engine.foreign = Foreign(self.client, self.namespace)
+        engine.foreign = Foreign(self.client, self.namespace, WITH_TIME)
         return engine
 
 

@@ -17,6 +17,9 @@ from bide.engines.redis.script import send_script
 from bide.errors import BadMessage, BadTime
 from bide.types import Sent
 
+OPTIONS = "shards = true,\n}"
+WITH_TIME = send_script().replace(OPTIONS, f"now = true, within = true, {OPTIONS}")
+"""With what is no option for others, as it could push the engine's time."""
 STEPS = 6  # shards that may be asked for one message
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,13 +27,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Foreign:
     """It begins at shard 0, and goes where it is told to."""
 
-    def __init__(self, client: Any, namespace: str = "bide") -> None:
+    def __init__(self, client: Any, namespace: str = "bide", script: str = "") -> None:
         self.client = client
+        self.script = script or send_script()
         self.first = (f"{{{namespace}:0}}:meta", f"{{{namespace}:0}}:-")
         self.calls = 0  # of the last send
 
     def call(self, keys: Sequence[str], *args: Any) -> list[Any]:
-        return self.client.eval(send_script(), len(keys), *keys, *args)  # type: ignore[no-any-return]
+        return self.client.eval(self.script, len(keys), *keys, *args)  # type: ignore[no-any-return]
 
     def send(self, topic: str, *args: Any) -> list[Any]:
         keys: Sequence[str] = self.first

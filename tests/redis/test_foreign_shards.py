@@ -13,7 +13,7 @@ from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.resharding import Resharding
 from bide.engines.redis.topology import slot_of
 from bide.testing.contract.bench import Bench
-from tests.redis.foreign import Foreign, arguments, client_of
+from tests.redis.foreign import WITH_TIME, Foreign, arguments, client_of
 from tests.redis.keyspace import bench_at, held, shop
 from tests.redis.test_reshard import KEYS, forgetful, reshard, shards_of
 from tests.servers.cluster import RedisCluster
@@ -26,7 +26,7 @@ OTHER = re.compile(r"OTHERSHARD (\S+) (\S+) This message belongs to another shar
 @pytest.fixture
 def foreign(redis_server: RedisServer) -> Iterator[Foreign]:
     with redis_server.client() as client:
-        yield Foreign(client, "shop")
+        yield Foreign(client, "shop", WITH_TIME)
 
 
 def keys_of(shard: int, rest: str = "", namespace: str = "shop") -> tuple[str, str]:
@@ -201,7 +201,7 @@ async def test_a_client_of_a_cluster_is_led_to_the_right_node(redis_cluster_url:
     async with bench_at(redis_cluster_url) as bench:
         await bench.put("t", key="first")
         client = client_of(redis_cluster_url)
-        foreign = Foreign(client, "shop")
+        foreign = Foreign(client, "shop", WITH_TIME)
         sent = {key: put(foreign, bench, key=key)[0] for key in KEYS}
         assert shards_of(list(sent.values())) == {0, 1, 2}
         assert {key: (await bench.put("t", key=key)).id for key in KEYS} == sent

@@ -1,8 +1,8 @@
 -- A message: its options, and what is stored of it. protocol/encoding.py is the same for Python.
 
-local OPTIONS = { -- `now` is for tests, and `within` names the message whose handler sends this
+local OPTIONS = { -- tests add `now`, and `within`, which names the message whose handler sends this
   delay = true, at = true, key = true, if_exists = true, priority = true, expires_in = true, max_attempts = true,
-  headers = true, operation = true, format = true, max_body = true, shards = true, now = true, within = true,
+  headers = true, operation = true, format = true, max_body = true, shards = true,
 }
 local LISTED = 'delay, at, key, if_exists, priority, expires_in, max_attempts, headers, operation, format, max_body, shards'
 local LEVELS = {high = '0', normal = '1', low = '2'}

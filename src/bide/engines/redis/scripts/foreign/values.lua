@@ -18,12 +18,28 @@ local function is_utf8(text)
   return not string.find(text, '[\128-\255]')
 end
 
--- A key or an operation: every receiver reads it, so it must be text that all can read.
+-- Characters that Python does not take for printable: controls, formats, private ones, and each space but the usual one.
+local UNSEEN = {
+  '\194[\128-\160\173]', '\216[\128-\133\156]', '\219\157', '\220\143', '\224\162[\144\145]', '\224\163\162', '\225\154\128',
+  '\225\160\142', '\226\128[\128-\143\168-\175]', '\226\129[\159-\175]', '\227\128\128', '\238', '\239[\128-\163]', '\239\187\191',
+  '\239\191[\176-\187\190\191]', '\240\145\130\189', '\240\145\131\141', '\240\147\144[\176-\191]', '\240\155\178[\160-\163]',
+  '\240\157\133[\179-\186]', '\243\160[\128\129]', '\243[\176-\191]', '\244',
+}
+
+local function is_seen(text)
+  if string.find(text, '%c') then return false end
+  if not string.find(text, '[\128-\255]') then return true end
+  for _, form in ipairs(UNSEEN) do
+    if string.find(text, form) then return false end
+  end
+  return is_utf8(text)
+end
+
+-- A key or an operation: Python, too, names messages by it.
 local function check_name(name, text, longest)
   local _, length = string.gsub(text, '[^\128-\191]', '')
-  local odd = string.find(text, '%c') or string.find(text, '\194[\128-\159]') or string.find(text, '\226\128[\168\169]')
-  if odd or length < 1 or length > longest or not is_utf8(text) then
-    bad('%s: give 1 to %d printable characters in UTF-8, without line breaks.', name, longest)
+  if not is_seen(text) or length < 1 or length > longest then
+    bad('%s: give 1 to %d printable characters in UTF-8, and no space but the usual one.', name, longest)
   end
 end
 
