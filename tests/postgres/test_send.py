@@ -1,9 +1,12 @@
 """`select bide.send(…)`: what programs in any language call, in their own transaction."""
 
+import unicodedata
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
@@ -104,6 +107,17 @@ def test_all_options_mean_what_they_mean_in_python(queue: Queue, own: psycopg.Co
         "'t', '1', at => 'infinity'",
         "'t', '1', at => '-infinity'",
         "'t', '1', delay => '170000000 years'",
+        "'t', '1', at => '294276-12-31'",
+        "'t', '1', key => U&'a\\feffb'",
+        "'t', '1', operation => repeat('ü', 129)",
+        "'t', '1', max_body => null",
+        "'t', '1', max_body => 0",
+        "'t', to_jsonb(repeat('x', 262143))",
+        "'t', '[1e308]'",
+        "'t', '-1e131000'",
+        "'t', ('[' || repeat('9', 5000) || ']')::jsonb",
+        "'t', (repeat('[', 600) || repeat(']', 600))::jsonb",
+        "'t', (repeat('{\"a\": [', 300) || repeat(']}', 300))::jsonb",
         "'t', '1', expires_in => '0'",
         "'t', '1', expires_in => '101 years'",
         "'t', '1', key => U&'a\\200b'",
@@ -123,6 +137,68 @@ def test_what_can_t_be_used_is_refused_and_changes_nothing(call: str, queue: Que
     assert (refused.value.sqlstate or "").startswith("BD")
     own.rollback()
     assert (queue.stats().pending, queue.stats("t").pending) == (1, 0)
+
+
+BODIES = [
+    "1e-3", "9" * 308, f'"{"9" * 5_000}"', '"[[[{{{"', "[" * 499 + "]" * 499, "[" + "[]," * 3_000 + "{}]", "0.1",
+    "1.0", "-0.5e-3",
+    '{"a": {"ü": "\\ud83d\\ude00"}}', '"a/b\\\\\\n\\u007f"',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body[:20])
+def test_a_worker_gets_exactly_what_was_sent(queue: Queue, own: psycopg.Connection, body: str) -> None:
+    own.execute("select bide.send('t', %s::jsonb)", [body])
+    own.commit()
+    [delivery] = queue.receive("t")
+    assert delivery.body == msgspec.json.decode(body)
+
+
+def test_the_largest_body_is_what_the_queue_in_python_reads(postgres_url: str, queue: Queue, own: psycopg.Connection) -> None:
+    own.execute("select bide.send('t', to_jsonb(repeat('x', 262142)))")
+    own.execute("select bide.send('larger', to_jsonb(repeat('x', 262143)), max_body => 262145)")
+    own.execute("select bide.send_bytes('bytes', %s, max_body => 300)", [bytes(range(256))])
+    own.commit()
+    assert len(queue.receive("t")[0].body) == 262_142
+    with Queue(postgres_url, max_body=262_145) as larger:
+        assert len(larger.receive("larger")[0].body) == 262_143
+
+
+def test_a_key_has_those_characters_that_it_has_in_python(queue: Queue, own: psycopg.Connection) -> None:
+    """But for those that are none yet, of which newer releases of Python know more."""
+    codes = [code for code in range(1, 0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
+    found = own.execute(
+        "select g.code from unnest(%s::int[]) as g(code) where bide.is_seen('a' || chr(g.code) || 'b')", [codes]
+    ).fetchall()
+    assert [code for (code,) in found] == [code for code in codes if chr(code).isprintable()]
+
+
+@pytest.mark.parametrize("name", ["now", "within"])
+def test_no_argument_moves_the_time_of_the_queue(queue: Queue, own: psycopg.Connection, name: str) -> None:
+    for function in ("bide.send('t', '1'", "bide.send_bytes('t', '1'"):
+        with pytest.raises(psycopg.errors.UndefinedFunction):
+            own.execute(f"select {function}, {name} => '9000000000000')".encode())
+        own.rollback()
+
+
+def test_the_same_operation_in_two_transactions_at_once_is_sent_once(
+    queue: Queue, own: psycopg.Connection, postgres_url: str
+) -> None:
+    """The second one waits, and is told to run again."""
+    sends = b"select bide.send('t', '1', operation => 'once')"
+    first = own.execute(sends).fetchone()
+    with psycopg.connect(postgres_url) as second, ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(second.execute, sends)
+        with psycopg.connect(postgres_url, autocommit=True) as third:
+            while third.execute("select from pg_stat_activity where wait_event_type = 'Lock'").fetchone() is None:
+                pass
+        own.commit()
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            sending.result()
+        second.rollback()
+        assert second.execute(sends).fetchone() == first
+        second.commit()
+    assert queue.stats("t").pending == 1
 
 
 def test_what_the_session_is_set_to_does_not_matter(queue: Queue, own: psycopg.Connection) -> None:

@@ -79,7 +79,7 @@ begin
         request := null;
     end if;
     if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
-        raise exception 'too far' using errcode = 'BD001';
+        raise exception 'A message can''t be due more than a hundred years from now.' using errcode = 'BD001';
     end if;
     for each in
         select coalesce(g.topic, topics[1]) as of, min(bide.due_time(coalesce(g.delay, delays[1]), g.at, us)) as first
