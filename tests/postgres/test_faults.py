@@ -71,6 +71,13 @@ async def test_a_call_of_a_server_that_freezes_ends(new_postgres: NewPostgres) -
         assert (await queue.send("t")).created
 
 
+async def test_a_large_body_has_time_to_be_stored(colour: str, make_queue: Callable[..., Any], postgres_url: str) -> None:
+    queue = make_queue(f"{postgres_url}?timeout=0.1", max_body=2**28)
+    await queue.send("t", "x" * 30_000_000)
+    [delivery] = await queue.receive("t")
+    assert len(delivery.body) == 30_000_000
+
+
 def test_a_call_in_a_thread_ends_when_the_server_freezes(new_postgres: NewPostgres) -> None:
     server = new_postgres()
     with Queue(f"{server.url}?timeout=0.2") as queue:

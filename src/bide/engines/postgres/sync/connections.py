@@ -16,6 +16,7 @@ from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.wakeable import Signal
 
+BYTES = 5_000_000  # that the server stores in a second at least
 CONNECTED = "bide"  # the name that the server shows
 
 
@@ -42,11 +43,14 @@ class Connections:
         finally:
             self._put_back(connection)
 
-    def run(self, sql: str, args: Sequence[Any], *, acts: bool = False, pids: list[int] | None = None) -> list[Any]:
+    def run(
+        self, sql: str, args: Sequence[Any], *, acts: bool = False, large: int = 0, pids: list[int] | None = None
+    ) -> list[Any]:
         """The rows of a statement. `acts`: it changes something, and may have done so although no answer came.
 
-        It is repeated after a failure, so it must be one that acts once: its request is among its arguments. `pids` is given
-        the process number that the server told when the connection was made.
+        It is repeated after a failure, so it must be one that acts once: its request is among its arguments. `large`: so many
+        bytes are sent, for which the server is given time. `pids` is given the process number that the server told when the
+        connection was made.
         """
         tries = Tries(self._address.timeout)
         while True:
@@ -59,6 +63,7 @@ class Connections:
                 else:
                     if pids is not None:
                         pids[:] = [connection.info.backend_pid]
+                    connection.limit = self._address.timeout + large / BYTES
                     try:
                         return self._ask(connection, sql, args)
                     except (psycopg.Error, OSError) as error:

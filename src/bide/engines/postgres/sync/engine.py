@@ -92,7 +92,8 @@ class Postgres(Engine):
             return rows.sent_of(messages, joined)
         request, quiet = self._request(), self._quiet({new.topic for new in messages})
         try:
-            found = self._ask("put", [request, *rows.put_args(messages), quiet, now], acts=True)
+            args = [request, *rows.put_args(messages), quiet, now]
+            found = self._connections.run(self._calls["put"], args, acts=True, large=sum(len(new.body) for new in messages))
         except OutcomeUnknown as lost:
             own = [rows.own_operation(request, place) for place in range(len(messages))]
             operations = [new.operation or mine for new, mine in zip(messages, own, strict=True)]
