@@ -120,7 +120,10 @@ class ConfirmTimeout(OutcomeUnknown):
 
 
 class QueueFull(EngineError):
-    """The engine is full; nothing was stored, and stored messages can still be received."""
+    """The engine is full; nothing was stored.
+
+    Stored messages can still be received. Only a PostgreSQL server whose disk is full needs room before.
+    """
 
 
 class SchemaMismatch(EngineError):
