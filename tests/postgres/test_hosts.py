@@ -3,11 +3,12 @@
 import threading
 
 import pytest
+from psycopg_pool import ConnectionPool
 
 from bide import Queue
 from bide.engines.base import Settings
 from bide.engines.postgres.location import read
-from bide.errors import BadUrl, EngineError
+from bide.errors import BadUrl, ConfigError, EngineError
 from tests.servers.fixtures import NewPostgres, NewStandby
 
 
@@ -16,7 +17,8 @@ def test_a_url_may_name_several_servers() -> None:
     assert address.shown == "postgres://one:5432,two:5433/db"
     assert (address.conninfo["host"], address.conninfo["port"]) == ("one,two", "5432,5433")
     assert address.connecting()["target_session_attrs"] == "read-write"
-    assert read(Settings(url="postgres://one,two/db?target_session_attrs=any")).connecting()["target_session_attrs"] == "any"
+    primary = read(Settings(url="postgres://one,two/db?target_session_attrs=primary"))
+    assert primary.connecting()["target_session_attrs"] == "primary"
     assert "target_session_attrs" not in read(Settings(url="postgres://one/db")).connecting()
     assert read(Settings(url="postgres://one,two:5433/db")).shown == "postgres://one,two:5433/db"
     assert read(Settings(url="postgres://[::1]:5432/db")).shown == "postgres://[::1]:5432/db"
@@ -30,6 +32,41 @@ def test_a_url_with_a_wrong_port_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(BadUrl) as refused:
         read(Settings(url=url))
     assert "pass" not in str(refused.value).replace("password", "")
+
+
+@pytest.mark.parametrize("attrs", ["standby", "prefer-standby", "read-only", "nonsense", ""])
+def test_a_url_that_asks_for_a_server_without_writes_is_refused(attrs: str) -> None:
+    with pytest.raises(ConfigError, match="target_session_attrs must be read-write, primary or any"):
+        Queue(f"postgres://one,two/db?target_session_attrs={attrs}")
+    pool = ConnectionPool("host=one,two", kwargs=lambda: {"target_session_attrs": attrs}, open=False)
+    with pytest.raises(ConfigError, match="target_session_attrs must be"), Queue("postgres://", client=pool) as queue:
+        queue.stats()
+
+
+def test_two_namespaces_in_one_queue_are_refused() -> None:
+    for url in ("postgres://one/db?namespace=a", "postgres://one/db?namespace=bide"):
+        with pytest.raises(ConfigError, match="name it in one of the two places"):
+            Queue(url, namespace="b")
+    assert read(Settings(url="postgres://one/db?namespace=a", namespace="a")).schema == "bide_a"
+    assert read(Settings(url="postgres://one/db?namespace=a")).schema == "bide_a"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "sslmode=nonsense", "sslmode=require", "channel_binding=nonsense", "connect_timeout=soon", "keepalives=many",
+        "ssl_min_protocol_version=9", "service=none", "options=-c%20nonsense=1", "options=-c%20work_mem=much",
+    ],
+)  # fmt: skip
+def test_an_option_that_libpq_or_the_server_refuses_is_not_tried_again(postgres_url: str, option: str) -> None:
+    with pytest.raises(ConfigError, match="can't use an option of the URL: "), Queue(f"{postgres_url}?{option}") as queue:
+        queue.stats()
+
+
+def test_a_url_sets_options_of_the_server(postgres_url: str) -> None:
+    with Queue(f"{postgres_url}?options=-c%20work_mem=5MB%20-c%20application_name%3Dshop%2Bme") as queue:
+        queue.send("t")
+        assert queue.stats("t").pending == 1
 
 
 @pytest.mark.timeout(180)

@@ -40,6 +40,13 @@ _REFUSED = re.compile(  # what a server says before it lets somebody in has no n
     r"|no pg_hba\.conf entry|is not permitted to log in|permission denied for database|authentication failed for user"
 )
 
+_WRONG = re.compile(  # what libpq or the server says of an option of the URL
+    r"invalid \S+ value: |invalid integer value |bad value for connect_timeout|could not match \d+ |value \".*\" invalid when"
+    r"|(?:certificate|key) file \".*\"|definition of service \".*\" not found|unrecognized configuration parameter"
+    r"|invalid value for parameter|does not support SSL, but SSL was required|authentication method requirement \".*\" failed"
+)
+_HEAD = re.compile(r"^connection (?:is bad|failed): ")
+
 
 class Tries:
     """Of one call: how long it is repeated, and after which pauses."""
@@ -78,7 +85,7 @@ def is_useless(error: BaseException) -> bool:
 
 def is_refused(error: BaseException) -> bool:
     """Whether the server does not let this user in, so that trying again is no use."""
-    return isinstance(error, psycopg.Error) and _REFUSED.search(str(error)) is not None
+    return isinstance(error, psycopg.Error) and (_REFUSED.search(str(error)) or _WRONG.search(str(error))) is not None
 
 
 def is_passing(error: BaseException) -> bool:
@@ -92,7 +99,7 @@ def translated(error: psycopg.Error, shown: str) -> BideError:
     """An error of the server, as ours. No text of it holds a password."""
     if error.sqlstate == _TOO_FAR:
         return BadTime("A message can't be due more than a hundred years from now.")
-    said = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
+    said = _HEAD.sub("", (error.diag.message_primary or str(error)).strip()).splitlines() or [type(error).__name__]
     if isinstance(error, _MISSING):
         return SchemaMismatch(f"{shown} has no tables of bide for this namespace, or older ones: run `bide migrate`.")
     if isinstance(error, _STRANGE):
@@ -104,6 +111,8 @@ def translated(error: psycopg.Error, shown: str) -> BideError:
             f"{shown}: this user lacks a right: {said[0]}. Run `bide migrate` as a user who has it, and grant what "
             "docs/postgres.md lists."
         )
+    if error.sqlstate is None and _WRONG.search(str(error)):
+        return ConfigError(f"{shown} can't use an option of the URL: {said[0]}. Correct it, or leave it out.")
     if error.sqlstate is None and is_refused(error):
         return ConfigError(f"{shown} refuses the login: {said[0]}. Check the user, the password and the database in the URL.")
     if isinstance(error, theirs.ReadOnlySqlTransaction):

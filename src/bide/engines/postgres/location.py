@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -17,6 +17,7 @@ ESCAPED = "In a password write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 
 LONGEST_NAME = 63  # bytes: longer names of schemas would be cut off in silence
 DEFAULT = Settings(url="").namespace
 _LIBPQ = frozenset(option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults())  # options, by their names
+_WRITABLE = ("read-write", "primary", "any")  # values of target_session_attrs
 _OPTIONS = ("namespace", "wake", "migrate", "timeout", "connections")
 _YES_NO = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
@@ -64,7 +65,10 @@ class Address(NamedTuple):
 
     def connecting(self) -> Mapping[str, Any]:
         """What libpq is to be told. Of several servers, the one that takes writes is meant."""
-        conninfo = self.conninfo if self.pool is None else self.pool.conninfo()
+        conninfo = self.conninfo
+        if self.pool is not None:
+            conninfo = self.pool.conninfo()
+            _check_servers(conninfo)
         several = "," in f"{conninfo.get('host', '')}{conninfo.get('hostaddr', '')}"
         return {"target_session_attrs": "read-write", **conninfo} if several else conninfo
 
@@ -80,7 +84,7 @@ def read(settings: Settings) -> Address:
         raise BadUrl(f"The URL holds an @ or a # that it should not. {FORM} {ESCAPED}")
     ours = {name: value for name, value in given if name in _OPTIONS}
     theirs = [(name, value) for name, value in given if name not in _OPTIONS]
-    bare = f"postgresql://{parts.netloc}{parts.path}?{urlencode(theirs)}"
+    bare = f"postgresql://{parts.netloc}{parts.path}?{urlencode(theirs, quote_via=quote)}"
     try:
         conninfo = conninfo_to_dict(bare)
     except psycopg.ProgrammingError:
@@ -89,6 +93,10 @@ def read(settings: Settings) -> Address:
             f"{', '.join(_OPTIONS)}. {ESCAPED}"
         ) from None
     namespace = ours.get("namespace", settings.namespace)
+    if settings.namespace not in (DEFAULT, namespace):
+        raise ConfigError(
+            f"The URL's namespace is {namespace}, and the queue's is {settings.namespace}: name it in one of the two places."
+        )
     database = unquote(parts.path.lstrip("/"))
     pool = None
     if settings.client is not None:
@@ -100,6 +108,7 @@ def read(settings: Settings) -> Address:
         pool = Pool(settings.client)
         conninfo = {} if pool.changes else pool.conninfo()
         database = str(conninfo.get("dbname") or "")
+    _check_servers(conninfo)
     return Address(
         shown=f"postgres://{','.join(_hosts(conninfo))}/{database}",
         conninfo=conninfo,
@@ -111,6 +120,15 @@ def read(settings: Settings) -> Address:
         timeout=_number("timeout", ours.get("timeout", "5"), 0.1, 600),
         connections=int(_number("connections", ours.get("connections", "10"), 1, 1_000)),
     )
+
+
+def _check_servers(conninfo: Mapping[str, Any]) -> None:
+    """Of several servers, libpq takes one that is of this kind."""
+    if conninfo.get("target_session_attrs", "any") not in _WRITABLE:
+        raise ConfigError(
+            "target_session_attrs must be read-write, primary or any, as bide writes. Leave it out: of several servers, bide "
+            "takes the primary."
+        )
 
 
 def _hosts(conninfo: Mapping[str, Any]) -> list[str]:
