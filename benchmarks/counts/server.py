@@ -68,6 +68,8 @@ def steps(server: RedisServer) -> Iterator[Step]:
             yield from _life(engine, name, spread)
     with _engine(server) as engine:
         yield from _others(engine)
+    with _engine(server) as engine:
+        yield from _expiring(engine)
     for name, every in (("each when it is due", 0), ("a claim a second", SECOND)):
         with _engine(server) as engine:
             yield from _on_time(engine, name, every)
@@ -82,10 +84,15 @@ def _engine(server: RedisServer) -> Iterator[Engine]:
     engine.close()
 
 
-def _new(many: int, spread: int, *, chance: random.Random, keys: str = "") -> list[NewMessage]:
-    body = b"x" * 100
+def _new(many: int, spread: int, *, chance: random.Random, keys: str = "", expires_in: int | None = None) -> list[NewMessage]:
     return [
-        NewMessage("t", body, delay=int(chance.random() * spread), key=f"{keys}{number:09}" if keys else None)
+        NewMessage(
+            "t",
+            b"x" * 100,
+            delay=int(chance.random() * spread),
+            key=f"{keys}{number:09}" if keys else None,
+            expires_in=expires_in,
+        )
         for number in range(many)
     ]
 
@@ -145,6 +152,22 @@ def _others(engine: Engine) -> Iterator[Step]:
         MAX_BATCH,
         lambda: [engine.extend(held[i : i + 200], LEASE, now=later) for i in range(0, MAX_BATCH, 200)],
     )
+
+
+def _expiring(engine: Engine) -> Iterator[Step]:
+    """Over an hour: some are claimed and end in time, and upkeep ends the rest."""
+    chance = random.Random(4)
+    new, ones = (_new(many, HOUR, chance=chance, expires_in=2 * HOUR) for many in (MANY, ONES))
+    _put(engine, _new(THERE, HOUR, chance=chance, expires_in=2 * HOUR))
+    yield "put in thousands with an expiry", MANY, lambda: _put(engine, new)
+    yield "put one with an expiry", ONES, lambda: [engine.put([each], now=NOW) for each in ones]
+    later = NOW + HOUR
+    claimed: list[Claimed] = []
+    yield "claim 200 with an expiry", MANY, lambda: claimed.extend(_claim(engine, MANY, later))
+    yield "settle 200 with an expiry", MANY // 2, lambda: _settle(engine, claimed[: MANY // 2], later, 200)
+    yield "settle one with an expiry", ONES, lambda: _settle(engine, claimed[-ONES:], later, 1)
+    _settle(engine, claimed[MANY // 2 : -ONES], later, 1_000)
+    yield "tend, 100 expired", 2_000, lambda: [engine.tend(100, now=NOW + 4 * HOUR) for _ in range(20)]
 
 
 def _on_time(engine: Engine, name: str, every: int) -> Iterator[Step]:
