@@ -58,33 +58,32 @@ local function end_leases()
   end
 end
 
-local function take_from(key, count)
-  local fulls = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
-  if #fulls > 0 then call('ZREM', key, unpack(fulls)) end
-  return fulls
-end
-
--- Take out up to so many entries of what has expired: their full ids.
-local function take_expired(count)
-  local fulls = take_from(P .. 'exp', count)
-  for _, part in ipairs(call('ZRANGEBYSCORE', P .. 'exp:next', '-inf', now, 'LIMIT', 0, count - #fulls)) do
-    if #fulls == count then break end
-    for _, full in ipairs(take_from(expiries.key_of(part), count - #fulls)) do fulls[#fulls + 1] = full end
-    expiries.note_first(part)
+-- End what has expired of up to so many entries. One that ends takes its entry out; the others' entries are of no use.
+local function expire_in(key, count)
+  local fulls, useless = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count), {}
+  for _, full in ipairs(fulls) do
+    local digits, id = parts_of(full)
+    local topic = load(digits)
+    local before = topic and topic.f.live
+    if topic then living(topic, id) end
+    if topic and topic.f.live < before then
+      expired = expired + 1
+    else
+      useless[#useless + 1] = full
+    end
   end
-  return fulls
+  if #useless > 0 then call('ZREM', key, unpack(useless)) end
+  return #fulls
 end
 
 local function expire()
-  if spare() <= 0 then return end
-  for _, full in ipairs(take_expired(math.min(spare(), EXPIRING))) do
-    local digits, id = parts_of(full)
-    local topic = load(digits)
-    if topic then
-      local before = topic.f.live
-      living(topic, id) -- ends it, if it is pending
-      expired = expired + before - topic.f.live
-    end
+  local left = math.min(spare(), EXPIRING)
+  if left <= 0 then return end
+  left = left - expire_in(P .. 'exp', left)
+  for _, part in ipairs(call('ZRANGEBYSCORE', P .. 'exp:next', '-inf', now, 'LIMIT', 0, left)) do
+    if left == 0 then break end
+    left = left - expire_in(expiries.key_of(part), left)
+    expiries.note_first(part)
   end
 end
 
