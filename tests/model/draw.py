@@ -31,7 +31,7 @@ class Draw(Random):
             key=self.choice(KEYS) if self._runner.can.keys and self.random() < 0.3 else None,
             if_exists=self.choice(["keep", "replace", "later", "error"]),
             level=self.level(),
-            expires_in=self.choice([0, 1, 20, 2_000, 100_000, 9 * DAY]) if self.random() < 0.15 else None,
+            expires_in=self.choice([0, 1, 20, 2_000, 100_000, 9 * DAY]) if self.random() < 0.3 else None,
             max_attempts=self.choice([1, 2, 3, 3, 3, 9]),
             headers=self.choice([{}, {}, {"x": "y"}, {"ü": ""}]),
             operation=operation,

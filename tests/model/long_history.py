@@ -237,7 +237,7 @@ class LongHistory:
 
     def tend(self, draw: Draw) -> None:
         spared = draw.choice([None, None, None, 0, 1, 1_000])
-        self._do("tend", draw.choice([1, 2, 7, 1_000]), None if spared is None else self.model.now - spared)
+        self._do("tend", draw.choice([1, 2, 3, 7, 1_000]), None if spared is None else self.model.now - spared)
 
     def purge(self, draw: Draw) -> None:
         if self.can.inspect:

@@ -94,6 +94,19 @@ def names(client: redis.Redis) -> set[str]:
     return {name.decode() for name in all_keys(client)}
 
 
+def parts_of_expiries(client: redis.Redis, prefix: str) -> list[str]:
+    return [each for each in names(client) if each.startswith(f"{prefix}exp:") and each != f"{prefix}exp:next"]
+
+
+def note_as_before(client: redis.Redis, prefix: str) -> int:
+    """Expiries are noted as the release before noted them, in one key; gives how many there are."""
+    noted = parts_of_expiries(client, prefix)
+    if noted:
+        client.zunionstore(f"{prefix}exp", [f"{prefix}exp", *noted], aggregate="MIN")
+        client.delete(f"{prefix}exp:next", *noted)
+    return int(client.zcard(f"{prefix}exp"))
+
+
 async def every(bench: Bench, topics: Sequence[str]) -> list[Stored]:
     return [each for topic in topics for each in await bench.stored(topic)]
 

@@ -1,9 +1,11 @@
 """Two clients of one server through thousands of steps beside the model, with small bounds; in the end nothing is left."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script
@@ -14,7 +16,7 @@ from tests.model.expected import Divergence
 from tests.model.long_history import LongHistory, check_long_history
 from tests.model.runner import Runner
 from tests.redis.invariants import invariants_hold
-from tests.redis.keyspace import names
+from tests.redis.keyspace import names, note_as_before
 from tests.redis.small import places
 from tests.servers.redis import RedisServer
 
@@ -28,7 +30,11 @@ def left_in(server: RedisServer) -> set[str]:
     return {name for name in found if name.partition(":")[0] not in PASSING}
 
 
-def play(url: str, server: RedisServer, seed: int, **how: Any) -> LongHistory:
+Change = Callable[[redis.Redis], object]
+
+
+def play(url: str, server: RedisServer, seed: int, change: Change | None = None, **how: Any) -> LongHistory:
+    """`change` may change how the store is laid out now and then, and not what is in it."""
     make = places(url)
 
     def anew(*, dead_for: int, dead_max: int) -> Source:
@@ -42,6 +48,9 @@ def play(url: str, server: RedisServer, seed: int, **how: Any) -> LongHistory:
     def watch(_: Runner) -> None:
         with server.client() as client:
             invariants_hold(client)
+            if change:
+                change(client)
+                invariants_hold(client)
 
     return check_long_history(anew, seed=seed, left=left, watch=watch, shrink=SHRINK, **how)
 
@@ -64,6 +73,17 @@ def test_a_long_history_of_buckets_as_they_are(redis_url: str, redis_server: Red
 @of_seeds
 def test_a_long_history_of_three_shards(redis_url: str, redis_server: RedisServer, seed: int) -> None:
     all_verbs_were_asked(play(f"{redis_url}?shards=3", redis_server, seed, steps=1_000))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("alike", "small_scripts")
+@of_seeds
+def test_a_long_history_in_which_a_release_before_notes_expiries(redis_url: str, redis_server: RedisServer, seed: int) -> None:
+    def note(client: redis.Redis) -> None:
+        for prefix in {name.partition("}:")[0] for name in names(client)}:
+            note_as_before(client, prefix + "}:")
+
+    all_verbs_were_asked(play(f"{redis_url}?shards=3", redis_server, seed, note, steps=1_000))
 
 
 @pytest.mark.usefixtures("small_scripts")
