@@ -39,12 +39,14 @@ from bide.types import (
     Outgoing,
     Page,
     Priority,
+    Removed,
     Requeued,
     RescheduleResult,
     Sent,
     Span,
     State,
     Stats,
+    Where,
 )
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ __all__ = [
     "Priority",
     "Queue",
     "QueueFull",
+    "Removed",
     "Requeued",
     "RescheduleResult",
     "Retry",
@@ -152,6 +155,7 @@ __all__ = [
     "Unavailable",
     "UnknownEngine",
     "Unsupported",
+    "Where",
     "Worker",
     "WrongLoop",
     "current",

@@ -101,21 +101,70 @@ class RescheduleResult(enum.Enum):
         return self is RescheduleResult.MOVED
 
 
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages of a topic are meant: those to which all of this applies.
+
+    error: their last error contains this text. key: this is their key; `*` stands for any text. older, younger: they were due
+    longer ago, or less long ago or not yet, by this machine's clock. A dead letter was due when its last attempt was.
+    """
+
+    error: str | None = None
+    key: str | None = None
+    older: Duration | None = None
+    younger: Duration | None = None
+
+
 class Requeued(int):
-    """The number of requeued dead letters. `keyless`: how many of them lost their key to a newer message."""
+    """The number of requeued dead letters. `keyless`: how many of them lost their key to a newer message.
+
+    `asked`: how many were named or found. `gone`: how many of these were no dead letters of the topic by then.
+    """
 
     keyless: int
+    asked: int
 
-    def __new__(cls, count: int, keyless: int = 0) -> Self:
+    def __new__(cls, count: int, keyless: int = 0, asked: int | None = None) -> Self:
         made = super().__new__(cls, count)
         made.keyless = keyless
+        made.asked = count if asked is None else asked
         return made
 
-    def __repr__(self) -> str:
-        return f"Requeued({int(self)}, keyless={self.keyless})"
+    @property
+    def gone(self) -> int:
+        return self.asked - self
 
-    def __reduce__(self) -> tuple[type[Self], tuple[int, int]]:
-        return type(self), (int(self), self.keyless)
+    def __repr__(self) -> str:
+        return f"Requeued({int(self)}, keyless={self.keyless}, asked={self.asked})"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, int, int]]:
+        return type(self), (int(self), self.keyless, self.asked)
+
+
+class Removed(int):
+    """The number of messages that `purge` or `cancel_many` has removed.
+
+    `asked`: how many were named or found. `running`: how many of these a worker has received meanwhile; they go on. `gone`: how
+    many had ended, or were dead letters, or no longer so.
+    """
+
+    asked: int
+    running: int
+
+    def __new__(cls, count: int, asked: int | None = None, running: int = 0) -> Self:
+        made = super().__new__(cls, count)
+        made.asked = count if asked is None else asked
+        made.running = running
+        return made
+
+    @property
+    def gone(self) -> int:
+        return self.asked - self - self.running
+
+    def __repr__(self) -> str:
+        return f"Removed({int(self)}, asked={self.asked}, running={self.running})"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, int, int]]:
+        return type(self), (int(self), self.asked, self.running)
 
 
 class Info(msgspec.Struct, frozen=True):

@@ -64,7 +64,7 @@ async def test_requeue_says_how_many_lost_their_key(queue: Any) -> None:
         await delivery.bury("no such address")
     held = await queue.send("t", key="a", delay=60)
     done = await queue.requeue("t")
-    assert (done, done.keyless, repr(done)) == (2, 1, "Requeued(2, keyless=1)")
+    assert (done, done.keyless, repr(done)) == (2, 1, "Requeued(2, keyless=1, asked=2)")
     assert pickle.loads(pickle.dumps(done)).keyless == 1
     assert (await queue.get(topic="t", key="a")).id == held.id
 

@@ -1,18 +1,19 @@
 # unasync: ../sync/topics.py
 """The queue's verbs for whole topics: counting, listing, requeueing, deleting, pausing."""
 
-import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from bide.clock import moment
 from bide.core import options
-from bide.core.when import bounded_instant_ms, duration_ms
+from bide.core.when import bounded_instant_ms, check_delay, duration_ms
 from bide.engines.base import MAX_BATCH, Window
 from bide.errors import BadOption, BadTime
+from bide.queue.aio import sweeping
 from bide.queue.aio.session import AsyncSession
+from bide.queue.choosing import Choice
 from bide.queue.envelope import info
-from bide.types import Duration, Page, Requeued, Span, State, Stats
+from bide.types import Duration, Page, Removed, Requeued, Span, State, Stats, Where
 
 
 class AsyncTopicVerbs:
@@ -24,15 +25,28 @@ class AsyncTopicVerbs:
         """List the topics that have messages, are paused, or have dropped dead letters."""
         return sorted((await (await self.session.engine()).stats()).topics)
 
-    async def messages(self, topic: str, *, state: State | None = None, limit: int = 100, after: str | None = None) -> Page:
+    async def messages(
+        self,
+        topic: str,
+        *,
+        state: State | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        where: Where | None = None,
+    ) -> Page:
         """Return a page of a topic's messages: pending ones by due time, then leased ones, then dead ones in the order in which
         they died. For the next page, pass the page's `after`.
+
+        With `where`, `limit` messages are looked at, and the page has those that it chooses. So a page may have none, although
+        its `after` says that there are more.
         """
         name, which = options.topic(topic), None if state is None else options.state(state)
         most = options.count(limit, "limit", MAX_BATCH)
         mark = None if after is None else options.text(after, "after", 256)
+        choice = None if where is None else self._choice(where)
         scanned = await (await self.session.engine()).scan(name, which, most, mark)
-        return Page([info(stored, self.session.setup.envelope) for stored in scanned.messages], scanned.after)
+        found = scanned.messages if choice is None else [each for each in scanned.messages if choice.takes(each)]
+        return Page([info(stored, self.session.setup.envelope) for stored in found], scanned.after)
 
     async def stats(self, topic: str | None = None) -> Stats:
         """Count messages by state, with the lateness of the oldest and the next due time. Without a topic: all together, and
@@ -67,39 +81,67 @@ class AsyncTopicVerbs:
         first = moment(begin)
         return [Span(first + place * step, first + (place + 1) * step, count) for place, count in enumerate(stats.timeline)]
 
-    async def requeue(self, topic: str, ids: Iterable[str] | None = None, *, delay: Duration = 0) -> Requeued:
-        """Schedule dead letters again, with all their attempts: those with these ids, or all. Returns how many.
+    async def requeue(
+        self,
+        topic: str,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Where | None = None,
+        delay: Duration = 0,
+        spread: Duration = 0,
+    ) -> Requeued:
+        """Schedule dead letters again, with all their attempts: those with these ids, those that `where` chooses, or all.
 
-        If a newer message holds a dead letter's key, it comes back without its key. `.keyless` is the number of these.
+        They are due after the delay; with a spread one by one, evenly over that time.
+
+        Returns how many. If a newer message holds a dead letter's key, it comes back without its key: `.keyless` counts these.
+        `.gone` counts those that were named or chosen, and were no dead letters of the topic by then.
         """
-        name, wait = options.topic(topic), duration_ms(delay)
-        if isinstance(ids, str | bytes):  # each of its characters would be an id that nothing has
-            raise BadOption(f"ids is a {type(ids).__name__}. Give a list of ids: requeue({name!r}, [dead.id]).")
+        name, wait, over = options.topic(topic), duration_ms(delay), duration_ms(spread, "spread")
+        check_delay(wait + over, None, 0)
+        named = _named(ids, where, f"requeue({topic!r}, [dead.id])")
+        choice = None if where is None else self._choice(where)
         engine = await self.session.engine()
-        if ids is not None:
-            named = [options.text(each, "id", 128) for each in ids]
-            parts = [named[first : first + MAX_BATCH] for first in range(0, len(named), MAX_BATCH)]
-            pages = [await engine.requeue(name, part, delay=wait) for part in parts]
-            return Requeued(sum(page.count for page in pages), sum(page.keyless for page in pages))
-        done, keyless, total = 0, 0, (await engine.stats(name)).dead
-        while done < total:
-            page = await engine.requeue(name, delay=wait, limit=min(MAX_BATCH, total - done))
-            done, keyless = done + page.count, keyless + page.keyless
-            if not page.more:
-                break
-        return Requeued(done, keyless)
+        if named is not None:
+            steps = sweeping.requeue_named(engine, name, named, wait, over)
+        elif choice is not None:
+            steps = sweeping.requeue_chosen(engine, name, choice, wait, over)
+        else:
+            steps = sweeping.requeue_all(engine, name, wait, over)
+        step = await sweeping.last(steps)
+        return Requeued(step.done, step.keyless, step.asked)
 
-    async def purge(self, topic: str, *, state: State) -> int:
-        """Delete the messages of a topic that are in this state now: scheduled, ready or dead. Returns how many."""
+    async def purge(self, topic: str, *, state: State, ids: Iterable[str] | None = None, where: Where | None = None) -> Removed:
+        """Delete the messages of a topic that are in this state now: scheduled, ready or dead. Returns how many.
+
+        Only those that `where` chooses, or only the dead letters with these ids; cancel a pending message by its id.
+        """
         name, which = options.topic(topic), options.state(state)
+        named = _named(ids, where, f"purge({topic!r}, state='dead', ids=[dead.id])")
+        choice = None if where is None else self._choice(where)
         engine = await self.session.engine()
-        stats = await engine.stats(name)
-        done, total = 0, sys.maxsize if stats.about else getattr(stats, which)
-        while True:
-            page = await engine.purge(name, which, limit=max(1, min(MAX_BATCH, total - done)))
-            done += page.count
-            if not page.more or done >= total:
-                return done
+        if named is not None and which == "dead":
+            steps = sweeping.purge_named(engine, name, named)
+        elif named is not None:
+            raise BadOption(f"ids name dead letters only, and state is {which!r}. Cancel a pending message by its id.")
+        elif choice is None or which == "leased":  # which is refused
+            steps = sweeping.purge_all(engine, name, which)
+        elif which == "dead":
+            steps = sweeping.purge_chosen(engine, name, choice)
+        else:
+            steps = sweeping.cancel_chosen(engine, name, (which,), choice)
+        step = await sweeping.last(steps)
+        return Removed(step.done, step.asked, step.running)
+
+    async def cancel_many(self, topic: str, *, where: Where | None = None) -> Removed:
+        """Cancel the pending messages of a topic that `where` chooses, or all. Returns how many will never be delivered.
+
+        `.running` is the number of those that a worker has received meanwhile: they go on.
+        """
+        name, choice = options.topic(topic), self._choice(where)
+        engine = await self.session.engine()
+        step = await sweeping.last(sweeping.cancel_chosen(engine, name, ("scheduled", "ready"), choice))
+        return Removed(step.done, step.asked, step.running)
 
     async def pause(self, topic: str) -> None:
         """Deliver no messages of a topic until it is resumed. Running handlers go on."""
@@ -110,3 +152,17 @@ class AsyncTopicVerbs:
         """Deliver a topic's messages again."""
         name = options.topic(topic)
         await (await self.session.engine()).pause(name, False)
+
+    def _choice(self, where: Where | None) -> Choice:
+        return Choice(where, self.session.setup.now_ms())
+
+
+def _named(ids: Iterable[str] | None, where: Where | None, example: str) -> list[str] | None:
+    """Each id once."""
+    if ids is None:
+        return None
+    if where is not None:
+        raise BadOption("Both ids and where were given. Give one: a list of ids, or Where(…).")
+    if isinstance(ids, str | bytes):  # each of its characters would be an id that nothing has
+        raise BadOption(f"ids is a {type(ids).__name__}. Give a list of ids: {example}.")
+    return list(dict.fromkeys(options.text(each, "id", 128) for each in ids))

@@ -1,0 +1,125 @@
+# unasync: ../sync/sweeping.py
+"""Changing many messages of a topic, page by page. Each function yields how far it has come."""
+
+import sys
+from collections.abc import AsyncGenerator, Sequence
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import MAX_BATCH, Ref, Stored
+from bide.queue.choosing import PAGE, Choice, Step, share
+from bide.types import CancelResult, State
+
+
+async def chosen(
+    engine: AsyncEngine, topic: str, state: State, choice: Choice, most: int = sys.maxsize
+) -> AsyncGenerator[tuple[int, list[Stored]], None]:
+    """Pages of messages: how many were looked at by then, and those of the page that are meant.
+
+    `most`: how many are looked at. Dead letters that are requeued and die again meanwhile come behind all others.
+    """
+    seen, after = 0, None
+    while seen < most:
+        page = await engine.scan(topic, state, min(PAGE, most - seen), after)
+        seen, after = seen + len(page.messages), page.after
+        yield seen, [each for each in page.messages if choice.takes(each)]
+        if after is None:
+            return
+
+
+async def last(steps: AsyncGenerator[Step, None]) -> Step:
+    """Do all of it."""
+    step = Step()
+    async for each in steps:
+        step = each
+    return step
+
+
+async def requeue_named(
+    engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, spread: int
+) -> AsyncGenerator[Step, None]:
+    step = Step()
+    for first in range(0, len(ids), MAX_BATCH):
+        part = ids[first : first + MAX_BATCH]
+        step = await _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step)
+        yield step
+
+
+async def requeue_all(engine: AsyncEngine, topic: str, delay: int, spread: int) -> AsyncGenerator[Step, None]:
+    total = (await engine.stats(topic)).dead
+    done, keyless = 0, 0
+    while done < total:
+        count = min(MAX_BATCH, total - done)
+        begin, over = share(total, done, count, spread)
+        page = await engine.requeue(topic, delay=delay + begin, over=over, limit=count)
+        done, keyless = done + page.count, keyless + page.keyless
+        yield Step(done, total, done, keyless)
+        if not page.more:
+            return
+
+
+async def requeue_chosen(
+    engine: AsyncEngine, topic: str, choice: Choice, delay: int, spread: int
+) -> AsyncGenerator[Step, None]:
+    """With a spread, they are counted first."""
+    total, step = (await engine.stats(topic)).dead, Step()
+    many = 0
+    if spread:
+        async for _, found in chosen(engine, topic, "dead", choice, total):
+            many += len(found)
+    async for seen, found in chosen(engine, topic, "dead", choice, total):
+        part = [each.id for each in found]
+        if part:
+            step = await _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step)
+        step = step._replace(seen=seen)
+        yield step
+
+
+async def _requeue(engine: AsyncEngine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Step) -> Step:
+    begin, over = place
+    page = await engine.requeue(topic, ids, delay=delay + begin, over=over, limit=len(ids))
+    asked = step.asked + len(ids)
+    return Step(asked, asked, step.done + page.count, step.keyless + page.keyless)
+
+
+async def purge_named(engine: AsyncEngine, topic: str, ids: Sequence[str]) -> AsyncGenerator[Step, None]:
+    done = 0
+    for first in range(0, len(ids), MAX_BATCH):
+        part = ids[first : first + MAX_BATCH]
+        done += (await engine.purge(topic, "dead", part)).count
+        yield Step(first + len(part), first + len(part), done)
+
+
+async def purge_all(engine: AsyncEngine, topic: str, state: State) -> AsyncGenerator[Step, None]:
+    stats = await engine.stats(topic)
+    done, total = 0, sys.maxsize if stats.about else getattr(stats, state)
+    while True:
+        page = await engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done)))
+        done += page.count
+        yield Step(done, done, done)
+        if not page.more or done >= total:
+            return
+
+
+async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> AsyncGenerator[Step, None]:
+    asked = done = 0
+    async for seen, found in chosen(engine, topic, "dead", choice):
+        if found:
+            done += (await engine.purge(topic, "dead", [each.id for each in found])).count
+        asked += len(found)
+        yield Step(seen, asked, done)
+
+
+async def cancel_chosen(engine: AsyncEngine, topic: str, states: Sequence[State], choice: Choice) -> AsyncGenerator[Step, None]:
+    """What is scheduled comes first, or a message that falls due meanwhile would be in no page."""
+    step, before = Step(), 0
+    for state in states:
+        async for seen, found in chosen(engine, topic, state, choice):
+            told = await engine.cancel([Ref(each.id) for each in found]) if found else []
+            step = Step(
+                before + seen,
+                step.asked + len(found),
+                step.done + told.count(CancelResult.CANCELLED),
+                running=step.running + told.count(CancelResult.RUNNING),
+            )
+            yield step
+        before = step.seen

@@ -1,0 +1,52 @@
+"""Which messages a `where` chooses, and how far a change of many messages has come."""
+
+import re
+from typing import NamedTuple
+
+from bide.core import options
+from bide.core.when import duration_ms
+from bide.engines.base import Stored
+from bide.errors import BadOption
+from bide.types import Where
+
+PAGE = 200  # messages in one look: their bodies are in memory together
+
+
+class Choice:
+    """A `where`, checked, at an instant."""
+
+    def __init__(self, where: Where | None, now: int) -> None:
+        if where is not None and not isinstance(where, Where):
+            raise BadOption(
+                f"where is a {type(where).__name__}. Write it as Where(error='timeout', key='order:*', older='1h')."
+            )
+        given = Where() if where is None else where
+        key = options.key(given.key)
+        self._error = None if given.error is None else options.text(given.error, "error", 1_000)
+        self._key = None if key is None else re.compile(".*".join(map(re.escape, key.split("*"))), re.DOTALL)
+        self._latest = None if given.older is None else now - duration_ms(given.older, "older")
+        self._earliest = None if given.younger is None else now - duration_ms(given.younger, "younger")
+
+    def takes(self, message: Stored) -> bool:
+        return (
+            (self._error is None or self._error in (message.last_error or ""))
+            and (self._key is None or (message.key is not None and self._key.fullmatch(message.key) is not None))
+            and (self._latest is None or message.due < self._latest)
+            and (self._earliest is None or message.due > self._earliest)
+        )
+
+
+class Step(NamedTuple):
+    """What a change of many messages has done so far."""
+
+    seen: int = 0  # messages looked at
+    asked: int = 0  # of them, those that are meant
+    done: int = 0
+    keyless: int = 0
+    running: int = 0
+
+
+def share(total: int, place: int, count: int, spread: int) -> tuple[int, int]:
+    """Of a time over which so many messages are spread, where the part of some of them begins, and how long it is."""
+    first, last = (min(each, total) * spread // max(1, total) for each in (place, place + count))
+    return first, last - first

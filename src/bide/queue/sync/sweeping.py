@@ -1,0 +1,121 @@
+# Generated from ../aio/sweeping.py by tools/unasync.py; change that file instead.
+"""Changing many messages of a topic, page by page. Each function yields how far it has come."""
+
+import sys
+from collections.abc import Generator, Sequence
+
+from bide.engines.base import MAX_BATCH, Ref, Stored
+from bide.engines.sync import Engine
+from bide.queue.choosing import PAGE, Choice, Step, share
+from bide.types import CancelResult, State
+
+
+def chosen(
+    engine: Engine, topic: str, state: State, choice: Choice, most: int = sys.maxsize
+) -> Generator[tuple[int, list[Stored]], None, None]:
+    """Pages of messages: how many were looked at by then, and those of the page that are meant.
+
+    `most`: how many are looked at. Dead letters that are requeued and die again meanwhile come behind all others.
+    """
+    seen, after = 0, None
+    while seen < most:
+        page = engine.scan(topic, state, min(PAGE, most - seen), after)
+        seen, after = seen + len(page.messages), page.after
+        yield seen, [each for each in page.messages if choice.takes(each)]
+        if after is None:
+            return
+
+
+def last(steps: Generator[Step, None, None]) -> Step:
+    """Do all of it."""
+    step = Step()
+    for each in steps:
+        step = each
+    return step
+
+
+def requeue_named(engine: Engine, topic: str, ids: Sequence[str], delay: int, spread: int) -> Generator[Step, None, None]:
+    step = Step()
+    for first in range(0, len(ids), MAX_BATCH):
+        part = ids[first : first + MAX_BATCH]
+        step = _requeue(engine, topic, part, delay, share(len(ids), first, len(part), spread), step)
+        yield step
+
+
+def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generator[Step, None, None]:
+    total = engine.stats(topic).dead
+    done, keyless = 0, 0
+    while done < total:
+        count = min(MAX_BATCH, total - done)
+        begin, over = share(total, done, count, spread)
+        page = engine.requeue(topic, delay=delay + begin, over=over, limit=count)
+        done, keyless = done + page.count, keyless + page.keyless
+        yield Step(done, total, done, keyless)
+        if not page.more:
+            return
+
+
+def requeue_chosen(engine: Engine, topic: str, choice: Choice, delay: int, spread: int) -> Generator[Step, None, None]:
+    """With a spread, they are counted first."""
+    total, step = engine.stats(topic).dead, Step()
+    many = 0
+    if spread:
+        for _, found in chosen(engine, topic, "dead", choice, total):
+            many += len(found)
+    for seen, found in chosen(engine, topic, "dead", choice, total):
+        part = [each.id for each in found]
+        if part:
+            step = _requeue(engine, topic, part, delay, share(many, step.asked, len(part), spread), step)
+        step = step._replace(seen=seen)
+        yield step
+
+
+def _requeue(engine: Engine, topic: str, ids: Sequence[str], delay: int, place: tuple[int, int], step: Step) -> Step:
+    begin, over = place
+    page = engine.requeue(topic, ids, delay=delay + begin, over=over, limit=len(ids))
+    asked = step.asked + len(ids)
+    return Step(asked, asked, step.done + page.count, step.keyless + page.keyless)
+
+
+def purge_named(engine: Engine, topic: str, ids: Sequence[str]) -> Generator[Step, None, None]:
+    done = 0
+    for first in range(0, len(ids), MAX_BATCH):
+        part = ids[first : first + MAX_BATCH]
+        done += engine.purge(topic, "dead", part).count
+        yield Step(first + len(part), first + len(part), done)
+
+
+def purge_all(engine: Engine, topic: str, state: State) -> Generator[Step, None, None]:
+    stats = engine.stats(topic)
+    done, total = 0, sys.maxsize if stats.about else getattr(stats, state)
+    while True:
+        page = engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done)))
+        done += page.count
+        yield Step(done, done, done)
+        if not page.more or done >= total:
+            return
+
+
+def purge_chosen(engine: Engine, topic: str, choice: Choice) -> Generator[Step, None, None]:
+    asked = done = 0
+    for seen, found in chosen(engine, topic, "dead", choice):
+        if found:
+            done += engine.purge(topic, "dead", [each.id for each in found]).count
+        asked += len(found)
+        yield Step(seen, asked, done)
+
+
+def cancel_chosen(engine: Engine, topic: str, states: Sequence[State], choice: Choice) -> Generator[Step, None, None]:
+    """What is scheduled comes first, or a message that falls due meanwhile would be in no page."""
+    step, before = Step(), 0
+    for state in states:
+        for seen, found in chosen(engine, topic, state, choice):
+            told = engine.cancel([Ref(each.id) for each in found]) if found else []
+            step = Step(
+                before + seen,
+                step.asked + len(found),
+                step.done + told.count(CancelResult.CANCELLED),
+                running=step.running + told.count(CancelResult.RUNNING),
+            )
+            yield step
+        before = step.seen
