@@ -1,7 +1,7 @@
 -- Accepting messages.
 
 create or replace function bide.put_one(
-    of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
+    new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
     new_key text, how text, within_id bigint, now bigint, out id bigint, out due bigint, out outcome text
 ) language plpgsql as $$
 -- A message that may have a key, which another one may hold.
@@ -37,10 +37,7 @@ begin
             end if;
         end if;
         insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires)
-        values (
-            nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint, new_due, new_most, new_level, of, new_body,
-            new_headers, new_key, new_life, new_due + new_life
-        )
+        values (new_id, new_due, new_most, new_level, of, new_body, new_headers, new_key, new_life, new_due + new_life)
         on conflict (topic, key) where key is not null do nothing
         returning m.id into id;
         if id is not null then
@@ -64,6 +61,9 @@ declare
     now bigint := us / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
     known text[];
+    ids bigint[];
+    answer text;
+    numbers bigint[] := '{}';
     each record;
 begin
     perform bide.limit_waiting(request);
@@ -107,25 +107,30 @@ begin
             )
             select m.id, m.due, 'created' from made m;
     else
+        -- In the order of their keys, as all others do it, so that no two wait for each other. The ids have the messages' order.
+        ids := array(
+            select nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint from generate_series(1, cardinality(bodies))
+        );
         answered := '{}';
         for each in
-            select g.*, coalesce(g.topic, topics[1]) as of
-            from unnest(bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins)
-                as g(body, topic, delay, at, level, most, life, headers, key, how, operation, place, within)
+            select g.*, coalesce(g.topic, topics[1]) as of, bide.due_time(coalesce(g.delay, delays[1]), g.at, us) as due
+            from unnest(
+                ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins
+            ) with ordinality as g(
+                id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, number
+            )
+            order by coalesce(g.topic, topics[1]), g.key, g.operation, g.number
         loop
             known := case when each.operation is not null then bide.recall(each.operation, now) end;
             if known[each.place] is not null then
-                id := split_part(known[each.place], ' ', 1);
-                due := split_part(known[each.place], ' ', 2);
-                outcome := split_part(known[each.place], ' ', 3);
+                answer := known[each.place];
             else
-                select p.id, p.due, p.outcome into put.id, put.due, put.outcome from bide.put_one(
-                    each.of, each.body, bide.due_time(coalesce(each.delay, delays[1]), each.at, us),
-                    coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]), each.life, each.headers, each.key,
-                    coalesce(each.how, 'keep'), each.within, now
+                select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_one(
+                    each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
+                    each.life, each.headers, each.key, coalesce(each.how, 'keep'), each.within, now
                 ) as p;
                 if each.operation is not null then
-                    known[each.place] := id || ' ' || due || ' ' || outcome;
+                    known[each.place] := answer;
                     insert into bide.answer as a (name, born, answers) values (each.operation, now, known)
                     on conflict (name) do update set answers[each.place] = excluded.answers[each.place]
                     where a.answers[each.place] is null;
@@ -134,11 +139,14 @@ begin
                     end if;
                 end if;
             end if;
-            answered := answered || (id || ' ' || due || ' ' || outcome);
-            return next;
+            answered := answered || answer;
+            numbers := numbers || each.number;
         end loop;
+        select array_agg(a.answer order by a.number) into answered from unnest(answered, numbers) as a(answer, number);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
         end if;
+        return query select split_part(a, ' ', 1)::bigint, split_part(a, ' ', 2)::bigint, split_part(a, ' ', 3)
+            from unnest(answered) as a;
     end if;
 end $$;

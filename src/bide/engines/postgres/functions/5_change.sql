@@ -31,17 +31,19 @@ declare
 begin
     perform bide.limit_waiting(request);
     if answered is null then
-        answered := '{}';
-        for each in select * from unnest(ids, topics, keys) as g(id, topic, key) loop
+        answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
+        for each in
+            select * from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number) order by g.topic, g.key, g.id, g.number
+        loop
             select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
             if known.id is null then
-                answered := answered || case when exists (select 1 from bide.dead d where d.id = each.id)
+                answered[each.number] := case when exists (select 1 from bide.dead d where d.id = each.id)
                     then 'dead' else 'gone' end;
             elsif known.until is not null then
-                answered := answered || 'running'::text;
+                answered[each.number] := 'running';
             else
                 delete from bide.message m where m.id = known.id;
-                answered := answered || 'cancelled'::text;
+                answered[each.number] := 'cancelled';
             end if;
         end loop;
         if request is not null then
@@ -69,19 +71,22 @@ begin
         if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
             raise exception 'too far' using errcode = 'BD001';
         end if;
-        answered := '{}';
-        for each in select * from unnest(ids, topics, keys, delays, ats) as g(id, topic, key, delay, at) loop
+        answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
+        for each in
+            select * from unnest(ids, topics, keys, delays, ats) with ordinality as g(id, topic, key, delay, at, number)
+            order by g.topic, g.key, g.id, g.number
+        loop
             select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
             if known.id is null then
-                answered := answered || case when exists (select 1 from bide.dead d where d.id = each.id)
+                answered[each.number] := case when exists (select 1 from bide.dead d where d.id = each.id)
                     then 'dead' else 'gone' end;
             elsif known.until is not null then
-                answered := answered || 'running'::text;
+                answered[each.number] := 'running';
             else
                 new_due := bide.due_time(each.delay, each.at, us);
                 perform bide.tell(known.topic, case when request is not null then new_due else 0 end, now);
                 update bide.message m set due = new_due, since = null, expires = new_due + m.life where m.id = known.id;
-                answered := answered || 'moved'::text;
+                answered[each.number] := 'moved';
             end if;
         end loop;
         if request is not null then
