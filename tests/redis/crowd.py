@@ -153,6 +153,7 @@ CALLS: dict[str, list[Ask]] = {
         lambda at, _: at.engine.purge("dead", "dead", now=at.now),
         lambda at, _: at.engine.purge("slots", "scheduled", now=at.now),
     ],
+    "purge_dead": [lambda at, crowd: at.engine.purge("dead", "dead", [crowd.ids["dead"]], now=at.now)],
     "expect": [lambda at, _: any_shard(at).ask_for_expiry()],
     "pin": [lambda at, _: pin(at)],
     "spread": [lambda at, _: spread(at)],

@@ -76,7 +76,7 @@ return answer({format('%d', now), count, #ids > limit and 1 or 0, keyless})
 
 -- script: purge_dead
 -- Drop dead messages by their ids. After what every script is told: topic, how many at most, then of each: its topic's number,
--- id, salt. Gives: now, how many were dropped.
+-- id, salt. Gives: now, how many were dropped, and whether there are more.
 
 local again = before()
 if again then return again end
@@ -92,7 +92,7 @@ for i = 1, count do
   finish(topic, ids[i], read(topic, ids[i]), life_of(topic, ids[i]))
 end
 if topic then close_topics() end
-return answer({format('%d', now), count})
+return answer({format('%d', now), count, #ids > limit and 1 or 0})
 
 -- script: pause
 -- Stop handing out a topic's messages, or go on. After what every script is told: topic, 1 or 0. Gives: now.

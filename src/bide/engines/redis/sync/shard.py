@@ -232,11 +232,12 @@ class Shard:
 
     def purge_dead(self, topic: str, ids: Sequence[str], limit: int, now: int | None) -> Swept:
         """Drop the dead letters that have these ids."""
-        pages, count = self._pages(ids), 0
-        while pages and count < limit:
-            args = [topic, limit - count, *sending.named_dead(pages.pop(0))]
-            count += self.calls.do("purge_dead", args, now)[1]
-        return Swept(count, bool(pages))
+        pages, did = self._pages(ids), Swept(0, False)
+        while pages and not did.more:
+            args = [topic, limit - did.count, *sending.named_dead(pages.pop(0))]
+            _, count, more = self.calls.do("purge_dead", args, now)
+            did = Swept(did.count + count, bool(more))
+        return did
 
     def purge(self, topic: str, state: State, limit: int, now: int | None) -> Swept:
         """Drop a page. It begins where the last page stopped, and goes round until nothing of the state is left."""
