@@ -1,12 +1,12 @@
 # unasync: ../sync/around.py
-"""Claims that go around several shards. One that fails keeps nobody from what the others have."""
+"""Claims and upkeep that go around several shards. One that fails keeps nobody from what the others have."""
 
 import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from bide.engines.base import MAX_BATCH, Claim, Claimed, End
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Tended
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.failures import BRIEF
@@ -89,11 +89,30 @@ class AsyncAround:
         # to those who only ask what they hold, a shard that is away may hold more
         return _together(claims, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
 
+    async def tend(self, budget: int, ended_by: int | None, now: int | None, first: int) -> Tended:
+        shards = self._in_turn(first)
+        did = Tended()
+        failed: list[BideError] = []
+        for turn, shard in enumerate(shards):
+            spare = budget - did.returned - did.expired - did.dropped
+            if spare <= 0:
+                return did + Tended(more=True)
+            if shard.silent and len(failed) < turn:  # others did; it is for claims to find out when it is back
+                continue
+            patience = None if turn == len(failed) == len(shards) - 1 else BRIEF
+            try:
+                did += await shard.tend(min(spare, sending.PART), ended_by, now, patience=patience)
+            except BideError as error:  # one shard that fails keeps the others from nothing
+                failed.append(error)
+        if len(failed) == len(shards):
+            raise failed[0]
+        return did
+
     def _in_turn(self, first: int) -> list[AsyncShard]:
         """The shards, but last those that did not answer lately."""
         live = self._shards.live
         first %= len(live)
-        return present_first([*live[first:], *live[:first]])
+        return sorted([*live[first:], *live[:first]], key=lambda shard: shard.silent)
 
     def _raise(self, failed: Mapping[AsyncShard, BideError], *, some: bool) -> None:
         """Say that a shard fails; but not that it does not answer, while others do."""
@@ -144,10 +163,6 @@ class AsyncAround:
             except BaseException:
                 requests.add(request)
                 raise
-
-
-def present_first(shards: Sequence[AsyncShard]) -> list[AsyncShard]:
-    return sorted(shards, key=lambda shard: shard.silent)
 
 
 def _together(claims: Sequence[Claim], found: Sequence[Claimed], limit: int, *, failed: bool, more: bool) -> Claim:

@@ -51,6 +51,13 @@ class AsyncShards:
     def __len__(self) -> int:
         return len(self._now().in_order)
 
+    def one_after_another(self) -> Iterator[AsyncShard]:
+        """Each of them once, and those that there are meanwhile."""
+        done = set[AsyncShard]()
+        while left := next((shard for shard in self if shard not in done), None):
+            done.add(left)
+            yield left
+
     @property
     def live(self) -> list[AsyncShard]:
         return self._now().in_order

@@ -1,12 +1,12 @@
 # Generated from ../aio/around.py by tools/unasync.py; change that file instead.
-"""Claims that go around several shards. One that fails keeps nobody from what the others have."""
+"""Claims and upkeep that go around several shards. One that fails keeps nobody from what the others have."""
 
 import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from bide.engines.base import MAX_BATCH, Claim, Claimed, End
+from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Tended
 from bide.engines.redis.failures import BRIEF
 from bide.engines.redis.protocol import delivering, sending
 from bide.engines.redis.sync.shard import Shard
@@ -87,11 +87,30 @@ class Around:
         # to those who only ask what they hold, a shard that is away may hold more
         return _together(claims, found, limit, failed=bool(failed), more=bool(failed) and (bool(found) or not topics))
 
+    def tend(self, budget: int, ended_by: int | None, now: int | None, first: int) -> Tended:
+        shards = self._in_turn(first)
+        did = Tended()
+        failed: list[BideError] = []
+        for turn, shard in enumerate(shards):
+            spare = budget - did.returned - did.expired - did.dropped
+            if spare <= 0:
+                return did + Tended(more=True)
+            if shard.silent and len(failed) < turn:  # others did; it is for claims to find out when it is back
+                continue
+            patience = None if turn == len(failed) == len(shards) - 1 else BRIEF
+            try:
+                did += shard.tend(min(spare, sending.PART), ended_by, now, patience=patience)
+            except BideError as error:  # one shard that fails keeps the others from nothing
+                failed.append(error)
+        if len(failed) == len(shards):
+            raise failed[0]
+        return did
+
     def _in_turn(self, first: int) -> list[Shard]:
         """The shards, but last those that did not answer lately."""
         live = self._shards.live
         first %= len(live)
-        return present_first([*live[first:], *live[:first]])
+        return sorted([*live[first:], *live[:first]], key=lambda shard: shard.silent)
 
     def _raise(self, failed: Mapping[Shard, BideError], *, some: bool) -> None:
         """Say that a shard fails; but not that it does not answer, while others do."""
@@ -140,10 +159,6 @@ class Around:
             except BaseException:
                 requests.add(request)
                 raise
-
-
-def present_first(shards: Sequence[Shard]) -> list[Shard]:
-    return sorted(shards, key=lambda shard: shard.silent)
 
 
 def _together(claims: Sequence[Claim], found: Sequence[Claimed], limit: int, *, failed: bool, more: bool) -> Claim:

@@ -4,9 +4,8 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from random import randrange
-from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -27,31 +26,28 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.redis.failures import BRIEF, OtherSpread
+from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
-from bide.engines.redis.spread import Generation
-from bide.engines.redis.sync.around import AWAY, Around, present_first
+from bide.engines.redis.sync.around import Around
+from bide.engines.redis.sync.batches import Batches
 from bide.engines.redis.sync.sends import Sends
-from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
 from bide.engines.sync import Engine
-from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown, Unavailable
+from bide.errors import Unavailable
 from bide.ids import lane, requests
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
-T = TypeVar("T")
-R = TypeVar("R", bound=list[Any])
 MOST = 1_000  # sets of topics whose next due time is remembered
 UNOPENED = "The Redis engine is not open: open() it first."
-PARTS = 3  # of a lease: when there are several shards, a renewal has one of these
 NEAR = 0.05  # seconds: a sleep that ends this close to a due time ends to the millisecond
 
 
 class Redis(Engine):
     _around: Around  # while it is open
     _sends: Sends  # the same
+    _batches: Batches  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
@@ -78,6 +74,7 @@ class Redis(Engine):
                 raise
             self._shards = shards
             self._around, self._sends = Around(self._me, shards), Sends(self._namespace, shards)
+            self._batches = Batches(self._namespace, shards)
             self._wakeup = wakeup
 
     def close(self) -> None:
@@ -126,30 +123,17 @@ class Redis(Engine):
         return claim
 
     def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
-        return self._by_shard(
+        return self._divided().by_shard(
             ends, self._namespace.shard_of_id, lambda shard, some: shard.settle(some, now), wait_for="the only part"
         )
 
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
-        shards = self._opened()
-        if len(shards) == 1 or not brief:
-            return self._by_shard(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
-        patience = min(lease / 1000 / PARTS, shards.live[0].connections.server.retry_for)
-        try:
-            return self._by_shard(
-                holds,
-                self._namespace.shard_of_id,
-                lambda shard, some: shard.extend(some, lease, now, patience=patience),
-                wait_for="nobody",
-            )
-        except (Unavailable, OutcomeUnknown) as error:
-            told = isinstance(error, ConfirmTimeout) or (isinstance(error, OutcomeUnknown) and error.answers)
-            if told or all(shard.silent for shard in shards):
-                raise
-            raise OutcomeUnknown(str(error), answers=[None] * len(holds)) from error
+        if brief and len(self._opened()) > 1:
+            return self._divided().renew(holds, lease, now)
+        return self._divided().by_shard(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
 
     def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        return self._by_ref(refs, refs, lambda shard, some: shard.cancel(some, now), CancelResult.GONE)
+        return self._divided().by_ref(refs, refs, lambda shard, some: shard.cancel(some, now), CancelResult.GONE)
 
     def reschedule(
         self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
@@ -158,27 +142,11 @@ class Redis(Engine):
         clock = max(shard.clock.known for shard in shards)
         for move in moves if shards.only is None or len(moves) > sending.PART else ():  # before the first part is done
             check_delay(move.delay, move.at, max(clock, now or 0))
-        return self._by_ref(moves, refs, lambda shard, some: shard.reschedule(some, now), RescheduleResult.GONE)
+        return self._divided().by_ref(moves, refs, lambda shard, some: shard.reschedule(some, now), RescheduleResult.GONE)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
-        shards = self._opened()
-        first = self._next() % len(shards)
-        did = Tended()
-        failed: list[BideError] = []
-        for turn, shard in enumerate(present_first([*shards.live[first:], *shards.live[:first]])):
-            spare = budget - did.returned - did.expired - did.dropped
-            if spare <= 0:
-                return did + Tended(more=True)
-            if shard.silent and len(failed) < turn:  # others did; it is for claims to find out when it is back
-                continue
-            patience = None if turn == len(failed) == len(shards) - 1 else BRIEF
-            try:
-                did += shard.tend(min(spare, sending.PART), ended_by, now, patience=patience)
-            except BideError as error:  # one shard that fails keeps the others from nothing
-                failed.append(error)
-        if len(failed) == len(shards):
-            raise failed[0]
-        return did
+        self._opened()
+        return self._around.tend(budget, ended_by, now, self._next())
 
     def wait(self, topics: Sequence[str], timeout: float) -> None:
         if self._wakeup is None:
@@ -188,7 +156,7 @@ class Redis(Engine):
             self._woken = True
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        return self._by_ref(refs, refs, lambda shard, some: shard.get(some, now), None)
+        return self._divided().by_ref(refs, refs, lambda shard, some: shard.get(some, now), None)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
         while True:
@@ -200,7 +168,11 @@ class Redis(Engine):
                     for search in searches:
                         shards[search.shard].find(search, now)
                     chosen = page.choose(searches)
-                    page.show(self._by_shard(chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)))
+                    page.show(
+                        self._divided().by_shard(
+                            chosen, lambda each: each.shard, lambda shard, some: shard.show(topic, some, now)
+                        )
+                    )
                 if self._namespace.spread is spread:  # else there are other shards, too
                     return page.page()
 
@@ -209,8 +181,7 @@ class Redis(Engine):
     ) -> Stats:
         parts = window.parts if window else 0
         told: dict[str, list[Stats]] = {}
-        done = set[Shard]()
-        while shard := self._next_of(done):
+        for shard in self._opened().one_after_another():
             for name, one in shard.stats(topic, but, window, now).items():
                 told.setdefault(name, []).append(one)
         topics = {} if topic is not None else {name: counting.together(each, {}, 0) for name, each in told.items()}
@@ -226,8 +197,8 @@ class Redis(Engine):
         limit: int = MAX_BATCH,
         now: int | None = None,
     ) -> Swept:
-        count, more, keyless, done = 0, False, 0, set[Shard]()
-        while shard := self._next_of(done):
+        count, more, keyless = 0, False, 0
+        for shard in self._opened().one_after_another():
             one = shard.requeue(topic, ids, sending.Places(count, limit, delay, over), now)
             count, more, keyless = count + one.count, more or one.more, keyless + one.keyless
         return Swept(count, more, keyless)
@@ -235,8 +206,8 @@ class Redis(Engine):
     def purge(
         self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        count, more, done = 0, False, set[Shard]()
-        while shard := self._next_of(done):
+        count, more = 0, False
+        for shard in self._opened().one_after_another():
             if ids is None:
                 one = shard.purge(topic, state, limit - count, now)
             else:
@@ -245,100 +216,16 @@ class Redis(Engine):
         return Swept(count, more)
 
     def pause(self, topic: str, paused: bool) -> None:
-        done = set[Shard]()
-        while shard := self._next_of(done):
+        for shard in self._opened().one_after_another():
             shard.pause(topic, paused)
-
-    def _by_ref(
-        self,
-        items: Sequence[T],
-        refs: Sequence[Ref],
-        call: Callable[[Shard, Sequence[T]], R],
-        gone: object,
-    ) -> list[Any]:
-        """The shard of an id knows; by a key, those that empty themselves are asked first, as they get nothing new."""
-        answers: list[Any] = [gone] * len(items)
-        left, asked = list(range(len(items))), list[Generation]()
-        while left and (rest := [each for each in self._namespace.generations if each not in asked]):
-            generation = rest[0]
-            asked.append(generation)
-            got = self._by_shard(
-                left,
-                lambda i, generation=generation: self._namespace.shard_of_ref(refs[i], generation),  # type: ignore[misc]
-                lambda shard, some: call(shard, [items[i] for i in some]),
-            )
-            for i, answer in zip(left, got, strict=True):
-                answers[i] = answer
-            left = [i for i in left if answers[i] == gone and refs[i].id is None]
-        return answers
-
-    def _by_shard(
-        self,
-        items: Sequence[T],
-        shard_of: Callable[[T], int],
-        call: Callable[[Shard, Sequence[T]], R],
-        *,
-        wait_for: Literal["all", "the only part", "nobody"] = "all",
-    ) -> list[Any]:
-        """Ask each shard for its part of a batch, in pieces if that is long. The answers are in the order of the batch.
-
-        When one fails and another was done, it is OutcomeUnknown, with the answers of the others. `wait_for`: a shard that did
-        not answer lately is asked last, or not at all.
-        """
-        spread, only = self._namespace.spread, self._opened().only
-        if only is not None and len(items) <= sending.PART:  # the short way, that most take
-            told = call(only, items)
-            if self._namespace.spread is spread:
-                return told
-            # it was the only one no more, and knows nothing of what others have
-            others = [i for i, item in enumerate(items) if shard_of(item) != only.number]
-            found = self._by_shard([items[i] for i in others], shard_of, call) if others else []
-            for i, answer in zip(others, found, strict=True):
-                told[i] = answer
-            return told
-        answers: dict[int, Any] = {}
-        untried: list[int] = []
-        failures: list[BideError] = []
-        parts = self._shards_of(items, shard_of)
-        for shard, indexes in sorted(parts, key=lambda part: part[0].silent):
-            try:
-                if (wait_for == "nobody" or (wait_for == "the only part" and answers)) and shard.is_away():
-                    untried += indexes
-                    continue
-                got = call(shard, [items[i] for i in indexes])
-            except BideError as error:
-                failures.append(error)
-            else:
-                answers.update(zip(indexes, got, strict=True))
-        if len(answers) == len(items):
-            return [answers[i] for i in range(len(items))]
-        failed = next(iter(failures), None)
-        done = [isinstance(error, ConfirmTimeout) for error in failures]
-        if not answers and (not any(done) or (all(done) and not untried)):
-            raise failed or Unavailable(AWAY)
-        rest = "were done" if answers else "may not have been done"
-        why = f"{failed or AWAY} This was one part of several, and others of the batch {rest}."
-        raise OutcomeUnknown(why, answers=[answers.get(i) for i in range(len(items))], untried=untried) from failed
-
-    def _shards_of(self, items: Sequence[T], shard_of: Callable[[T], int]) -> list[tuple[Shard, list[int]]]:
-        """Which of a batch go where. A shard that is not known may be new; if it is not, any other says that it has nothing."""
-        parts = list(sending.parts(items, shard_of))
-        if not all(number in self._namespace.live for number, _ in parts):
-            self._opened().anchor.tell_time()
-        shards = {shard.number: shard for shard in self._opened()}
-        any_shard = next(iter(shards.values()))
-        return [(shards.get(number, any_shard), indexes) for number, indexes in parts]
-
-    def _next_of(self, done: set[Shard]) -> Shard | None:
-        """The next shard that is not yet among those, of which it is one then. There may be others meanwhile."""
-        left = next((shard for shard in self._opened() if shard not in done), None)
-        if left is not None:
-            done.add(left)
-        return left
 
     def _next(self) -> int:
         self._turn += 1
         return self._turn
+
+    def _divided(self) -> Batches:
+        self._opened()
+        return self._batches
 
     def _opened(self) -> Shards:
         if self._shards is None:

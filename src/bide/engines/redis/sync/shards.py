@@ -51,6 +51,13 @@ class Shards:
     def __len__(self) -> int:
         return len(self._now().in_order)
 
+    def one_after_another(self) -> Iterator[Shard]:
+        """Each of them once, and those that there are meanwhile."""
+        done = set[Shard]()
+        while left := next((shard for shard in self if shard not in done), None):
+            done.add(left)
+            yield left
+
     @property
     def live(self) -> list[Shard]:
         return self._now().in_order
