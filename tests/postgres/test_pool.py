@@ -46,6 +46,43 @@ def test_a_pool_may_tell_another_password_each_time(postgres_url: str) -> None:
     queue.close()
 
 
+def test_a_password_that_can_not_be_fetched_now_is_fetched_by_the_next_call(postgres_url: str) -> None:
+    down = [True]
+
+    def kwargs() -> dict[str, Any]:
+        if down.pop():
+            down.append(False)
+            raise RuntimeError("secret: the vault is down")
+        down.append(False)
+        return {"password": "token"}
+
+    queue = Queue("postgres://", client=ConnectionPool(postgres_url, kwargs=kwargs, open=False))
+    with pytest.raises(Unavailable, match="raised RuntimeError, so nothing was done") as refused:
+        queue.send("t", 1)
+    assert "secret" not in str(refused.value)
+    queue.send("t", 2)
+    assert [each.body for each in queue.receive("t", limit=9)] == [2]
+    queue.close()
+
+
+@pytest.mark.parametrize("state", ["closed", "exhausted", "broken"])
+def test_a_pool_that_gives_no_connections_still_tells_where_to_connect(postgres_url: str, state: str) -> None:
+    def fail(connection: psycopg.Connection) -> None:
+        raise RuntimeError("the pool's own connections are not good")
+
+    pool = ConnectionPool(postgres_url, min_size=1, max_size=1, configure=fail if state == "broken" else None, open=True)
+    try:
+        if state == "exhausted":
+            pool.getconn()
+        elif state == "closed":
+            pool.close()
+        with Queue("postgres://", client=pool) as queue:
+            queue.send("t", 1)
+            assert queue.stats("t").pending == 1
+    finally:
+        pool.close()
+
+
 async def conninfo() -> str:
     return "postgres://host/db"
 
@@ -57,9 +94,11 @@ async def conninfo() -> str:
         (ConnectionPool("host=h port=secret", open=False), "A port is not a number"),
         (ConnectionPool("host=a,b,c port=1,2 password=secret", open=False), "give each its port"),
         (AsyncConnectionPool(conninfo, open=False), "is an async function"),
+        (ConnectionPool(lambda: b"secret", open=False), "is not a text"),  # type: ignore[arg-type, return-value]
+        (ConnectionPool("host=h", kwargs=["secret"], open=False), "are not a dict"),  # type: ignore[arg-type]
         (object(), "client= is a object"),
     ],
-    ids=["nonsense", "port", "ports", "async", "object"],
+    ids=["nonsense", "port", "ports", "async", "bytes", "list", "object"],
 )
 def test_a_client_that_can_not_be_used_is_refused_and_its_secrets_not_shown(client: object, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused, Queue("postgres://", client=client) as queue:

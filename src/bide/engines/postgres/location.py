@@ -10,7 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from bide.engines.base import Settings
-from bide.errors import BadUrl, ConfigError
+from bide.errors import BadUrl, ConfigError, Unavailable
 
 FORM = "A PostgreSQL URL is postgres://user:password@host:5432/database?options."
 ESCAPED = "In a password write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25."
@@ -43,6 +43,8 @@ class Pool:
     def conninfo(self) -> dict[str, Any]:
         """Where to connect, and as whom. A pool may have a function tell it anew each time, as for passwords that expire."""
         text, options = _told(self._pool.conninfo) or "", _told(self._pool.kwargs) or {}
+        if not isinstance(text, str) or not isinstance(options, Mapping):
+            raise ConfigError("The pool's conninfo is not a text, or its kwargs are not a dict: try the pool by itself.")
         try:
             found: Mapping[str, Any] = conninfo_to_dict(text)
         except psycopg.ProgrammingError:
@@ -173,7 +175,12 @@ def _number(name: str, value: str, least: float, most: float) -> float:
 
 
 def _told(given: Any) -> Any:
-    found = given() if callable(given) else given
+    try:
+        found = given() if callable(given) else given
+    except Exception as error:  # such as a service for passwords that is down; its text may be secret
+        raise Unavailable(
+            f"The pool's function for its conninfo or kwargs raised {type(error).__name__}, so nothing was done."
+        ) from error
     if inspect.iscoroutine(found):
         found.close()
     if inspect.isawaitable(found):
