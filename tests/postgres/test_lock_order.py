@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from bide import Outgoing, Queue
-from bide.engines.base import Move, Ref, Settings
+from bide.engines.base import Move, NewMessage, Ref, Settings
 from bide.engines.postgres import source
 from bide.engines.postgres.sync.engine import Postgres
 
@@ -66,3 +66,13 @@ def test_messages_of_a_batch_keep_their_order_whatever_their_keys_are(postgres_u
         sent = queue.send_many("t", [Outgoing(key, key=key, delay=0) for key in KEYS])
         assert [each.id for each in sent] == sorted(each.id for each in sent)
         assert {each.body: each.id for each in queue.messages("t")} == dict(zip(KEYS, (each.id for each in sent), strict=True))
+
+
+def test_messages_of_a_batch_that_share_a_key_are_taken_in_their_order(postgres_url: str) -> None:
+    made = source(Settings(url=postgres_url)).sync()
+    made.open()
+    for operations in ((None, "o"), ("p", None), ("z", "a")):
+        key = f"k {operations}"
+        batch = [NewMessage("t", b"1", key=key, operation=each) for each in operations]
+        assert [each.outcome for each in made.put(batch)] == ["created", "kept"]
+    made.close()

@@ -119,7 +119,7 @@ begin
             ) with ordinality as g(
                 id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, number
             )
-            order by coalesce(g.topic, topics[1]), g.key, g.operation, g.number
+            order by coalesce(g.topic, topics[1]), g.key, case when g.key is null then g.operation end, g.number
         loop
             known := case when each.operation is not null then bide.recall(each.operation, now) end;
             if known[each.place] is not null then
