@@ -6,8 +6,9 @@ import pytest
 import redis
 
 from bide.engines.base import NewMessage, Ref
-from bide.engines.redis.protocol.encoding import LAYOUT
+from bide.engines.redis.protocol.encoding import LAYOUT, name_of
 from bide.testing.contract.bench import Bench
+from bide.types import CancelResult
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
@@ -165,3 +166,24 @@ async def test_a_delay_is_never_cut_short(redis_url: str, redis_server: RedisSer
                 [sent] = await bench.engine.put([NewMessage("t", b"x", delay=delay)])
                 assert sent.due * 1_000 >= begin + delay * 1_000
                 assert sent.due * 1_000 < clock(client) + delay * 1_000 + 1_000
+
+
+@both_colours
+async def test_in_a_cluster_each_shard_has_a_time_of_its_own(redis_cluster_url: str, colour: str) -> None:
+    """So when a clock is set back, only the shards that have heard the later time stay there.
+
+    A message is due by the time of its own shard: the others come when the clock has caught up, none too early and none
+    twice. The model knows one time for all, so its histories of a real Cluster never set the clock back.
+    """
+    async with bench_at(redis_cluster_url, colour) as bench:
+        start = bench.now
+        ids = {(await bench.put("t", delay=10_000)).id for _ in range(30)}
+        ahead = name_of(min(ids)).shard
+        there = {each for each in ids if name_of(each).shard == ahead}
+        assert there < ids
+        assert await bench.engine.cancel([Ref(min(ids))], now=start + 20_000) == [CancelResult.CANCELLED]
+        assert {each.id for each in await bench.claim("t", limit=100)} == there - {min(ids)}
+        bench.now = start + 9_999
+        assert not await bench.claim("t", limit=100)
+        bench.now = start + 10_000
+        assert {each.id for each in await bench.claim("t", limit=100)} == ids - there

@@ -9,6 +9,7 @@ from bide.engines.base import Settings
 from bide.engines.redis import source
 from bide.engines.registry import Source
 from tests.model.hypothesis_rules import check_engine
+from tests.model.long_history import check_long_history
 from tests.model.turns import LONG, by_turns
 
 pytestmark = pytest.mark.timeout(1_800 if LONG else 120)
@@ -35,6 +36,12 @@ def test_a_cluster_does_what_the_model_does(redis_cluster_url: str, colour: str,
 
 
 @by_turns([0])
-@pytest.mark.usefixtures("alike")
+@pytest.mark.usefixtures("alike", "forward")
 def test_three_masters_do_what_the_model_does(redis_cluster_url: str, colour: str, seed: int) -> None:
     check_engine(anew(redis_cluster_url), colour=colour, examples=EXAMPLES, steps=40, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(500, 511) if LONG else [500])
+@pytest.mark.usefixtures("alike", "forward")
+def test_a_long_history_of_three_masters(redis_cluster_url: str, seed: int) -> None:
+    check_long_history(anew(redis_cluster_url), seed=seed, steps=2_500 if LONG else 500)
