@@ -6,10 +6,11 @@ import msgspec
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import At, Delay, JsonLines, Section, Topic, parse_duration, parse_time
+from bide.cli.options import At, Delay, JsonLines, Section, parse_duration, parse_time
 from bide.cli.output import due, echo, echo_json, now_ms
-from bide.cli.queues import QueueOptions
+from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.send_lines import BodyError, parse_body, send_lines
+from bide.cli.send_records import Wanted, send_records
 from bide.core import json_shapes
 from bide.types import IfExists, Outgoing, Priority
 
@@ -25,21 +26,33 @@ _OUTCOMES = {
 
 @section.command(
     "send",
-    help="Send one message, or one for each line of a file.\n\n"
+    help="Send one message, or one for each line of a file; or send what another queue had.\n\n"
     "The message is due now, after --delay or at --at. The body is JSON. Without a body, it is null.\n\n"
     "A whole file is checked before its first line is sent. Lines are sent in batches of 1,000. Each batch is sent "
-    "completely or not at all.",
+    "completely or not at all.\n\n"
+    "Without TOPIC, --from takes lines of `bide list --all --json`, each of which names its topic. The messages keep their "
+    "key, due time, headers, priority and expiry, and the attempts that they have left. They get new ids. Within ten minutes, "
+    "the same lines can be sent again: nothing is sent twice.",
     examples=(
         ("bide send order.cancel '{\"order\": 42}' --delay 15m --key order:42", ""),
         ("bide send order.remind --at 2030-01-15T09:00:00+01:00", ""),
         ("bide send mail --text 'Hello there' --priority low", ""),
         ("bide send cart.forget --from carts.jsonl --delay 1h", "one body per line"),
         ("jq -c '.[]' orders.json | bide send order.pack -", "from a pipe"),
+        ("bide send --from all.jsonl", "what bide list --all --json has printed"),
     ),
 )
 def send(
     options: QueueOptions,
-    topic: Topic,
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Name of the topic. Without it, --from reads lines of `bide list --json`.",
+            autocompletion=complete_topics,
+            show_default=False,
+        ),
+    ] = None,
     body: Annotated[
         str | None, typer.Argument(metavar="BODY", help="Body as JSON. Use - to read one body per line from standard input.")
     ] = None,
@@ -71,8 +84,19 @@ def send(
         str | None, typer.Option("--from", metavar="FILE", help="Send each line of FILE. Use - for standard input.")
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Same as --from -.")] = False,
+    leased: Annotated[
+        bool, typer.Option("--leased", help="Without TOPIC: send messages that a worker had, too, due now.")
+    ] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Without TOPIC: send dead letters, too, due now.")] = False,
     as_json: JsonLines = False,
 ) -> int:
+    if topic is None:
+        alone = (text, delay, at, key, priority != "normal", expires_in, max_attempts, header)
+        if any(alone) or not (source or stdin):
+            raise WrongUsage("Give a TOPIC; or --from FILE alone, whose lines are those of `bide list --json`.")
+        return send_records(options, source or "-", Wanted(leased, dead, if_exists, operation), as_json=as_json)
+    if leased or dead:
+        raise WrongUsage("--leased and --dead are for lines of `bide list --json`: leave TOPIC out.")
     file = _file_of_bodies(body, source, stdin=stdin)
     wait, instant = parse_time(delay, at)
     message = Outgoing(

@@ -1,18 +1,15 @@
-"""`bide send --from`: many messages, one per line, sent in batches."""
+"""`bide send TOPIC --from`: many messages, one per line, sent in batches."""
 
-import contextlib
 import itertools
-import os
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
-import typer
 
 from bide.cli.exits import Exit
+from bide.cli.lines import is_regular, opened, read_lines
 from bide.cli.output import echo, echo_json, flush, note
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from bide.queue import Queue
 
 BATCH = 1_000
-LONGEST = 4 * 2**20  # bytes of a line: room for a body at its limit, however it is written
 _ITEM = re.compile(r"Item (\d+): ")
 
 
@@ -42,8 +38,8 @@ def send_lines(
     options: QueueOptions, topic: str, source: str, common: Outgoing, operation: str | None, *, text: bool, as_json: bool
 ) -> int:
     """Send the lines of `source`. `common` has the options that all messages share."""
-    with _opened(source) as file:
-        total = _checked(file, common, text=text) if _is_regular(file) else None
+    with opened(source) as file:
+        total = _checked(file, common, text=text) if is_regular(file) else None
         shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
         with options.open(create=True) as queue, progress(f"sending to {topic}", total, shown=shown) as moved:
             sender = _Sender(queue, topic, operation, as_json=as_json)
@@ -122,20 +118,14 @@ def _batches(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[list[L
 
 
 def _read(file: BinaryIO, common: Outgoing, *, text: bool) -> Iterator[Line]:
-    number = 0
-    while raw := file.readline(LONGEST + 1):
-        number += 1
-        if len(raw) > LONGEST:
-            raise BadBody(f"Line {number:,} is longer than {LONGEST:,} bytes. Write one body per line.")
-        written = raw.rstrip(b"\r\n")
-        if written.strip():
-            try:
-                body = parse_body(written, text=text)
-            except BodyError as error:
-                raise BadBody(
-                    f"Line {number:,} is not a valid body: {error}. Write one JSON value per line, or add --text."
-                ) from None
-            yield Line(number, msgspec.structs.replace(common, body=body))
+    for number, written in read_lines(file):
+        try:
+            body = parse_body(written, text=text)
+        except BodyError as error:
+            raise BadBody(
+                f"Line {number:,} is not a valid body: {error}. Write one JSON value per line, or add --text."
+            ) from None
+        yield Line(number, msgspec.structs.replace(common, body=body))
 
 
 def _checked(file: BinaryIO, common: Outgoing, *, text: bool) -> int:
@@ -143,24 +133,3 @@ def _checked(file: BinaryIO, common: Outgoing, *, text: bool) -> int:
     count = sum(1 for _ in _read(file, common, text=text))
     file.seek(0)
     return count
-
-
-@contextlib.contextmanager
-def _opened(source: str) -> Iterator[BinaryIO]:
-    if source == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        file = open(source, "rb")  # noqa: SIM115 - closed below; only the opening is this error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a valid file name"
-        raise typer.BadParameter(f"{source} can't be read: {reason}.", param_hint="--from") from None
-    with file:
-        yield file
-
-
-def _is_regular(file: BinaryIO) -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.tell() == 0
-    except (OSError, ValueError):
-        return False

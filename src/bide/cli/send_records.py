@@ -1,0 +1,204 @@
+"""`bide send --from` without a topic: messages as `bide list --json` has printed them, sent to where they belong."""
+
+import base64
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from bide.cli.exits import Exit
+from bide.cli.lines import is_regular, opened, read_lines
+from bide.cli.output import echo, echo_json, flush, note, now_ms
+from bide.cli.progress import progress
+from bide.cli.queues import QueueOptions
+from bide.clock import moment
+from bide.core import json_shapes
+from bide.core.amounts import plural
+from bide.core.codec import JSON, MAX_BODY, Encoded
+from bide.engines.base import NewMessage
+from bide.errors import BadBody, BadMessage, BideError
+from bide.types import IfExists, Priority, State
+
+if TYPE_CHECKING:
+    from bide.queue import Queue
+    from bide.queue.envelope import Envelope
+
+BATCH = 1_000
+BATCH_BYTES = 8 * 2**20  # of bodies, which are in memory together
+
+Reason: TypeAlias = Literal["leased", "dead", "expired"]
+_WORDS: Mapping[str, str] = {
+    "kept": "not sent, because a message has their key",
+    "exists": "not sent, because a message has their key",
+    "replaced": "of them replaced a message that had their key",
+    "postponed": "of them replaced a message that had their key, due at the later time",
+    "leased": "left out, because a worker had them (--leased sends them, too)",
+    "dead": "left out, because they are dead letters (--dead sends them, too)",
+    "expired": "left out, because they have expired",
+}
+
+
+class Record(msgspec.Struct):
+    """A line of `bide list --json`."""
+
+    id: str
+    topic: str
+    state: State
+    due_ms: int
+    attempt: int
+    max_attempts: int
+    body: msgspec.Raw
+    key: str | None = None
+    priority: Priority = "normal"
+    body_base64: str | None = None
+    headers: Mapping[str, str] = {}
+    expires_ms: int | None = None
+
+
+class Wanted(NamedTuple):
+    """What the command line says about records."""
+
+    leased: bool
+    dead: bool
+    if_exists: IfExists
+    operation: str | None
+
+    def refuses(self, record: Record, now: int) -> Reason | None:
+        if record.state == "leased" and not self.leased:
+            return "leased"
+        if record.state == "dead":
+            return None if self.dead else "dead"
+        return "expired" if record.expires_ms is not None and record.expires_ms <= now else None
+
+
+class Line(NamedTuple):
+    number: int
+    id: str
+    message: NewMessage | None
+    refused: Reason | None
+
+
+def send_records(options: QueueOptions, source: str, wanted: Wanted, *, as_json: bool) -> int:
+    """Send all records of `source`, but for those that are not wanted."""
+    with opened(source) as file:
+        total = _checked(file, wanted) if is_regular(file) else None
+        shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
+        with options.open(create=True) as queue, progress("sending", total, shown=shown) as moved:
+            sender = _Sender(queue, as_json=as_json)
+            try:
+                for batch in _batches(file, wanted):
+                    sender.send(batch)
+                    moved(sender.lines)
+            except BideError as error:
+                note(f"bide: {error}")
+                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{_again(sender.last)}")
+                return Exit.FAILED
+            except KeyboardInterrupt:
+                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and possibly some more.{_again(sender.last)}")
+                return Exit.STOPPED
+    if not as_json:
+        sender.tell()
+    return Exit.OK
+
+
+def _again(last: int) -> str:
+    """How to go on."""
+    return (
+        " Run the command again within ten minutes: nothing is sent twice. Later, leave out what was sent: "
+        f"tail -n +{last + 1} FILE | bide send --from -"
+    )
+
+
+class _Sender:
+    """Sends batches, and knows at every moment what became of the lines."""
+
+    def __init__(self, queue: "Queue", *, as_json: bool) -> None:
+        self.accepted: int = 0
+        self.lines: int = 0
+        self.last: int = 0  # number of the last line that is done
+        self._queue = queue
+        self._as_json = as_json
+        self._topics = set[str]()
+        self._outcomes = Counter[str]()
+        self._left_out = Counter[Reason]()
+
+    def send(self, batch: list[Line]) -> None:
+        new = [(line.id, line.message) for line in batch if line.message is not None]
+        answers = self._queue.session.put_many([message for _, message in new]) if new else []
+        self.accepted += sum(each.outcome not in ("kept", "exists") for each in answers)
+        self._topics |= {each.topic for each in answers}
+        self._outcomes.update(each.outcome for each in answers)
+        self._left_out.update(line.refused for line in batch if line.refused)
+        self.lines, self.last = self.lines + len(batch), batch[-1].number
+        if self._as_json:
+            for (id, _), each in zip(new, answers, strict=True):
+                echo_json({**json_shapes.sent(each), "from": id})
+            flush()  # a program that reads along knows what was accepted
+
+    def tell(self) -> None:
+        echo(f"Sent {plural(self.accepted, 'message')} to {plural(len(self._topics), 'topic')}.")
+        for what, count in (*sorted(self._outcomes.items()), *sorted(self._left_out.items())):
+            if what in _WORDS:
+                echo(f"{count:,} {_WORDS[what]}.")
+
+
+def _batches(file: BinaryIO, wanted: Wanted) -> Iterator[list[Line]]:
+    batch, size = list[Line](), 0
+    for line in _read(file, wanted):
+        batch.append(line)
+        size += 0 if line.message is None else len(line.message.body)
+        if len(batch) == BATCH or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _checked(file: BinaryIO, wanted: Wanted) -> int:
+    """How many records a file has. All of it is read before any is sent, so that a bad line stops it all."""
+    count = sum(1 for _ in _read(file, wanted))
+    file.seek(0)
+    return count
+
+
+def _read(file: BinaryIO, wanted: Wanted) -> Iterator[Line]:
+    from bide.queue.envelope import Envelope
+
+    envelope, decode = Envelope(JSON, MAX_BODY, now_ms), msgspec.json.Decoder(Record).decode
+    for number, written in read_lines(file):
+        now = now_ms()
+        try:
+            record = decode(written)
+            refused = wanted.refuses(record, now)
+            yield Line(number, record.id, None if refused else _message(record, envelope, wanted, now), refused)
+        except BadMessage as error:
+            raise type(error)(f"Line {number:,}: {error}") from error
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+            raise BadBody(
+                f"Line {number:,} is not a line of `bide list --json`: {error}. To send bodies, give their TOPIC."
+            ) from None
+
+
+def _message(record: Record, envelope: "Envelope", wanted: Wanted, now: int) -> NewMessage:
+    """The message as it was: its body to the byte, its time, and what is left of its attempts and of its life."""
+    pending = record.state in ("scheduled", "ready")
+    made = record.attempt if record.state != "dead" else 0
+    begin = record.due_ms if record.state == "dead" else max(record.due_ms, now)
+    life = None if record.expires_ms is None else max(1, record.expires_ms - begin)
+    raw = bytes(record.body) if record.body_base64 is None else base64.b64decode(record.body_base64, validate=True)
+    return msgspec.structs.replace(
+        envelope.message(
+            record.topic,
+            Encoded(raw),
+            at=moment(record.due_ms) if pending else None,
+            key=record.key,
+            if_exists=wanted.if_exists,
+            priority=record.priority,
+            max_attempts=max(1, record.max_attempts - made),
+            headers=record.headers,
+            operation=f"{wanted.operation or 'list'}/{record.id}/{record.due_ms}",
+        ),
+        expires_in=life,
+    )
