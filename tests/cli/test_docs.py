@@ -69,11 +69,12 @@ def test_the_page_names_every_field_of_json(bide: Bide, queue: Queue) -> None:
     commands = (
         ["send", "t"], ["list", "t"], ["dead", "t"], ["show", "t", "--key", "k"], ["stats"], ["topics"], ["pause", "t"],
         ["resume", "t"], ["reschedule", "t", "--key", "k", "--delay", "2h"], ["cancel", "t", "--key", "k"],
-        ["requeue", "t", "--all"], ["purge", "t", "--state", "ready", "--yes"], ["doctor"],
+        ["requeue", "t", "--all"], ["purge", "t", "--state", "ready", "--yes"], ["cancel --all", "t", "--yes"],
+        ["requeue --dry-run", "t", "--all"], ["timeline", "t"], ["doctor"],
     )  # fmt: skip
     rows = dict(re.findall(r"^\| (`[a-z].*?) \| (`.*) \|$", PAGE.partition("### JSON")[2], re.MULTILINE))
     for name, *arguments in commands:
         [told] = [fields for names, fields in rows.items() if f"`{name}`" in names]
-        out = bide(name, *arguments, "--json").out
+        out = bide(*name.split(), *arguments, "--json").out
         answer = json.loads(out)[0] if name == "doctor" else json.loads(out.splitlines()[0])
         assert list(answer) == re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", told)), name

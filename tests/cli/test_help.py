@@ -15,8 +15,8 @@ from tests.cli.running import Bide, buried
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 WANTED = {
-    "send", "list", "show", "cancel", "reschedule", "stats", "topics", "dead", "requeue", "purge", "pause", "resume",
-    "demo", "doctor",
+    "send", "list", "show", "cancel", "reschedule", "stats", "topics", "timeline", "dead", "requeue", "purge", "pause",
+    "resume", "demo", "doctor",
 }  # fmt: skip
 
 
@@ -61,9 +61,11 @@ def test_the_examples_do_what_they_say(bide: Bide, queue: Queue, folder: Path, n
     queue.send("order.cancel", {"order": 42}, key="order:42", delay="1h")
     buried(queue, "order.pack")
     (folder / "carts.jsonl").write_text("1\n2\n")
+    (folder / "all.jsonl").write_text(bide("list", "--all", "--json").out)
     for example in examples(name):
         arguments = shlex.split(example.rpartition("| ")[2])
         ended = bide(*arguments[1:], stdin="1\n2\n")
-        asks = name == "purge" and "--yes" not in arguments
+        deletes = name == "purge" or (name == "cancel" and "--all" in arguments)
+        asks = deletes and not {"--yes", "--dry-run"} & set(arguments)
         unknown = any(re.fullmatch("[0-9a-f]{16}", each) for each in arguments)
         assert ended.code == (2 if asks else 1 if unknown and name == "show" else 4 if unknown else 0), ended

@@ -274,7 +274,7 @@ def test_cancel_and_reschedule_of_a_dead_letter_say_dead_and_what_to_do(bide: Bi
     [dead] = buried(queue, "order.pack")
     told = (
         f"DEAD: Message {dead} is a dead letter. `bide requeue order.pack {dead}` delivers it again, "
-        "`bide purge order.pack --state dead` deletes all dead letters of its topic.\n"
+        f"`bide purge order.pack {dead}` deletes it.\n"
     )
     assert bide("cancel", dead) == (6, told, "")
     assert bide("reschedule", dead, "--delay", "1m") == (6, told, "")

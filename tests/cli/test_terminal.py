@@ -136,12 +136,12 @@ def test_requeue_and_purge_of_many_move_a_bar(at_terminal: AtTerminal, queue: Qu
 def test_purge_asks_with_the_count_and_takes_yes(at_terminal: AtTerminal, queue: Queue) -> None:
     buried(queue, "t", 3)
     terminal = at_terminal("purge", "t", "--state", "dead")
-    terminal.until("Permanently delete 3 dead messages of t? [y/N] ")
+    terminal.until("Permanently delete 3 dead letters of t? [y/N] ")
     assert queue.stats("t").dead == 3
     terminal.type("y\n")
     ended = terminal.end()
     assert (ended.code, queue.stats("t").dead) == (0, 0)
-    assert "Deleted 3 dead messages of t." in ended.err
+    assert "Deleted 3 dead letters of t." in ended.err
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "yes please\n", "\x04"], ids=repr)
@@ -152,7 +152,7 @@ def test_purge_takes_anything_else_for_no(at_terminal: AtTerminal, queue: Queue,
     terminal.type(answer)
     ended = terminal.end()
     assert (ended.code, queue.stats("t").dead) == (1, 1)
-    assert "Nothing was deleted." in ended.err
+    assert "Nothing was changed." in ended.err
 
 
 def test_ctrl_c_at_the_question_drops_nothing(at_terminal: AtTerminal, queue: Queue) -> None:

@@ -73,8 +73,16 @@ def test_dead_letters_are_listed_with_their_errors(bide: Bide, queue: Queue) -> 
 def test_dead_letters_are_requeued_by_name(bide: Bide, queue: Queue) -> None:
     first, second, third = buried(queue, "t", 3)
     assert bide("requeue", "t", first, first).out == "Requeued 1 of 1 dead letter of t.\n"
-    assert bide("requeue", "t", second, "0" * 16) == (4, "Requeued 1 of 2 dead letters of t.\n", "")
-    assert bide("requeue", "t", third, "--delay", "1h", "--json") == (0, '{"topic":"t","requeued":1,"keyless":0}\n', "")
+    assert bide("requeue", "t", second, "0" * 16) == (
+        4,
+        "Requeued 1 of 2 dead letters of t. 1 message had moved or ended before.\n",
+        "",
+    )
+    assert bide("requeue", "t", third, "--delay", "1h", "--json") == (
+        0,
+        '{"topic":"t","requeued":1,"keyless":0,"asked":1,"gone":0}\n',
+        "",
+    )
     assert [each.state for each in queue.messages("t")] == ["ready", "ready", "scheduled"]
 
 
@@ -112,10 +120,10 @@ def test_purge_without_a_terminal_needs_yes(bide: Bide, filled: Queue) -> None:
 
 
 def test_purge_drops_what_is_in_that_state_and_nothing_else(bide: Bide, filled: Queue) -> None:
-    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "Deleted 1 dead message of order.pack.\n", "")
-    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "order.pack has no dead messages.\n", "")
+    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "Deleted 1 dead letter of order.pack.\n", "")
+    assert bide("purge", "order.pack", "--state", "dead", "--yes") == (0, "order.pack has no dead letters.\n", "")
     ended = bide("purge", "order.pack", "--state", "ready", "--yes", "--json")
-    assert json.loads(ended.out) == {"topic": "order.pack", "state": "ready", "purged": 1}
+    assert json.loads(ended.out) == {"topic": "order.pack", "purged": 1, "state": "ready", "asked": 1, "gone": 0}
     left = filled.stats("order.pack")
     assert (left.scheduled, left.ready, left.leased, left.dead) == (1, 0, 1, 0)
 

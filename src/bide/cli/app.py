@@ -11,7 +11,7 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import dead, messages, migrate, reshard, script, send, system, topics, worker
+from bide.cli import cancel, dead, listing, messages, migrate, purge, reshard, script, send, system, timeline, topics, worker
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -44,8 +44,12 @@ def _bide(
 
 for _section in (
     send.section,
+    listing.section,
     messages.section,
+    cancel.section,
     topics.section,
+    timeline.section,
+    purge.section,
     dead.section,
     worker.section,
     system.section,

@@ -1,41 +1,70 @@
-"""`bide dead` and `requeue`: a topic's dead letters, listed and delivered again."""
+"""`bide dead` and `requeue`: dead letters, listed and delivered again."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.messages import LISTED, print_pages, read_pages
-from bide.cli.options import Delay, Json, JsonLines, Section, Topic, parse_duration
+from bide.cli.listing import LISTED, is_many, print_pages, read_pages
+from bide.cli.options import Delay, Json, JsonLines, Section, TopicOrPattern, Topics, parse_duration
 from bide.cli.output import echo, echo_json, local, note, relative
-from bide.cli.progress import with_progress
 from bide.cli.queues import QueueOptions
+from bide.cli.sweep import (
+    DryRun,
+    ErrorText,
+    KeyPattern,
+    Meant,
+    Older,
+    Steps,
+    Younger,
+    counts_of,
+    dry_run,
+    find_topics,
+    left_out,
+    parse_where,
+    work,
+)
 from bide.cli.table import Table
-from bide.core.amounts import plural
+from bide.core.when import duration_ms
 from bide.types import Info
+
+if TYPE_CHECKING:
+    from bide.engines.sync import Engine
 
 section: Section = Section("Dead letters")
 
 
 @section.command(
     "dead",
-    help="List the dead letters of a topic, each with its last error.",
-    examples=(("bide dead order.pack", "the first 100"), ("bide dead order.pack --limit 5 --json", "one per line")),
+    help="List dead letters, each with its last error: of a topic, or of all topics.",
+    examples=(
+        ("bide dead", "of all topics, the first 100"),
+        ("bide dead order.pack --error Timeout --younger 1h", ""),
+        ("bide dead order.pack --limit 5 --json", "one per line"),
+    ),
 )
 def dead(
     options: QueueOptions,
-    topic: Topic,
+    topic: Topics = None,
     *,
+    error: ErrorText = None,
+    key: KeyPattern = None,
+    older: Older = None,
+    younger: Younger = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of dead letters.")] = LISTED,
     as_json: JsonLines = False,
 ) -> int:
-    table = Table("id", "was due", "at", "attempts", "key", "last error", short=("key",), spare=("at",))
+    named = ("topic",) if is_many(topic) else ()
+    table = Table("id", *named, "was due", "at", "attempts", "key", "last error", short=("topic", "key"), spare=("at",))
+    where = parse_where(error, key, older, younger)
     with options.open() as queue:
-        count, mark = print_pages(read_pages(queue, topic, "dead", limit), table, _row, as_json=as_json)
+        pages = read_pages(queue, find_topics(queue, topic), "dead", limit, where=where)
+        count, mark = print_pages(pages, table, _row, topics=bool(named), as_json=as_json)
     if not count:
-        note(f"{topic} has no dead letters.")
+        note(f"{topic or 'The queue'} has no dead letters{'' if where is None else ' that match'}.")
     elif mark is not None:
-        note(f"There are more. Raise --limit, or list all: bide list {topic} --state dead --all")
+        one = f"{topic} " if topic else ""
+        note(f"There are more. Raise --limit, or list all: bide list {one}--state dead --all")
     return Exit.OK
 
 
@@ -47,44 +76,70 @@ def _row(info: Info, now: int) -> tuple[str, ...]:
 @section.command(
     "requeue",
     help="Deliver dead letters again, with all their attempts: by id, or --all.\n\n"
-    "Exit code 0: all were requeued. 4: some ids are not dead letters of this topic; the others were requeued.",
+    "--error, --key, --older and --younger choose some of --all. With --spread, they fall due evenly over a time, so that "
+    "they don't arrive together.\n\n"
+    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were requeued.",
     examples=(
-        ("bide requeue order.pack 00000000002a1f3c", "one dead letter, due now"),
+        ("bide requeue order.pack 00000000002a1f3c", "one, due now"),
         ("bide requeue order.pack --all --delay 10m", "all, due in ten minutes"),
+        ("bide requeue order.pack --all --error Timeout --dry-run", "shows which"),
+        ("bide requeue order.pack --all --error Timeout --spread 10m", "over ten minutes"),
+        ("bide requeue '*' --all --younger 1h", "of all topics"),
     ),
 )
 def requeue(
     options: QueueOptions,
-    topic: Topic,
+    topic: TopicOrPattern,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of dead letters.")] = None,
     *,
     whole: Annotated[bool, typer.Option("--all", help="Requeue all dead letters of the topic.")] = False,
+    error: ErrorText = None,
+    key: KeyPattern = None,
+    older: Older = None,
+    younger: Younger = None,
     delay: Delay = None,
+    spread: Annotated[
+        str | None, typer.Option("--spread", metavar="TIME", help="Let them fall due evenly over this time: 10m.")
+    ] = None,
+    dry: DryRun = False,
     as_json: Json = False,
 ) -> int:
+    where = parse_where(error, key, older, younger)
+    check_named(topic, ids, whole=whole, filtered=where is not None)
+    wait, over = duration_ms(parse_duration(delay) or 0), duration_ms(parse_duration(spread, "--spread") or 0)
+    with options.open() as queue:
+        meant = Meant(queue, topic, ("dead",), where, tuple(dict.fromkeys(ids or ())))
+        if dry:
+            dry_run(meant, "requeue", as_json=as_json)
+            return Exit.OK
+
+        def steps(engine: "Engine", name: str) -> Steps:
+            from bide.queue.sync import sweeping
+
+            if meant.ids:
+                return sweeping.requeue_named(engine, name, meant.ids, wait, over)
+            if where is None:
+                return sweeping.requeue_all(engine, name, wait, over)
+            return sweeping.requeue_chosen(engine, name, meant.choice, wait, over)
+
+        step = work(meant, "requeueing", steps)
+    if as_json:
+        echo_json(counts_of(topic, "requeued", step, keyless=step.keyless))
+    elif not step.asked:
+        echo(meant.none())
+    else:
+        echo(f"Requeued {step.done:,} of {meant.words(step.asked)}.{left_out(step.asked, step.done)}")
+        if step.keyless:
+            their = "its" if step.keyless == 1 else "their"
+            echo(f"{step.keyless:,} of them lost {their} key, because a newer message has it.")
+    return Exit.GONE if meant.ids and step.done < step.asked else Exit.OK
+
+
+def check_named(topic: str, ids: list[str] | None, *, whole: bool, filtered: bool) -> None:
+    """Refuse what does not say which messages are meant."""
     if bool(ids) == whole:
         raise WrongUsage("Give either the ids of dead letters or --all.")
-    wait = parse_duration(delay) or 0
-    named = list(dict.fromkeys(ids or ()))
-    with options.open() as queue:
-        if named:
-            expected = len(named)
-            done = queue.requeue(topic, named, delay=wait)
-        else:
-            expected = queue.stats(topic).dead
-            done = with_progress(
-                lambda: queue.requeue(topic, delay=wait),
-                lambda: queue.stats(topic).dead,
-                f"requeueing {topic}",
-                expected,
-            )
-    count, keyless = int(done), done.keyless
-    if as_json:
-        echo_json({"topic": topic, "requeued": count, "keyless": keyless})
-    elif not expected:
-        echo(f"{topic} has no dead letters.")
-    else:
-        echo(f"Requeued {count:,} of {plural(expected, 'dead letter')} of {topic}.")
-        if keyless:
-            echo(f"{keyless:,} of them lost {'its' if keyless == 1 else 'their'} key, because a newer message has it.")
-    return Exit.GONE if named and count < expected else Exit.OK
+    if ids and filtered:
+        raise WrongUsage("--error, --key, --older and --younger choose from --all. Leave out either them or the ids.")
+    if ids and is_many(topic):
+        raise WrongUsage("Ids need the name of their topic, without *.")

@@ -12,7 +12,7 @@ class Exit(enum.IntEnum):
     FAILED   1    the command failed; standard error says why
     USAGE    2    the command line is wrong; nothing was done
     RUNNING  3    a worker has the message: not cancelled, not moved
-    GONE     4    the message has ended, or was never sent: not cancelled, not moved; requeue: some ids are not dead letters
+    GONE     4    the message has ended, or was never sent: not cancelled, not moved; requeue, purge: some ids are not dead
     STUCK    5    a worker process asks to be replaced: a handler ignores its timeout
     DEAD     6    the message is a dead letter: not cancelled, not moved
     STOPPED  130  Ctrl-C

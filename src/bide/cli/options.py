@@ -48,6 +48,24 @@ JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one object 
 Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topics, show_default=False)
 ]
+TopicOrPattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Name of the topic. With *, as in 'order.*', of all that match.",
+        autocompletion=complete_topics,
+        show_default=False,
+    ),
+]
+Topics = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Name of the topic. With *, as in 'order.*', of all that match. Default: all topics.",
+        autocompletion=complete_topics,
+        show_default=False,
+    ),
+]
 IdOrTopic = Annotated[
     str,
     typer.Argument(
@@ -79,20 +97,21 @@ def parse_time(delay: str | None, at: str | None) -> tuple[str | None, datetime 
     """What --delay and --at say together. At most one of them may be given."""
     if delay is not None and at is not None:
         raise WrongUsage("Give either --delay or --at, not both.")
-    return parse_duration(delay), None if at is None else _parse_instant(at)
+    return parse_duration(delay), None if at is None else parse_instant(at)
 
 
-def _parse_instant(text: str) -> datetime:
+def parse_instant(text: str, option: str = "--at") -> datetime:
+    """A timestamp with its timezone."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text[:100]!a} is not a timestamp. Write it as 2030-01-15T09:00:00+01:00.", param_hint="--at"
+            f"{text[:100]!a} is not a timestamp. Write it as 2030-01-15T09:00:00+01:00.", param_hint=option
         ) from None
     if when.utcoffset() is None:
         raise typer.BadParameter(
             f"{text[:100]!a} has no timezone. Add one: {when.isoformat()}+01:00, or {when.isoformat()}Z for UTC.",
-            param_hint="--at",
+            param_hint=option,
         )
     return when
 

@@ -1,15 +1,13 @@
-"""`bide stats`, `topics`, `purge`, `pause` and `resume`: what a topic holds, and whether it is delivered."""
+"""`bide stats`, `topics`, `pause` and `resume`: what a topic holds, and whether it is delivered."""
 
 import difflib
-import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bide.cli.exits import Exit, WrongUsage
+from bide.cli.exits import Exit
 from bide.cli.options import Json, JsonLines, Section, Topic
-from bide.cli.output import LATE, due, echo, echo_json, escaped, note, now_ms, relative
-from bide.cli.progress import with_progress
+from bide.cli.output import LATE, due, echo, echo_json, note, now_ms, relative
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.table import Table, echo_pairs
 from bide.core import json_shapes
@@ -120,52 +118,6 @@ def _overdue(counts: Stats) -> str:
 
 def _late(counts: Stats) -> bool:
     return counts.oldest_overdue is not None and counts.oldest_overdue >= LATE
-
-
-@section.command(
-    "purge",
-    help="Permanently delete the messages of a topic that are in one state.\n\n"
-    "Leased messages can't be deleted. The command shows their number and asks first. Without a terminal, it needs --yes.",
-    examples=(
-        ("bide purge order.pack --state dead", "asks"),
-        ("bide purge order.pack --state dead --yes", "does not ask"),
-    ),
-)
-def purge(
-    options: QueueOptions,
-    topic: Topic,
-    *,
-    state: Annotated[Literal["scheduled", "ready", "dead"], typer.Option("--state", help="Delete messages in this state.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    as_json: Json = False,
-) -> int:
-    if not yes and not sys.stdin.isatty():
-        raise WrongUsage("There is no terminal to ask at. Add --yes to delete without asking.")
-    with options.open() as queue:
-        counts = queue.stats(topic)
-        expected: int = getattr(counts, state)
-        many = f"{'about ' if counts.about else ''}{plural(expected, f'{state} message')}"
-        if expected and not yes and not _agreed(f"Permanently delete {many} of {topic}?"):
-            note("Nothing was deleted.")
-            return Exit.FAILED
-        count = with_progress(
-            lambda: queue.purge(topic, state=state),
-            lambda: int(getattr(queue.stats(topic), state)),
-            f"purging {topic}",
-            expected,
-        )
-    if as_json:
-        echo_json({"topic": topic, "state": state, "purged": count})
-    elif count:
-        echo(f"Deleted {plural(count, f'{state} message')} of {topic}.")
-    else:
-        echo(f"{topic} has no {state} messages.")
-    return Exit.OK
-
-
-def _agreed(question: str) -> bool:
-    print(escaped(question), "[y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 @section.command(

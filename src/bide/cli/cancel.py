@@ -1,0 +1,106 @@
+"""`bide cancel`: one message, or all that are chosen."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bide.cli.exits import Exit, WrongUsage
+from bide.cli.options import IdOrTopic, Json, Section
+from bide.cli.output import echo, echo_json
+from bide.cli.queues import QueueOptions
+from bide.cli.sweep import (
+    DryRun,
+    ErrorText,
+    Meant,
+    Older,
+    Steps,
+    Yes,
+    Younger,
+    ask,
+    counts_of,
+    dry_run,
+    left_out,
+    parse_where,
+    work,
+)
+from bide.cli.target import CODES, ENDS, Target, refused
+from bide.core.amounts import plural
+from bide.types import CancelResult, Where
+
+if TYPE_CHECKING:
+    from bide.engines.sync import Engine
+
+section: Section = Section("Messages")
+
+
+@section.command(
+    "cancel",
+    help="Cancel a pending message, or with --all many: they will never be delivered.\n\n"
+    "--all takes the pending messages of the topic; --key with *, --error, --older and --younger choose some of them. It shows "
+    "the number and asks first. Without a terminal, it needs --yes.\n\n" + ENDS.format(done="CANCELLED"),
+    examples=(
+        ("bide cancel 00000000002a1f3c", "by its id"),
+        ("bide cancel order.cancel --key order:42", "by its topic and key"),
+        ("bide cancel order.cancel --all --key 'order:*' --dry-run", "shows which"),
+        ("bide cancel order.cancel --all --key 'order:*' --yes", "does not ask"),
+    ),
+)
+def cancel(
+    options: QueueOptions,
+    message: IdOrTopic,
+    *,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Key of the message in TOPIC. With --all, * stands for any text.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="Cancel all pending messages of TOPIC.")] = False,
+    error: ErrorText = None,
+    older: Older = None,
+    younger: Younger = None,
+    dry: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    if whole:
+        return _many(options, message, parse_where(error, key, older, younger), dry=dry, yes=yes, as_json=as_json)
+    if dry or yes or not error is older is younger is None:
+        raise WrongUsage("--error, --older, --younger, --dry-run and --yes need --all.")
+    return _one(options, Target(message, key), as_json=as_json)
+
+
+def _one(options: QueueOptions, target: Target, *, as_json: bool) -> int:
+    with options.open() as queue:
+        result = queue.cancel(target.id, topic=target.topic, key=target.key)
+        dead = queue.get(target.id) if result is CancelResult.DEAD else None
+        if result is CancelResult.GONE:
+            target.note_if_no_id(queue)
+    if as_json:
+        echo_json({"result": result.value})
+    elif result is CancelResult.CANCELLED:
+        echo(f"CANCELLED: {target} will never be delivered.")
+    else:
+        echo(refused(result, target, dead))
+    return CODES.get(result.name, Exit.OK)
+
+
+def _many(options: QueueOptions, topic: str, where: Where | None, *, dry: bool, yes: bool, as_json: bool) -> int:
+    with options.open() as queue:
+        meant = Meant(queue, topic, ("scheduled", "ready"), where)
+        if dry:
+            dry_run(meant, "cancel", as_json=as_json)
+            return Exit.OK
+        if not ask(meant, "Cancel", yes=yes):
+            return Exit.FAILED
+
+        def steps(engine: "Engine", name: str) -> Steps:
+            from bide.queue.sync import sweeping
+
+            return sweeping.cancel_chosen(engine, name, meant.states, meant.choice)
+
+        step = work(meant, "cancelling", steps)
+    if as_json:
+        echo_json(counts_of(topic, "cancelled", step, running=step.running))
+    elif step.asked:
+        echo(f"Cancelled {plural(step.done, 'message')} of {topic}.{left_out(step.asked, step.done, step.running)}")
+    else:
+        echo(meant.none())
+    return Exit.OK

@@ -1,0 +1,196 @@
+"""Commands that change many messages: which are meant, a dry run, a question, and how far the work has come."""
+
+import re
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+
+import typer
+
+from bide.cli.exits import WrongUsage
+from bide.cli.options import parse_duration
+from bide.cli.output import echo, echo_json, escaped, note, now_ms, relative
+from bide.cli.progress import progress
+from bide.cli.table import Table
+from bide.core import json_shapes
+from bide.core.amounts import plural
+from bide.types import Info, Page, State, Stats, Where
+
+if TYPE_CHECKING:
+    from bide.engines.sync import Engine
+    from bide.queue import Queue
+    from bide.queue.choosing import Choice, Step
+
+FIRST = 5  # messages that a dry run shows
+PAGE = 200  # messages in one look; their bodies are in memory together
+
+ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only messages with TEXT in their last error.")]
+KeyPattern = Annotated[
+    str | None, typer.Option("--key", metavar="PATTERN", help="Only messages with this key. * stands for any text.")
+]
+Older = Annotated[str | None, typer.Option("--older", metavar="TIME", help="Only messages that were due longer ago: 1h.")]
+Younger = Annotated[
+    str | None, typer.Option("--younger", metavar="TIME", help="Only messages that were due less long ago, or not yet.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: show how many messages, and the first of them.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+Steps: TypeAlias = "Generator[Step, None, None]"
+
+
+def parse_where(error: str | None, key: str | None, older: str | None, younger: str | None) -> Where | None:
+    """What the options that choose messages say. None: all are meant."""
+    if error is None and key is None and older is None and younger is None:
+        return None
+    return Where(error=error, key=key, older=parse_duration(older, "--older"), younger=parse_duration(younger, "--younger"))
+
+
+def find_topics(queue: "Queue", pattern: str | None) -> list[str]:
+    """The topic of this name; or those that a pattern with * names, of which None names all."""
+    if pattern is not None and "*" not in pattern:
+        return [pattern]
+    wanted = re.compile(".*".join(map(re.escape, (pattern or "*").split("*"))), re.DOTALL)
+    return [each for each in queue.topics() if wanted.fullmatch(each)]
+
+
+class Meant(NamedTuple):
+    """The messages that a command is about."""
+
+    queue: "Queue"
+    pattern: str  # of topics
+    states: Sequence[State]
+    where: Where | None
+    ids: Sequence[str] = ()
+
+    @property
+    def topics(self) -> list[str]:
+        return find_topics(self.queue, self.pattern)
+
+    @property
+    def choice(self) -> "Choice":
+        from bide.queue.choosing import Choice
+
+        return Choice(self.where, self.queue.session.setup.now_ms())
+
+    @property
+    def name(self) -> str:
+        return self.states[0] if len(self.states) == 1 else "pending"
+
+    def words(self, count: int) -> str:
+        return f"{plural(count, 'dead letter' if self.name == 'dead' else f'{self.name} message')} of {self.pattern}"
+
+    def none(self) -> str:
+        """What to say if there are none."""
+        kind = "dead letters" if self.name == "dead" else f"{self.name} messages"
+        return f"{self.pattern} has no {kind}{'' if self.where is None else ' that match'}."
+
+    def stored(self) -> int:
+        """How many messages there are in these states, whether they are meant or not."""
+        return sum(getattr(counts, state) for counts in self._counts() for state in self.states)
+
+    def is_about(self) -> bool:
+        return any(counts.about for counts in self._counts())
+
+    def _counts(self) -> list[Stats]:
+        topics = self.topics
+        if topics == [self.pattern]:
+            return [self.queue.stats(self.pattern)]
+        each = self.queue.stats().topics
+        return [each[topic] for topic in topics if topic in each]
+
+    def pages(self) -> Iterator[Iterable[Info]]:
+        """All that are meant, as they are now."""
+        if self.ids:
+            found = (self.queue.get(id) for id in self.ids)
+            yield [info for info in found if info and info.topic == self.pattern and info.state in self.states]
+            return
+        for topic in self.topics:
+            for state in self.states:
+                after, more = None, True
+                while more:
+                    page: Page = self.queue.messages(topic, state=state, limit=PAGE, after=after, where=self.where)
+                    yield page
+                    after, more = page.after, page.after is not None
+
+    def counted(self) -> tuple[int, list[Info]]:
+        """How many are meant, and the first of them."""
+        count, first = 0, list[Info]()
+        with progress(f"counting {self.pattern}", None) as moved:
+            for page in self.pages():
+                found = list(page)
+                first += found[: FIRST - len(first)]
+                count += len(found)
+                moved(count)
+        return count, first
+
+
+def dry_run(meant: Meant, verb: str, *, as_json: bool) -> None:
+    """Show what a command would do."""
+    count, first = meant.counted()
+    if as_json:
+        shown = [json_shapes.message(each) for each in first]
+        echo_json({"topic": meant.pattern, "dry_run": True, "found": count, "first": shown})
+        return
+    if first:
+        now = now_ms()
+        table = Table("id", "topic", "state", "due", "key", "last error", short=("key",))
+        table.add(
+            [
+                (each.id, each.topic, each.state, relative(each.due, now), each.key or "", each.last_error or "")
+                for each in first
+            ]
+        )
+    echo(f"{verb} would change {meant.words(count)}. Nothing was changed." if count else meant.none())
+
+
+def ask(meant: Meant, question: str, *, yes: bool) -> bool:
+    """Whether the user agrees. Without messages there is nothing to ask."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise WrongUsage("There is no terminal to ask at. Add --yes to do it without asking, or --dry-run to look.")
+    many = meant.counted()[0] if meant.where is not None or meant.ids else meant.stored()
+    if not many:
+        return True
+    about = "about " if meant.where is None and not meant.ids and meant.is_about() else ""
+    text = f"{question} {about}{meant.words(many)}?"
+    print(escaped(text), "[y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    note("Nothing was changed.")
+    return False
+
+
+def work(meant: Meant, what: str, steps: Callable[["Engine", str], Steps]) -> "Step":
+    """Change the messages, topic by topic, and show how far it has come."""
+    from bide.queue.choosing import Step
+
+    engine, total, done = meant.queue.session.engine(), len(meant.ids) or meant.stored(), Step()
+    try:
+        with progress(f"{what} {meant.pattern}", total) as moved:
+            for topic in meant.topics:
+                before = done
+                for step in steps(engine, topic):
+                    done = Step(*(a + b for a, b in zip(before, step, strict=True)))
+                    moved(done.seen)
+    except KeyboardInterrupt:
+        note(f"Stopped. Changed by then: {plural(done.done, 'message')}, and possibly one more page.")
+        raise
+    return done
+
+
+def left_out(asked: int, done: int, running: int = 0) -> str:
+    """What became of those that were meant and were not changed."""
+    gone = asked - done - running
+    parts = []
+    if running:
+        parts.append(f"{plural(running, 'message')} {'is' if running == 1 else 'are'} with a worker now.")
+    if gone:
+        parts.append(f"{plural(gone, 'message')} had moved or ended before.")
+    return "".join(f" {each}" for each in parts)
+
+
+def counts_of(pattern: str, name: str, step: "Step", **more: Any) -> dict[str, Any]:
+    """The JSON of a change of many messages."""
+    gone = step.asked - step.done - step.running
+    return {"topic": pattern, name: step.done, **more, "asked": step.asked, "gone": gone}
