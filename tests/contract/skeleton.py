@@ -16,7 +16,7 @@ from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 
-LACKS = {"keys": False, "idempotent": False, "pause": False, "priority": False, "persistent": False}
+LACKS = {"keys": False, "idempotent": False, "pause": False, "priority": False, "gates": False, "persistent": False}
 CAPABILITIES = base.Capabilities(accepted="in a dict", colours=frozenset({"async"}), **LACKS)
 Ids = Sequence[str] | None
 Now = int | None
@@ -165,9 +165,9 @@ class Skeleton(AsyncEngine):
         if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= message.new.max_attempts):
             self._shelf.bury(message, end.error)
             return "dead"
-        due = self._shelf.now + end.delay
-        if end.verdict == "release":
-            message.attempt, due = message.attempt - 1, due if end.delay else message.due
+        due = message.due if end.verdict == "release" and not end.delay else self._shelf.now + end.delay
+        message.attempt -= end.verdict == "release"
+        due = min(due, message.expires - 1) if end.aside and message.expires is not None else due
         message.error = end.error or message.error
         return "scheduled" if self._shelf.schedule(message, due) else "expired"
 
@@ -191,12 +191,12 @@ class Skeleton(AsyncEngine):
         at = self._shelf.at(now)
         for move in moves:
             check_delay(move.delay, move.at, at)
-        return [self._move(self._shelf.find(each.ref.id), due_time(each.delay, each.at, at, at)) for each in moves]
+        return [self._move(self._shelf.find(each.ref.id), each, at) for each in moves]
 
-    def _move(self, message: Message | None, due: int) -> RescheduleResult:
+    def _move(self, message: Message | None, move: base.Move, at: int) -> RescheduleResult:
         if message is not None and message.kind == "scheduled":
-            message.since = due
-            self._shelf.schedule(message, due)
+            message.since = move.due(message.due, message.since, at, at)
+            self._shelf.schedule(message, message.since)
             return RescheduleResult.MOVED
         return RescheduleResult[_why(message)]
 

@@ -6,15 +6,17 @@ from collections import Counter
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities
+from bide.engines.gates.aio import AsyncGates
 from bide.testing.contract import EngineContract
 from bide.testing.contract.bench import fits, marked
 
-ABSENT = {"cancel", "lookup", "keys", "idempotent", "extend", "inspect", "pause", "priority", "transactional"}
+ABSENT = {"cancel", "lookup", "keys", "idempotent", "extend", "inspect", "pause", "priority", "gates", "transactional"}
 
 
 def promises() -> list[str]:
-    verbs = [verb for verb in vars(AsyncEngine).values() if inspect.isfunction(verb)]
-    lines = [line for each in (AsyncEngine, *verbs) for line in (inspect.getdoc(each) or "").splitlines()]
+    seam = (AsyncEngine, AsyncGates)
+    verbs = [verb for part in seam for verb in vars(part).values() if inspect.isfunction(verb)]
+    lines = [line for each in (*seam, *verbs) for line in (inspect.getdoc(each) or "").splitlines()]
     return [line[2:] for line in lines if line.startswith("- ")]
 
 
@@ -29,6 +31,10 @@ def named_tests() -> list[str]:
 
 def test_the_seam_has_sixteen_verbs() -> None:
     assert len(AsyncEngine.__abstractmethods__) == 16
+
+
+def test_its_side_door_has_five() -> None:
+    assert len(AsyncGates.__abstractmethods__) == 5
 
 
 def test_every_promise_is_one_sentence_on_one_line() -> None:

@@ -64,8 +64,15 @@ class Draw(Random):
         held = [each for each in handed if self._runner.model.held(each)]
         each = self.choice(held if held and self.random() < 0.8 else handed)
         verdicts: list[Verdict] = ["done", "done", "retry", "retry", "release", "dead"]
+        verdict, aside = self.choice(verdicts), self.random() < 0.5
         end = End(
-            each.topic, each.id, each.token, self.choice(verdicts), self.choice(SPANS), self.choice([None, "it broke", "∅"])
+            each.topic,
+            each.id,
+            each.token,
+            verdict,
+            self.choice(SPANS),
+            self.choice([None, "it broke", "∅"]),
+            verdict == "release" and aside,
         )
         if self.random() < 0.9:
             return end

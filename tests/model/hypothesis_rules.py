@@ -18,7 +18,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from bide.clock import ManualClock
-from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Ref, Settings, Verdict, Window
+from bide.engines.base import (
+    OPERATION_MS,
+    Capabilities,
+    Claimed,
+    End,
+    Hold,
+    Move,
+    NewMessage,
+    Origin,
+    Ref,
+    Settings,
+    Verdict,
+    Window,
+)
 from bide.engines.registry import Source, source
 from bide.errors import BadOption, BadTime, BideError, ConfigError
 from bide.types import State
@@ -107,9 +120,11 @@ class EngineMachine(RuleBasedStateMachine):
         if self.can.cancel:
             self.runner.cancel([self.ref(each) for each in pointers])
 
-    @way(2, pointers=strategies.pointers, delay=strategies.spans, at=strategies.instants)
-    def reschedule(self, pointers: list[Pointer], delay: int, at: int | None) -> None:
-        if self.can.cancel:
+    @way(2, pointers=strategies.pointers, delay=strategies.spans, at=strategies.instants, origin=strategies.origins)
+    def reschedule(self, pointers: list[Pointer], delay: int, at: int | None, origin: Origin) -> None:
+        if self.can.cancel and origin != "now":
+            self.runner.reschedule([Move(self.ref(each), delay, origin=origin) for each in pointers])
+        elif self.can.cancel:
             instant = None if at is None else self.runner.clock + at
             self.runner.reschedule([Move(self.ref(each), min(delay, self.can.max_delay), instant) for each in pointers])
 
@@ -259,6 +274,8 @@ class EngineMachine(RuleBasedStateMachine):
         held = [each for each in self.handed if self.model.held(each)] if ending.held else []
         each = _from_end(held or self.handed, ending.pick)
         end = End(each.topic, each.id, each.token, ending.verdict, ending.delay, ending.error)
+        if ending.aside and ending.verdict == "release":
+            end = replace(end, aside=True)
         if ending.made_up == "token":
             return replace(end, token=each.token + "0")
         if ending.made_up == "topic":

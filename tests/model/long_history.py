@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Verdict, Window
+from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Origin, Verdict, Window
 from bide.errors import BadOption, BadTime
 from bide.types import State
 from tests.model.draw import DAY, KEYS, SPANS, TOPICS, Draw
@@ -34,6 +34,8 @@ TOLD = 12  # of the last calls, when one was wrong
 TOLD_MOST = 1_000  # characters of each
 MOST_REPLAYS = 150  # of shorter histories, to find the shortest one
 WAYS_TO_END: Sequence[Sequence[Verdict]] = (["done"], ["done"], ["done", "retry", "release", "dead"], ["retry"])
+
+ORIGINS: Sequence[Origin] = ("due", "since")
 
 Left = Callable[[Runner], None]
 """Looks at the store, at the end or on the way there, and raises if it finds anything wrong."""
@@ -176,6 +178,9 @@ class LongHistory:
             far = draw.random() < 0.3
             at = draw.instant() if draw.random() < 0.5 else None
             moves = [Move(each, draw.choice(SPANS), draw.instant() if far else at) for each in refs]
+            if draw.random() < 0.3:
+                origin = draw.choice(ORIGINS)
+                moves = [Move(each.ref, each.delay, origin=origin) for each in moves]
             self._do("reschedule", moves)
 
     def requeue(self, draw: Draw) -> None:

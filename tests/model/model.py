@@ -181,6 +181,8 @@ class Model:
             return "dead"
         kept = end.verdict == "release" and not end.delay
         due = message.due if kept else self._due(end.delay)
+        if end.aside and message.expires is not None:
+            due = min(due, message.expires - 1)
         if message.too_late(max(due, self.now)):
             message.step("expire")
             return "expired"
@@ -221,7 +223,7 @@ class Model:
             expected = RescheduleResult[self._unmoved(message, got.name)]
             if message and message.pending:
                 message.step("reschedule")
-                message.plan(self._due(move.delay, move.at))
+                message.plan(self._moved(message, move))
                 message.order = None
                 self._ripen(message)
                 expected = RescheduleResult.MOVED
@@ -372,6 +374,12 @@ class Model:
     def _due(self, delay: int, at: int | None = None) -> int:
         due = self.now + delay if at is None else max(at, self.now)
         return -(-due // self.can.tick) * self.can.tick
+
+    def _moved(self, message: Message, move: Move) -> int:
+        if move.origin == "now":
+            return self._due(move.delay, move.at)
+        begin = message.due if move.origin == "due" else message.since
+        return min(begin + move.delay, self._due(self.can.max_delay))
 
     def _bury(self, message: Message, error: str | None) -> None:
         message.step("bury")

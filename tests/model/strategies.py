@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy as Drawn
 
-from bide.engines.base import NewMessage, Verdict
+from bide.engines.base import NewMessage, Origin, Verdict
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 
@@ -31,6 +31,7 @@ class Ending(NamedTuple):
     verdict: Verdict
     delay: int
     error: str | None
+    aside: bool
     made_up: str
 
 
@@ -72,8 +73,9 @@ pointers: Drawn[list[Pointer]] = st.lists(
     max_size=3,
 )
 made_up: Drawn[str] = st.sampled_from([*[""] * 6, "token", "topic", "id"])
+origins: Drawn[Origin] = st.sampled_from(["now", "now", "due", "since"])
 endings: Drawn[list[Ending]] = st.lists(
-    st.builds(Ending, st.sampled_from([True, True, False]), picks, verdicts, spans, errors, made_up),
+    st.builds(Ending, st.sampled_from([True, True, False]), picks, verdicts, spans, errors, st.booleans(), made_up),
     min_size=1,
     max_size=4,
 )

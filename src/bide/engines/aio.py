@@ -26,6 +26,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.gates.aio import AsyncGates
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
@@ -39,6 +40,7 @@ class AsyncEngine(ABC):
     """
 
     capabilities: Capabilities
+    gates: AsyncGates  # locks and limits, where capabilities.gates says that there are any
 
     @abstractmethod
     async def open(self) -> None:
@@ -130,6 +132,7 @@ class AsyncEngine(ABC):
         - An error may hold any character.
         - Release gives a message back without counting the attempt.
         - Release without a delay keeps the due time.
+        - A message set aside comes back before it expires.
         - Dead buries a message with its reason.
         - An old token is lost and changes nothing.
         - A delivery ends once.
@@ -176,6 +179,8 @@ class AsyncEngine(ABC):
         - Rescheduling a dead letter says dead and leaves it.
         - Rescheduling what has ended says gone.
         - Rescheduling beyond the longest delay refuses its batch.
+        - A delay may count from the due time.
+        - A message set aside can be called back to the front.
         """
 
     @abstractmethod

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from bide.clock import Clock
-from bide.core.when import MAX_DELAY_MS
+from bide.core.when import MAX_DELAY_MS, due_time
 from bide.types import State, Stats
 
 MAX_BATCH = 1_000  # messages in one call, so that no server is held up by one of them
@@ -14,6 +14,7 @@ OPERATION_MS = 600_000  # how long an operation is remembered
 SWEEP = 5.0  # seconds: a lost wake-up, or a lease that has ended, is noticed no later
 
 Verdict: TypeAlias = Literal["done", "retry", "release", "dead"]
+Origin: TypeAlias = Literal["now", "due", "since"]
 Ended: TypeAlias = Literal["done", "scheduled", "dead", "expired", "lost"]
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -32,6 +33,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     inspect: bool = True  # scan, stats, requeue, purge
     pause: bool = True
     priority: bool = True
+    gates: bool = True  # locks, and limits over all workers
     ordered: bool = True  # due order is exact; otherwise a backlog may come in the order of sending
     transactional: bool = False  # connection= joins the caller's transaction
     wake: bool = True  # wait returns for a message sent by anybody; otherwise only by time
@@ -98,11 +100,18 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """A new time for a message: a delay from the engine's now, or an instant."""
+    """A new time for a message: a delay, or an instant."""
 
     ref: Ref
     delay: int = 0
     at: int | None = None
+    origin: Origin = "now"  # what the delay counts from: the engine's now, its due time, or since when it waits
+
+    def due(self, due: int, since: int, floor: int, ceiling: int) -> int:
+        """Of a message with these times, when now is between floor and ceiling."""
+        if self.origin == "now":
+            return due_time(self.delay, self.at, floor, ceiling)
+        return min((due if self.origin == "due" else since) + self.delay, floor + MAX_DELAY_MS)
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -114,6 +123,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     verdict: Verdict
     delay: int = 0  # for retry and release
     error: str | None = None  # for retry and dead
+    aside: bool = False  # for release: it is called back, and the delay is only the longest that it waits for that
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -26,6 +26,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.gates.sync import Gates
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
@@ -39,6 +40,7 @@ class Engine(ABC):
     """
 
     capabilities: Capabilities
+    gates: Gates  # locks and limits, where capabilities.gates says that there are any
 
     @abstractmethod
     def open(self) -> None:

@@ -11,6 +11,7 @@ _MEANS: Mapping[str, str] = {
     "extend": "renew leases",
     "inspect": "list, count, requeue or purge messages",
     "pause": "pause topics",
+    "gates": "keep locks or limits",
 }
 
 

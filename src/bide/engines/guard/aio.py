@@ -21,6 +21,8 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates.aio import AsyncGates
 from bide.engines.guard import Rules
 from bide.engines.guard.hooks import Hook, Hooks
 from bide.errors import BadOption
@@ -28,14 +30,14 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
 class AsyncHooked:
-    """Calls an engine's verbs, and tells hooks of every call."""
+    """Calls the verbs of an engine, or of its gates, and tells hooks of every call."""
 
-    def __init__(self, engine: AsyncEngine, hooks: Hooks) -> None:
-        self._engine = engine
+    def __init__(self, verbs: AsyncEngine | AsyncGates, hooks: Hooks) -> None:
+        self._verbs = verbs
         self._hooks = hooks
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        call = getattr(self._engine, verb)
+        call = getattr(self._verbs, verb)
 
         async def told(*args: Any, **options: Any) -> Any:
             with self._hooks.call(verb, *args[:1]) as made:
@@ -43,6 +45,35 @@ class AsyncHooked:
             return answer
 
         return told
+
+
+class AsyncGuardedGates(AsyncGates):
+    """Stands before an engine's gates."""
+
+    def __init__(self, engine: AsyncEngine, rules: Rules, hooks: Hooks | None) -> None:
+        self._rules = rules
+        if engine.capabilities.gates:
+            self._verbs = engine.gates if hooks is None else cast(AsyncGates, AsyncHooked(engine.gates, hooks))
+
+    async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
+        self._rules.check("gates", entries)
+        return await self._verbs.enter(entries, now=now)
+
+    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+        self._rules.check("gates", held)
+        return await self._verbs.keep(held, lease, now=now)
+
+    async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
+        self._rules.check("gates", held)
+        return await self._verbs.leave(held, now=now)
+
+    async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
+        self._rules.check("gates", limit=limit)
+        return await self._verbs.recall(limit, now=now)
+
+    async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
+        self._rules.check("gates", spends)
+        return await self._verbs.spend(spends, now=now)
 
 
 class AsyncGuard(AsyncEngine):
@@ -53,6 +84,7 @@ class AsyncGuard(AsyncEngine):
         self._engine = engine
         self._rules = Rules(engine.capabilities, shown)
         self._verbs = cast(AsyncEngine, AsyncHooked(engine, Hooks(hooks, shown))) if hooks else engine
+        self.gates: AsyncGates = AsyncGuardedGates(engine, self._rules, Hooks(hooks, shown) if hooks else None)
 
     async def open(self) -> None:
         self._rules.check()

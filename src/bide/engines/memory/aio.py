@@ -21,16 +21,39 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.memory import change, deliver, look
+from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates.aio import AsyncGates
+from bide.engines.memory import change, deliver, entering, look
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 
 
+class AsyncMemoryGates(AsyncGates):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
+        return entering.enter(self._store, entries, now)
+
+    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+        return entering.keep(self._store, held, lease, now)
+
+    async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
+        return entering.leave(self._store, held, now)
+
+    async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
+        return entering.recall(self._store, limit, now)
+
+    async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
+        return entering.spend(self._store, spends, now)
+
+
 class AsyncMemory(AsyncEngine):
     def __init__(self, store: Store, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
+        self.gates: AsyncGates = AsyncMemoryGates(store)
         self._store = store
         self._closed = False
         self._asleep: set[AsyncSignal] = set()

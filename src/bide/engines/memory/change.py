@@ -103,21 +103,19 @@ def reschedule(store: Store, moves: Sequence[Move], now: int | None) -> list[Res
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         for move in moves:
             check_delay(move.delay, move.at, floor)
-        return [
-            _reschedule(store, store.find(move.ref, floor), due_time(move.delay, move.at, floor, ceiling), floor)
-            for move in moves
-        ]
+        return [_reschedule(store, move, floor, ceiling) for move in moves]
 
 
-def _reschedule(store: Store, message: Message | None, due: int, now: int) -> RescheduleResult:
+def _reschedule(store: Store, move: Move, floor: int, ceiling: int) -> RescheduleResult:
+    message = store.find(move.ref, floor)
     if message is None:
         return RescheduleResult.GONE
     if message.stage != PENDING:
         return RescheduleResult.DEAD if message.stage == DEAD else RescheduleResult.RUNNING
     message.entry = store.new_entry()
     store.topics[message.content.topic].forget()
-    message.due = message.since = due
-    store.schedule(message, now)
+    message.due = message.since = move.due(message.due, message.since, floor, ceiling)
+    store.schedule(message, floor)
     store.expire_in_time(message)
     return RescheduleResult.MOVED
 

@@ -20,7 +20,9 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.engines.memory import change, deliver, look
+from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates.sync import Gates
+from bide.engines.memory import change, deliver, entering, look
 from bide.engines.memory.store import Store
 from bide.engines.sleepers import Sleeper
 from bide.engines.sync import Engine
@@ -28,9 +30,30 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import Signal
 
 
+class MemoryGates(Gates):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
+        return entering.enter(self._store, entries, now)
+
+    def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+        return entering.keep(self._store, held, lease, now)
+
+    def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
+        return entering.leave(self._store, held, now)
+
+    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
+        return entering.recall(self._store, limit, now)
+
+    def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
+        return entering.spend(self._store, spends, now)
+
+
 class Memory(Engine):
     def __init__(self, store: Store, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
+        self.gates: Gates = MemoryGates(store)
         self._store = store
         self._closed = False
         self._asleep: set[Signal] = set()

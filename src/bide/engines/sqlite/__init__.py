@@ -14,7 +14,9 @@ from bide.engines.sqlite.sync import Sqlite
 from bide.engines.sqlite.transaction import Namespace
 from bide.errors import ConfigError
 
-CAPABILITIES = Capabilities(accepted="committed to the file and synced to the disk", transactional=True, max_body=2**29)
+CAPABILITIES = Capabilities(
+    gates=False, accepted="committed to the file and synced to the disk", transactional=True, max_body=2**29
+)
 
 
 class SqliteSource:

@@ -7,7 +7,21 @@ from typing import Any, TypeVar, get_args
 from msgspec.structs import replace
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Capabilities, Claim, Claimed, End, Ended, Hold, Move, NewMessage, Ref, Stored, Tended, Verdict
+from bide.engines.base import (
+    Capabilities,
+    Claim,
+    Claimed,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Origin,
+    Ref,
+    Stored,
+    Tended,
+    Verdict,
+)
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -98,8 +112,8 @@ class Bench:
         [result] = await self.engine.cancel([Ref(**ref)], now=self.now)
         return result
 
-    async def reschedule(self, id: str, *, delay: int = 0, at: int | None = None) -> RescheduleResult:
-        [result] = await self.engine.reschedule([Move(Ref(id=id), delay, at)], now=self.now)
+    async def reschedule(self, id: str, *, delay: int = 0, at: int | None = None, origin: Origin = "now") -> RescheduleResult:
+        [result] = await self.engine.reschedule([Move(Ref(id=id), delay, at, origin)], now=self.now)
         return result
 
     async def get(self, **ref: str) -> Stored | None:

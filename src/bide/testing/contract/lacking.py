@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bide.engines.base import Hold, Move, NewMessage, Ref
+from bide.engines.gates import Entry, Held, Spend
 from bide.errors import Unsupported
 from bide.testing.contract.bench import LEASE, Bench, bodies, ending, lacks
 
@@ -86,6 +87,20 @@ class Lacking:
         with pytest.raises(Unsupported):
             await bench.engine.pause("mail", True)
         assert [each.id for each in await bench.claim("mail", limit=5)] == [sent.id]
+
+    @lacks("gates")
+    async def test_without_gates_none_is_kept(self, bench: Bench) -> None:
+        gates = bench.engine.gates
+        verbs: list[Callable[[], Awaitable[object]]] = [
+            lambda: gates.enter([Entry("g", "a", LEASE)], now=bench.now),
+            lambda: gates.keep([Held("g", "a", "1")], LEASE, now=bench.now),
+            lambda: gates.leave([Held("g", "a", "1")], now=bench.now),
+            lambda: gates.recall(now=bench.now),
+            lambda: gates.spend([Spend("g", 1, 1_000)], now=bench.now),
+        ]
+        for verb in verbs:
+            with pytest.raises(Unsupported):
+                await verb()
 
     @lacks("transactional")
     async def test_without_transactional_no_transaction_is_joined(self, bench: Bench) -> None:

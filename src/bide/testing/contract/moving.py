@@ -222,3 +222,41 @@ class Moving:
         # And the longest delay itself is accepted
         last = await bench.put("mail", delay=5_000)
         assert await bench.reschedule(last.id, delay=longest) is RescheduleResult.MOVED
+
+    @needs("cancel")
+    async def test_a_delay_may_count_from_the_due_time(self, bench: Bench) -> None:
+        later = await bench.put("mail", b"later", delay=5_000)
+        overdue = await bench.put("mail", b"overdue")
+        far = await bench.put("mail", b"far", delay=bench.can.max_delay)
+        bench.move(1_000)
+        moves = [Move(Ref(id=each.id), 2_000, origin="due") for each in (later, overdue, later, far)]
+        assert await bench.engine.reschedule(moves, now=bench.now) == [RescheduleResult.MOVED] * 4
+        bench.move(999)
+        assert await bench.claim("mail", limit=5) == []
+        bench.move(1)
+        [claimed] = await bench.claim("mail", limit=5)
+        assert (claimed.id, claimed.due, claimed.since) == (overdue.id, bench.now, bench.now)
+        bench.move(later.due + 4_000 - bench.now - 1)
+        assert await bench.claim("mail", limit=5) == []
+        bench.move(1)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"later"]
+        # And it never comes to lie beyond the longest delay
+        if bench.can.lookup:
+            stored = await bench.find(id=far.id)
+            assert stored.due <= bench.now + bench.can.max_delay
+
+    @needs("cancel")
+    async def test_a_message_set_aside_can_be_called_back_to_the_front(self, bench: Bench) -> None:
+        first = await bench.running("mail", b"first", expires_in=50_000)
+        bench.move(1_000)
+        await bench.put("mail", b"second")
+        bench.move(1_000)
+        assert await bench.end(first, "release", delay=40_000, aside=True) == "scheduled"
+        assert await bench.reschedule(first.id, origin="since") is RescheduleResult.MOVED
+        [again] = await bench.claim("mail")
+        assert (again.id, again.due, again.since, again.attempt) == (first.id, first.due, first.since, 1)
+        # And expires when it would have
+        assert await bench.end(again, "release", delay=40_000, aside=True) == "scheduled"
+        assert await bench.reschedule(first.id, origin="since") is RescheduleResult.MOVED
+        bench.move(48_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"second"]

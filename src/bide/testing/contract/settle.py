@@ -81,6 +81,23 @@ class Settling:
         [again] = await bench.claim("mail")
         assert (again.id, again.due) == (claimed.id, claimed.due)
 
+    async def test_a_message_set_aside_comes_back_before_it_expires(self, bench: Bench) -> None:
+        lasting = await bench.running("mail", b"lasting")
+        brief = await bench.running("news", b"brief", expires_in=8_000)
+        bench.move(1_000)
+        for each in (lasting, brief):
+            assert await bench.end(each, "release", delay=60_000, aside=True) == "scheduled"
+        bench.move(6_998)
+        assert await bench.claim("mail", "news", limit=5) == []
+        bench.move(1)
+        [again] = await bench.claim("mail", "news", limit=5)
+        assert (again.id, again.since, again.attempt) == (brief.id, brief.since, 1)
+        # But not when it is too late for that
+        bench.move(1)
+        assert await bench.end(again, "release", delay=60_000, aside=True) == "expired"
+        bench.move(53_000)
+        assert bodies(await bench.claim("mail", "news", limit=5)) == [b"lasting"]
+
     async def test_dead_buries_a_message_with_its_reason(self, bench: Bench) -> None:
         claimed = await bench.running("mail", b"body", max_attempts=5)
         assert await bench.end(claimed, "dead", error="no use") == "dead"

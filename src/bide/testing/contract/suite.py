@@ -9,11 +9,15 @@ import pytest_asyncio
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities, Claim, Ended, Scanned, Stored, Swept, Tended
+from bide.engines.gates import Entered, Left, Recalled, Spent
+from bide.engines.gates.aio import AsyncGates
+from bide.engines.gates.sync import Gates
 from bide.engines.registry import Guarded, Source
 from bide.engines.sync import Engine
 from bide.testing.contract.bench import Bench, fits
 from bide.testing.contract.claim import Claiming, Order
 from bide.testing.contract.exactness import Exactness
+from bide.testing.contract.gates import Gating
 from bide.testing.contract.inspection import Inspecting
 from bide.testing.contract.keys import Keys, Successors
 from bide.testing.contract.lacking import Lacking
@@ -27,6 +31,28 @@ from bide.testing.contract.waiting import Waiting
 from bide.types import CancelResult, RescheduleResult, Sent, Stats
 
 
+class RecolouredGates(AsyncGates):
+    """The same for gates."""
+
+    def __init__(self, gates: Gates) -> None:
+        self.gates = gates
+
+    async def enter(self, *asked: Any, **options: Any) -> list[Entered]:
+        return await asyncio.to_thread(self.gates.enter, *asked, **options)
+
+    async def keep(self, *asked: Any, **options: Any) -> list[bool]:
+        return await asyncio.to_thread(self.gates.keep, *asked, **options)
+
+    async def leave(self, *asked: Any, **options: Any) -> Left:
+        return await asyncio.to_thread(self.gates.leave, *asked, **options)
+
+    async def recall(self, *asked: Any, **options: Any) -> Recalled:
+        return await asyncio.to_thread(self.gates.recall, *asked, **options)
+
+    async def spend(self, *asked: Any, **options: Any) -> list[Spent]:
+        return await asyncio.to_thread(self.gates.spend, *asked, **options)
+
+
 class Recoloured(AsyncEngine):
     """A sync engine as an async one, so that one suite tests both.
 
@@ -36,6 +62,7 @@ class Recoloured(AsyncEngine):
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.capabilities: Capabilities = engine.capabilities
+        self.gates: AsyncGates = RecolouredGates(engine.gates)
 
     async def open(self, *asked: Any, **options: Any) -> None:
         await asyncio.to_thread(self.engine.open, *asked, **options)
@@ -103,6 +130,7 @@ class EngineContract(
     Exactness,
     Sweeping,
     Pausing,
+    Gating,
     Lacking,
 ):
     """What every engine must do. A subclass sets `capabilities` and overrides `make_source`: see `bide.testing.contract`."""

@@ -1,0 +1,116 @@
+"""The verbs of gates in memory, as functions over a store."""
+
+from collections.abc import Sequence
+
+from bide.core.rate import Rate, Spending
+from bide.engines.base import MAX_BATCH
+from bide.engines.gates import AGAIN_MS, Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.memory.gate import Gate, Gates, Place
+from bide.engines.memory.store import Store
+
+
+def enter(store: Store, entries: Sequence[Entry], now: int | None) -> list[Entered]:
+    with store:
+        at = store.now(now)
+        return [_enter(store.gates, each, at) for each in entries]
+
+
+def _enter(gates: Gates, entry: Entry, now: int) -> Entered:
+    gate = gates.gates.setdefault(entry.gate, Gate())
+    gate.clear(now)
+    gate.places = entry.places
+    waiter = entry.waiter
+    turn = None if waiter is None else gate.called.get(waiter)
+    place = gate.holders.get(entry.holder)
+    entered = Entered(None)
+    if place is not None:
+        gate.holders[entry.holder] = Place(place.token, now + entry.lease)
+        entered = Entered(place.token)
+    elif turn is not None or gate.admits(waiter):
+        if waiter is not None:
+            gate.called.pop(waiter, None)
+            gate.waiting.pop(waiter, None)
+        token = gates.token(now)
+        gate.holders[entry.holder] = Place(token, now + entry.lease)
+        entered = Entered(token)
+    elif waiter is not None:
+        entered = Entered(None, gate.waiting.setdefault(waiter, now))
+    gates.changed(entry.gate, now)
+    return entered
+
+
+def keep(store: Store, held: Sequence[Held], lease: int, now: int | None) -> list[bool]:
+    with store:
+        at = store.now(now)
+        return [_keep(store.gates, each, lease, at) for each in held]
+
+
+def _keep(gates: Gates, held: Held, lease: int, now: int) -> bool:
+    gate = gates.gates.get(held.gate)
+    place = None if gate is None else gate.holders.get(held.holder)
+    if gate is None or place is None or place.token != held.token:
+        return False
+    gate.holders[held.holder] = Place(place.token, now + lease)
+    gates.changed(held.gate, now)
+    return True
+
+
+def leave(store: Store, held: Sequence[Held], now: int | None) -> Left:
+    with store:
+        at = store.now(now)
+        left = Left([], [])
+        for each in held:
+            gate = store.gates.gates.get(each.gate)
+            left.answers.append(gate is not None and _leave(gate, each))
+            if gate is not None:
+                left.called.extend(Called(each.gate, waiter) for waiter in gate.call(at, MAX_BATCH))
+                store.gates.changed(each.gate, at)
+        return left
+
+
+def _leave(gate: Gate, held: Held) -> bool:
+    if held.token is None:
+        return gate.waiting.pop(held.holder, None) is not None or gate.called.pop(held.holder, None) is not None
+    place = gate.holders.get(held.holder)
+    if place is None or place.token != held.token:
+        return False
+    del gate.holders[held.holder]
+    return True
+
+
+def recall(store: Store, limit: int, now: int | None) -> Recalled:
+    with store:
+        at, gates = store.now(now), store.gates
+        called: list[Called] = []
+        while (first := gates.first()) is not None and first[0] <= at and len(called) < limit:
+            kind, name = first[1]
+            if kind == "rate":
+                gates.forget_rate(name)
+            else:
+                called += [Called(name, waiter) for waiter in _recall(gates.gates[name], at, limit - len(called))]
+                gates.changed(name, at)
+        return Recalled(called, None if first is None else first[0], first is not None and first[0] <= at)
+
+
+def _recall(gate: Gate, now: int, limit: int) -> list[str]:
+    gate.clear(now)
+    named = [waiter for waiter, turn in gate.called.items() if turn.again <= now][:limit]
+    for waiter in named:
+        gate.called[waiter] = gate.called[waiter]._replace(again=now + AGAIN_MS)
+    return named + gate.call(now, limit - len(named))
+
+
+def spend(store: Store, spends: Sequence[Spend], now: int | None) -> list[Spent]:
+    with store:
+        at = store.now(now)
+        return [_spend(store.gates, each, at) for each in spends]
+
+
+def _spend(gates: Gates, spend: Spend, now: int) -> Spent:
+    rate = Rate(spend.count, spend.window)
+    spending = gates.rates.get(spend.gate) or Spending(*rate)
+    taken, next_at = spending.take(rate, spend.want, now, ahead=spend.ahead)
+    if taken:
+        gates.rates[spend.gate] = spending
+        gates.plan(("rate", spend.gate), spending.over())
+    return Spent(taken, next_at)

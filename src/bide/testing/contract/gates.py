@@ -1,0 +1,374 @@
+"""Gates: who may enter, who waits, who is called; and how often something may begin."""
+
+from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Spend
+from bide.testing.contract.bench import LEASE, ROUNDS, Bench, needs
+
+
+async def enter(bench: Bench, holder: str, *, gate: str = "g", lease: int = LEASE, **options: object) -> Entered:
+    [entered] = await bench.engine.gates.enter([Entry(gate, holder, lease, **options)], now=bench.now)  # type: ignore[arg-type]
+    return entered
+
+
+async def inside(bench: Bench, holder: str, *, gate: str = "g", **options: object) -> Held:
+    """Somebody who got a place."""
+    entered = await enter(bench, holder, gate=gate, **options)  # type: ignore[arg-type]
+    assert entered.token is not None
+    return Held(gate, holder, entered.token)
+
+
+async def wait(bench: Bench, *waiters: str, gate: str = "g") -> None:
+    """These get in line, in this order."""
+    for waiter in waiters:
+        assert (await enter(bench, f"for {waiter}", gate=gate, waiter=waiter)).token is None
+
+
+async def leave(bench: Bench, *held: Held) -> list[str]:
+    """Returns the waiters that are called."""
+    left = await bench.engine.gates.leave(held, now=bench.now)
+    assert left.answers == [True] * len(held)
+    return [each.waiter for each in left.called]
+
+
+async def keep(bench: Bench, *held: Held, lease: int = LEASE) -> list[bool]:
+    return await bench.engine.gates.keep(held, lease, now=bench.now)
+
+
+async def recall(bench: Bench) -> list[str]:
+    """All that there is to recall now."""
+    called: list[str] = []
+    for _ in range(ROUNDS):
+        recalled = await bench.engine.gates.recall(now=bench.now)
+        called += [each.waiter for each in recalled.called]
+        if not recalled.more:
+            return called
+    raise AssertionError("recall asks for more without end")
+
+
+async def spend(bench: Bench, want: int = 1, *, count: int = 3, window: int = 1_000, ahead: bool = False) -> list[int]:
+    [spent] = await bench.engine.gates.spend([Spend("r", count, window, want, ahead)], now=bench.now)
+    return spent.at
+
+
+class Gating:
+    @needs("gates")
+    async def test_gates_of_one_name_in_two_namespaces_are_two_gates(self, bench: Bench) -> None:
+        other = await bench.another(namespace="other")
+        await inside(bench, "a")
+        await inside(other, "a")
+        assert (await spend(bench, 3), await spend(other, 3)) == ([bench.now] * 3, [bench.now] * 3)
+
+    @needs("gates")
+    async def test_gates_leave_nothing_behind(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "w", "v")
+        assert await leave(bench, held, Held("g", "v", None)) == ["w"]
+        await inside(bench, "b", waiter="w")
+        await inside(bench, "c", gate="h")
+        assert await spend(bench, 3) == [bench.now] * 3
+        for _ in range(ROUNDS):
+            recalled = await bench.engine.gates.recall(now=bench.now)
+            if recalled.next_at is None and not recalled.more:
+                return
+            bench.now = max(bench.now, recalled.next_at or 0)
+        raise AssertionError("there is always something left")
+
+    # entering
+
+    @needs("gates")
+    async def test_a_gate_lets_in_as_many_as_it_has_places(self, bench: Bench) -> None:
+        entries = [Entry(gate, holder, LEASE, places=2) for gate in ("g", "h") for holder in "abc"]
+        entered = await bench.engine.gates.enter(entries, now=bench.now)
+        assert [each.token is not None for each in entered] == [True, True, False] * 2
+
+    @needs("gates")
+    async def test_the_same_holder_enters_once(self, bench: Bench) -> None:
+        first = await enter(bench, "a", places=2)
+        bench.move(LEASE // 2)
+        assert await enter(bench, "a", places=2) == first
+        assert (await enter(bench, "b", places=2)).token is not None
+        # And its lease is that of the last time
+        bench.move(LEASE - 1)
+        assert (await enter(bench, "c", places=2)).token is None
+
+    @needs("gates")
+    async def test_a_place_is_free_when_its_lease_has_ended(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        bench.move(LEASE - 1)
+        assert (await enter(bench, "b")).token is None
+        bench.move(1)
+        await inside(bench, "b")
+        assert (await bench.engine.gates.leave([held], now=bench.now)).answers == [False]
+
+    @needs("gates")
+    async def test_a_wider_or_narrower_gate_counts_from_the_next_entry(self, bench: Bench) -> None:
+        held = [await inside(bench, "a"), await inside(bench, "b", places=2), await inside(bench, "c", places=3)]
+        assert (await enter(bench, "d", places=2)).token is None
+        assert await leave(bench, held[0]) == []
+        assert (await enter(bench, "d", places=2)).token is None
+        assert await leave(bench, held[1]) == []
+        await inside(bench, "d", places=2)
+
+    @needs("gates")
+    async def test_gate_tokens_rise_as_text_with_each_entry(self, bench: Bench) -> None:
+        tokens = []
+        for place in range(12):
+            bench.move(place % 2)
+            held = await inside(bench, "a", gate=f"g{place % 3}")
+            tokens.append(held.token or "")
+            await leave(bench, held)
+        for gate in range(3):
+            own = tokens[gate::3]
+            assert own == sorted(set(own))
+
+    @needs("gates")
+    async def test_a_newcomer_does_not_overtake_who_waits(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "w")
+        # Neither when the place is free,
+        assert await leave(bench, held) == ["w"]
+        assert (await enter(bench, "b")).token is None
+        await wait(bench, "v")
+        held = await inside(bench, "for w", waiter="w")
+        # nor when its lease has ended and nobody was called yet
+        bench.move(LEASE)
+        assert (await enter(bench, "c")).token is None
+        assert await recall(bench) == ["v"]
+        await inside(bench, "for v", waiter="v")
+
+    @needs("gates")
+    async def test_a_waiter_keeps_its_place_in_the_line(self, bench: Bench) -> None:
+        held = await inside(bench, "a", lease=LEASE)
+        begin = bench.now
+        assert (await enter(bench, "1", waiter="w")).since == begin
+        bench.move(5)
+        assert (await enter(bench, "2", waiter="v")).since == begin + 5
+        assert (await enter(bench, "3", waiter="w")).since == begin
+        assert await leave(bench, held) == ["w"]
+        # And who is the first enters by itself when there is room
+        held = await inside(bench, "4", waiter="w")
+        bench.move(LEASE)
+        await inside(bench, "5", waiter="v")
+        assert await recall(bench) == []
+
+    @needs("gates")
+    async def test_who_does_not_wait_is_forgotten(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        assert await enter(bench, "b") == Entered(None)
+        assert await leave(bench, held) == []
+        await inside(bench, "c")
+
+    # keeping
+
+    @needs("gates")
+    async def test_a_kept_place_ends_later(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        bench.move(LEASE - 1)
+        assert await keep(bench, held, Held("g", "b", held.token), lease=3 * LEASE) == [True, False]
+        bench.move(3 * LEASE - 1)
+        assert (await enter(bench, "b")).token is None
+        bench.move(1)
+        await inside(bench, "b")
+
+    @needs("gates")
+    async def test_a_late_keep_counts_until_the_place_is_taken_back(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        bench.move(LEASE + 1)
+        assert await keep(bench, held) == [True]
+        assert (await enter(bench, "b")).token is None
+        bench.move(LEASE)
+        await inside(bench, "b")
+        assert await keep(bench, held) == [False]
+
+    @needs("gates")
+    async def test_an_old_token_keeps_no_place(self, bench: Bench) -> None:
+        old = await inside(bench, "a")
+        await leave(bench, old)
+        new = await inside(bench, "a")
+        bench.move(LEASE - 1)
+        assert await keep(bench, old, Held("g", "a", "nonsense"), Held("none", "a", new.token)) == [False] * 3
+        bench.move(1)
+        await inside(bench, "b")
+
+    # leaving
+
+    @needs("gates")
+    async def test_a_place_that_was_left_is_free_at_once(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        assert (await enter(bench, "b")).token is None
+        assert await leave(bench, held) == []
+        await inside(bench, "b")
+
+    @needs("gates")
+    async def test_who_waited_longest_is_called_first(self, bench: Bench) -> None:
+        held = [await inside(bench, each, places=3) for each in "abc"]
+        for waiter in ("w3", "w1", "w2", "w0"):
+            await enter(bench, waiter, places=3, waiter=waiter)
+            bench.move(1)
+        left = await bench.engine.gates.leave([held[0], held[2]], now=bench.now)
+        assert left.called == [Called("g", "w3"), Called("g", "w1")]
+        await inside(bench, "x", places=3, waiter="w1")
+        assert await leave(bench, held[1]) == ["w2"]
+
+    @needs("gates")
+    async def test_a_place_is_kept_for_who_was_called(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "w", "v")
+        assert await leave(bench, held) == ["w"]
+        bench.move(TURN_MS - 1)
+        assert (await enter(bench, "b")).token is None
+        assert (await enter(bench, "c", waiter="v")).token is None
+        await inside(bench, "d", waiter="w")
+        assert (await enter(bench, "e", waiter="v")).token is None
+
+    @needs("gates")
+    async def test_an_old_token_frees_no_place(self, bench: Bench) -> None:
+        old = await inside(bench, "a")
+        await leave(bench, old)
+        await inside(bench, "a")
+        await wait(bench, "w")
+        left = await bench.engine.gates.leave([old, Held("g", "a", "nonsense"), Held("none", "a", "1")], now=bench.now)
+        assert (left.answers, left.called) == ([False] * 3, [])
+        assert (await enter(bench, "b")).token is None
+
+    @needs("gates")
+    async def test_a_waiter_that_leaves_the_line_is_not_called(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "w", "v")
+        assert await leave(bench, Held("g", "w", None)) == []
+        left = await bench.engine.gates.leave([Held("g", "w", None), held], now=bench.now)
+        assert (left.answers, left.called) == ([False, True], [Called("g", "v")])
+
+    @needs("gates")
+    async def test_a_waiter_that_leaves_when_it_was_called_passes_its_turn_on(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "w", "v")
+        assert await leave(bench, held) == ["w"]
+        assert await leave(bench, Held("g", "w", None)) == ["v"]
+        assert (await enter(bench, "b", waiter="w")).token is None
+        await inside(bench, "c", waiter="v")
+
+    # recalling
+
+    @needs("gates")
+    async def test_a_place_whose_lease_has_ended_calls_who_waits(self, bench: Bench) -> None:
+        for gate in ("g", "h"):
+            await inside(bench, "a", gate=gate)
+            await wait(bench, f"{gate}1", f"{gate}2", gate=gate)
+        bench.move(LEASE - 1)
+        assert await recall(bench) == []
+        bench.move(1)
+        assert sorted(await recall(bench)) == ["g1", "h1"]
+        await inside(bench, "b", waiter="g1")
+
+    @needs("gates")
+    async def test_who_was_called_and_does_not_come_is_named_again(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "w")
+        assert await leave(bench, held) == ["w"]
+        assert await recall(bench) == []
+        for _ in range(2):
+            bench.move(AGAIN_MS)
+            assert (await recall(bench), await recall(bench)) == (["w"], [])
+        await inside(bench, "b", waiter="w")
+        bench.move(AGAIN_MS)
+        assert await recall(bench) == []
+
+    @needs("gates")
+    async def test_who_does_not_come_in_its_turn_loses_it(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "w", "v")
+        assert await leave(bench, held) == ["w"]
+        bench.move(TURN_MS)
+        assert await recall(bench) == ["v"]
+        assert (await enter(bench, "b", waiter="w")).token is None
+        assert await leave(bench, await inside(bench, "c", waiter="v")) == ["w"]
+
+    @needs("gates")
+    async def test_recall_tells_when_to_come_back(self, bench: Bench) -> None:
+        assert (await bench.engine.gates.recall(now=bench.now)).next_at is None
+        held = await inside(bench, "a")
+        await inside(bench, "b", gate="h", lease=5 * LEASE)
+        assert (await bench.engine.gates.recall(now=bench.now)).next_at == bench.now + LEASE
+        await wait(bench, "w")
+        await leave(bench, held)
+        recalled = await bench.engine.gates.recall(now=bench.now)
+        assert recalled.next_at is not None
+        assert bench.now < recalled.next_at <= bench.now + AGAIN_MS
+
+    @needs("gates")
+    async def test_recall_names_no_more_than_its_limit(self, bench: Bench) -> None:
+        for gate in "ghi":
+            await inside(bench, "a", gate=gate, places=2)
+            await inside(bench, "b", gate=gate, places=2)
+            for waiter in "12":
+                await enter(bench, waiter, gate=gate, places=2, waiter=f"{gate}{waiter}")
+        bench.move(LEASE)
+        called: list[str] = []
+        for more in (True, True, None):
+            recalled = await bench.engine.gates.recall(2, now=bench.now)
+            assert len(recalled.called) == 2
+            assert more in (recalled.more, None)
+            called += [each.waiter for each in recalled.called]
+        assert sorted(called) == ["g1", "g2", "h1", "h2", "i1", "i2"]
+        assert await recall(bench) == []
+
+    # spending
+
+    @needs("gates")
+    async def test_no_window_holds_more_than_its_count(self, bench: Bench) -> None:
+        at: list[int] = []
+        for step in (0, 0, 1, 250, 400, 600, 1, 998, 1, 1, 5_000, 10):
+            bench.move(step)
+            at += await spend(bench, 2)
+        assert at == sorted(at)
+        assert all(later - sooner >= 1_000 for sooner, later in zip(at, at[3:], strict=False))
+        assert len(at) > 9
+
+    @needs("gates")
+    async def test_what_may_not_begin_yet_is_told_when(self, bench: Bench) -> None:
+        gates = bench.engine.gates
+        [spent] = await gates.spend([Spend("r", 3, 1_000, 5)], now=bench.now)
+        assert (spent.at, spent.next_at) == ([bench.now] * 3, bench.now + 1_000)
+        bench.move(999)
+        [spent] = await gates.spend([Spend("r", 3, 1_000)], now=bench.now)
+        assert (spent.at, spent.next_at) == ([], bench.now + 1)
+        bench.move(1)
+        [spent, other] = await gates.spend([Spend("r", 3, 1_000), Spend("s", 1, 50)], now=bench.now)
+        assert (spent.at, spent.next_at, other.at) == ([bench.now], bench.now, [bench.now])
+
+    @needs("gates")
+    async def test_instants_ahead_are_taken_once(self, bench: Bench) -> None:
+        first = await spend(bench, 4, ahead=True)
+        assert first == [bench.now] * 3 + [bench.now + 1_000]
+        assert await spend(bench) == []
+        assert await spend(bench, 3, ahead=True) == [bench.now + 1_000] * 2 + [bench.now + 2_000]
+        bench.move(2_000)
+        assert await spend(bench, 5) == [bench.now] * 2
+
+    @needs("gates")
+    async def test_a_rate_is_used_up_to_a_hundredth(self, bench: Bench) -> None:
+        for count in (1, 7, 100, 101, 250, 999):
+            window, done = 10_000, 0
+            gate = f"of {count}"
+            begin = bench.now
+            for _ in range(40):
+                want = max(1, count // 9)
+                [spent] = await bench.engine.gates.spend([Spend(gate, count, window, want)], now=bench.now)
+                done += len(spent.at)
+                bench.move(window // 10)
+            windows = (bench.now - begin) // window
+            assert count * windows * 0.98 - count // 10 <= done <= count * windows
+
+    @needs("gates")
+    async def test_a_new_rate_counts_what_was_spent_at_the_old_one(self, bench: Bench) -> None:
+        assert len(await spend(bench, 9, count=250)) == 9
+        assert len(await spend(bench, 9, count=10)) == 1
+        assert await spend(bench, 9, count=4) == []
+        bench.move(1_000)
+        assert len(await spend(bench, 9, count=4)) == 4
+        # And a longer window holds what a shorter one held
+        assert len(await spend(bench, 9, count=4, window=3_000)) == 0
+        bench.move(2_000)
+        assert await spend(bench, 9, count=4, window=3_000) == []
+        bench.move(1_000)
+        assert len(await spend(bench, 9, count=4, window=3_000)) == 4

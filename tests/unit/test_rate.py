@@ -1,0 +1,56 @@
+"""How often something may begin: never more than the rate in any window, and hardly less."""
+
+from bisect import bisect_right
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bide.core.rate import Rate, Spending
+
+
+def play(rate: Rate, steps: list[tuple[int, int, bool]]) -> list[int]:
+    """The instants that were granted: of each step, how long after the last it is, what is wanted, and whether ahead."""
+    spending, now, granted = Spending(*rate), 0, []
+    for wait, want, ahead in steps:
+        now += wait
+        taken, _ = spending.take(rate, want, now, ahead=ahead)
+        granted += taken
+    return granted
+
+
+def fullest(instants: list[int], window: int) -> int:
+    """How many lie in the fullest window, which does not hold its own beginning."""
+    return max((place + 1 - bisect_right(instants, at - window) for place, at in enumerate(instants)), default=0)
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 400), st.booleans()), max_size=60)
+
+
+@settings(max_examples=300, deadline=None)
+@given(most=st.integers(1, 700), window=st.sampled_from([1, 50, 1_000, 10_000]), steps=STEPS)
+def test_no_window_holds_more_than_the_rate(most: int, window: int, steps: list[tuple[int, int, bool]]) -> None:
+    granted = play(Rate(most, window), steps)
+    assert granted == sorted(granted)
+    assert fullest(granted, window) <= most
+
+
+@given(most=st.integers(1, 5_000))
+def test_who_asks_all_the_time_begins_at_least_ninety_nine_in_a_hundred(most: int) -> None:
+    granted = play(Rate(most, 1_000), [(1, most, False)] * 5_000)
+    assert len(granted) >= 0.98 * most * 5
+
+
+def test_what_is_kept_is_bounded() -> None:
+    spending, rate = Spending(1_000_000, 1_000), Rate(1_000_000, 1_000)
+    spending.take(rate, 3_000_000, 0, ahead=True)
+    assert len(spending.ended) <= 100
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 900), st.integers(1, 300)), min_size=2, max_size=40))
+def test_a_rate_that_changes_never_lets_more_begin_than_the_widest_of_its_time(steps: list[tuple[int, int, int]]) -> None:
+    spending, now, granted = Spending(steps[0][0], 1_000), 0, []
+    for most, wait, want in steps:
+        now += wait
+        taken, _ = spending.take(Rate(most, 1_000), want, now, ahead=False)
+        granted += taken
+        assert len([at for at in granted if at > now - 1_000]) <= max(each[0] for each in steps)
