@@ -50,6 +50,13 @@ class Spending(msgspec.Struct):
             self._add(rate, at)
         return taken, self._next(rate, now)
 
+    def reserve(self, rate: Rate, kept: int | None, now: int) -> int:
+        """The instant of somebody who may have one already. It is good for a hundredth of a window, to be no more wrong."""
+        if kept is not None and now - kept <= rate.window // GROUPS:
+            return kept
+        [at], _ = self.take(rate, 1, now, ahead=True)
+        return at
+
     def over(self) -> int:
         """When nothing of it counts any more."""
         return max(self.last + self.window, self.until)

@@ -130,6 +130,7 @@ class Engine(ABC):
         - An error may hold any character.
         - Release gives a message back without counting the attempt.
         - Release without a delay keeps the due time.
+        - A message set aside comes back before it expires.
         - Dead buries a message with its reason.
         - An old token is lost and changes nothing.
         - A delivery ends once.
@@ -174,6 +175,8 @@ class Engine(ABC):
         - Rescheduling a dead letter says dead and leaves it.
         - Rescheduling what has ended says gone.
         - Rescheduling beyond the longest delay refuses its batch.
+        - A delay may count from the due time.
+        - A message set aside can be called back to the front.
         """
 
     @abstractmethod

@@ -58,7 +58,7 @@ class Spend(msgspec.Struct, frozen=True, gc=False):
     count: int
     window: int
     want: int = 1
-    ahead: bool = False  # take instants to come as well: all that are wanted
+    holder: str | None = None  # of one: the next instant, also one to come, which is kept for whoever has this name
 
 
 class Spent(msgspec.Struct, frozen=True, gc=False):

@@ -68,7 +68,8 @@ class AsyncGates(ABC):
 
         - No window holds more than its count.
         - What may not begin yet is told when.
-        - Instants ahead are taken once.
+        - An instant to come is kept for its holder.
+        - Who comes too late for its instant takes another.
         - A rate is used up to a hundredth.
         - A new rate counts what was spent at the old one.
         """

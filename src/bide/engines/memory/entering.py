@@ -109,8 +109,18 @@ def spend(store: Store, spends: Sequence[Spend], now: int | None) -> list[Spent]
 def _spend(gates: Gates, spend: Spend, now: int) -> Spent:
     rate = Rate(spend.count, spend.window)
     spending = gates.rates.get(spend.gate) or Spending(*rate)
-    taken, next_at = spending.take(rate, spend.want, now, ahead=spend.ahead)
+    if spend.holder is not None:
+        return _reserve(gates, spend.gate, spending, rate, spend.holder, now)
+    taken, next_at = spending.take(rate, spend.want, now, ahead=False)
     if taken:
-        gates.rates[spend.gate] = spending
-        gates.plan(("rate", spend.gate), spending.over())
+        gates.keep_rate(spend.gate, spending)
     return Spent(taken, next_at)
+
+
+def _reserve(gates: Gates, name: str, spending: Spending, rate: Rate, holder: str, now: int) -> Spent:
+    reserved = gates.reserved.setdefault(name, {})
+    at = spending.reserve(rate, reserved.pop(holder, None), now)
+    if at > now:
+        reserved[holder] = at
+    gates.keep_rate(name, spending)
+    return Spent([at], spending.take(rate, 0, now, ahead=False)[1])

@@ -71,6 +71,7 @@ class Gates:
     def __init__(self) -> None:
         self.gates: dict[str, Gate] = {}
         self.rates: dict[str, Spending] = {}
+        self.reserved: dict[str, dict[str, int]] = {}  # of a rate, the instants that are kept
         self.last_token: int = 0
         self._agenda: list[tuple[int, Key]] = []  # a heap
         self._times: dict[Key, int] = {}  # of its entries, those that count
@@ -93,8 +94,13 @@ class Gates:
             self._times[key] = at
             heapq.heappush(self._agenda, (at, key))
 
+    def keep_rate(self, name: str, spending: Spending) -> None:
+        self.rates[name] = spending
+        self.plan(("rate", name), spending.over())
+
     def forget_rate(self, name: str) -> None:
         del self.rates[name]
+        self.reserved.pop(name, None)
         del self._times["rate", name]
 
     def first(self) -> tuple[int, Key] | None:

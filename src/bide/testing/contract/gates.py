@@ -44,8 +44,8 @@ async def recall(bench: Bench) -> list[str]:
     raise AssertionError("recall asks for more without end")
 
 
-async def spend(bench: Bench, want: int = 1, *, count: int = 3, window: int = 1_000, ahead: bool = False) -> list[int]:
-    [spent] = await bench.engine.gates.spend([Spend("r", count, window, want, ahead)], now=bench.now)
+async def spend(bench: Bench, want: int = 1, *, count: int = 3, window: int = 1_000, holder: str | None = None) -> list[int]:
+    [spent] = await bench.engine.gates.spend([Spend("r", count, window, want, holder)], now=bench.now)
     return spent.at
 
 
@@ -337,13 +337,27 @@ class Gating:
         assert (spent.at, spent.next_at, other.at) == ([bench.now], bench.now, [bench.now])
 
     @needs("gates")
-    async def test_instants_ahead_are_taken_once(self, bench: Bench) -> None:
-        first = await spend(bench, 4, ahead=True)
-        assert first == [bench.now] * 3 + [bench.now + 1_000]
+    async def test_an_instant_to_come_is_kept_for_its_holder(self, bench: Bench) -> None:
+        assert [await spend(bench, holder=each) for each in "abc"] == [[bench.now]] * 3
+        later = bench.now + 1_000
+        assert [await spend(bench, holder=each) for each in "defg"] == [[later]] * 3 + [[later + 1_000]]
+        assert [await spend(bench, holder=each) for each in "gd"] == [[later + 1_000], [later]]
+        # Nobody else gets it,
+        bench.now = later
         assert await spend(bench) == []
-        assert await spend(bench, 3, ahead=True) == [bench.now + 1_000] * 2 + [bench.now + 2_000]
-        bench.move(2_000)
-        assert await spend(bench, 5) == [bench.now] * 2
+        # and its holder gets it once
+        assert [await spend(bench, holder=each) for each in "edfd"] == [[later]] * 3 + [[later + 1_000]]
+
+    @needs("gates")
+    async def test_who_comes_too_late_for_its_instant_takes_another(self, bench: Bench) -> None:
+        assert await spend(bench, 3) == [bench.now] * 3
+        at = bench.now + 1_000
+        assert [await spend(bench, holder=each) for each in "abcd"] == [[at]] * 3 + [[at + 1_000]]
+        bench.now = at + 10  # a hundredth of the window
+        assert await spend(bench, holder="a") == [at]
+        bench.move(1)
+        assert await spend(bench, holder="b") == [at + 1_000]
+        assert await spend(bench, holder="c") == [at + 1_000]
 
     @needs("gates")
     async def test_a_rate_is_used_up_to_a_hundredth(self, bench: Bench) -> None:
