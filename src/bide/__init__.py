@@ -20,6 +20,8 @@ from bide.errors import (
     EngineError,
     Exists,
     LeaseLost,
+    Locked,
+    LockLost,
     MissingExtra,
     OutcomeUnknown,
     PartlySent,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from bide.delays import AsyncDelayQueue, DelayQueue
     from bide.queue import (
         AsyncDelivery,
+        AsyncLock,
         AsyncQueue,
         AsyncTask,
         Bury,
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
         Delivery,
         Handled,
         Hook,
+        Lock,
         Queue,
         Retry,
         Snooze,
@@ -98,6 +102,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "AsyncDelayQueue",
     "AsyncDelivery",
+    "AsyncLock",
     "AsyncQueue",
     "AsyncTask",
     "Backoff",
@@ -128,6 +133,9 @@ __all__ = [
     "IfExists",
     "Info",
     "LeaseLost",
+    "Lock",
+    "LockLost",
+    "Locked",
     "ManualClock",
     "Middleware",
     "MissingExtra",

@@ -21,6 +21,8 @@ BideError
 │   ├── SchemaMismatch     the stored data belongs to another release or program
 │   └── PartlySent         a part of a large batch was accepted
 ├── LeaseLost              this delivery has ended, or another receiver has the message
+├── Locked                 somebody else holds the lock
+├── LockLost               the lock could not be renewed in time
 └── Exists                 another message holds the key (if_exists="error")
 """
 
@@ -141,6 +143,14 @@ class PartlySent(EngineError):
 
 class LeaseLost(BideError):
     """This delivery has ended, or another receiver has its message; nothing was changed."""
+
+
+class Locked(BideError):
+    """Somebody else holds the lock."""
+
+
+class LockLost(BideError):
+    """The lock could not be renewed in time: somebody else may have it."""
 
 
 class Exists(BideError):

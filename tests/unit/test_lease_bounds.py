@@ -8,7 +8,8 @@ import pytest
 from bide.engines.base import SWEEP, Claim
 from bide.engines.registry import Source
 from bide.queue.aio.receiving import CAUTION, AsyncReceiver
-from bide.queue.heartbeat import STEP, Asked, Beat, Heartbeat
+from bide.queue.beats import Asked, Beat
+from bide.queue.heartbeat import STEP, Heartbeat
 
 NOW, LEASE = 1_800_000_000_000, 30_000
 MOMENT = 1_000  # ms, far more than a call takes here

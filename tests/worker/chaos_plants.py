@@ -12,7 +12,8 @@ from bide import AsyncQueue
 from bide.cli.worker import running
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.queue.aio.receiving import AsyncReceiver
-from bide.queue.heartbeat import Heartbeat, Part
+from bide.queue.beats import Part
+from bide.queue.heartbeat import Heartbeat
 from bide.queue.tasks.outcome import DONE, Outcome
 from bide.worker import ending, handling
 from bide.worker.handling import Handlers, Handling

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bide import AsyncDelivery, AsyncQueue, Queue, Unavailable, current
-from bide.engines.base import End, Hold
-from bide.queue.heartbeat import Beat, Heartbeat
+from bide.engines.base import End
+from bide.queue.beats import Beat
+from bide.queue.heartbeat import Heartbeat
 from tests.worker.conftest import once
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
@@ -175,7 +176,7 @@ async def test_a_lease_that_is_lost_while_its_claim_is_begun_costs_no_other_mess
 ) -> None:
     """The heartbeat's thread may find it at any moment."""
     called: list[tuple[str, str]] = []
-    lost: list[Hold] = []
+    lost: list[Any] = []
     add = Heartbeat.add
 
     def add_and_lose(heartbeat: Heartbeat, beat: Beat) -> None:

@@ -2,15 +2,18 @@
 
 from bide.engines.guard.hooks import Call, Hook
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.locking import AsyncLock
 from bide.queue.deliveries import current
 from bide.queue.queues import AsyncQueue, Queue
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.locking import Lock
 from bide.queue.task import AsyncTask, Task
 from bide.queue.tasks.outcome import Bury, Retry, Snooze
 from bide.queue.travel import Handled
 
 __all__ = [
     "AsyncDelivery",
+    "AsyncLock",
     "AsyncQueue",
     "AsyncTask",
     "Bury",
@@ -18,6 +21,7 @@ __all__ = [
     "Delivery",
     "Handled",
     "Hook",
+    "Lock",
     "Queue",
     "Retry",
     "Snooze",

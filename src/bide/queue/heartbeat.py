@@ -6,106 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
-from bide.engines.base import MAX_BATCH, Hold
+from bide.engines.base import Hold
 from bide.engines.registry import Source
 from bide.engines.sync import Engine
 from bide.errors import BideError, OutcomeUnknown
 from bide.logs import Log
+from bide.queue.beats import BEATS, Asked, Beat, Began, Lease, Part, Places, parts
 
 _log = Log("bide.heartbeat")
 IDLE = 1.0  # seconds that the thread stays when it holds nothing
 LONGEST_PAUSE = 1.0  # seconds, after a breakdown
-BEATS = 3  # a lease
 STEP = 1.0  # seconds by which the engine's clock may run ahead of this machine's without having been set forward
-
-
-class Beat:
-    """Deliveries whose leases are renewed together, such as those of one claim.
-
-    None of them ends before `until`, by the engine's time. `lost` is called, in any thread, for a delivery whose lease is
-    not renewed any more: it can't be, or the delivery was dropped.
-    """
-
-    __slots__ = ("_renewed", "holds", "lease_ms", "lost", "next", "until")
-
-    def __init__(self, holds: Iterable[Hold], lease_ms: int, until: int, lost: Callable[[Hold], None]) -> None:
-        self.holds: dict[Hold, None] = dict.fromkeys(holds)
-        self.lease_ms: int = lease_ms
-        self.until: int = until
-        self.lost: Callable[[Hold], None] = lost
-        self.renewed(until)
-
-    def put_off(self, beats: int) -> None:
-        self.next: float = time.monotonic() + self.lease_ms / 1000 / beats
-
-    def renewed(self, until: int) -> None:
-        """It does not end before `until` now."""
-        self.until = max(self.until, until)
-        self._renewed = time.monotonic()
-        self.put_off(BEATS)
-
-    @property
-    def late(self) -> bool:
-        """Whether it should have been renewed by now, and was not."""
-        return time.monotonic() - self._renewed > self.lease_ms / 1000 / 2
-
-
-class Asked:
-    """A claim whose deliveries will be kept: from when it is made, nobody here may take back what it brings.
-
-    A claim that has a name, `request`, can be looked after before it is answered: its answer may have to wait for an event
-    loop that is busy, for longer than a lease.
-    """
-
-    __slots__ = ("_made", "lease_ms", "next", "request", "until")
-
-    def __init__(self, request: str | None = None, lease_ms: int = 0) -> None:
-        self.request: str | None = request
-        self.lease_ms: int = lease_ms
-        self.until: int | None = None
-        self._made = time.monotonic()
-        self.next: float = self._made
-
-    def put_off(self, beats: int) -> None:
-        self.next = time.monotonic() + self.lease_ms / 1000 / beats
-
-    @property
-    def late(self) -> bool:
-        """Whether it was made so long ago that its leases may have ended."""
-        return time.monotonic() - self._made > self.lease_ms / 1000 / BEATS
-
-
-class Part(NamedTuple):
-    """What is renewed in one call: leases of one length, those of a beat together, and no more than a batch."""
-
-    lease_ms: int
-    leases: list[tuple[Beat, Hold]]
-
-    @property
-    def holds(self) -> list[Hold]:
-        return [hold for _, hold in self.leases]
-
-
-def parts(beats: list[Beat]) -> list[Part]:
-    found: list[Part] = []
-    open_parts: dict[int, Part] = {}
-    for beat in beats:
-        part = open_parts.get(beat.lease_ms)
-        if part is None or len(part.leases) + len(beat.holds) > MAX_BATCH:
-            part = open_parts[beat.lease_ms] = Part(beat.lease_ms, [])
-            found.append(part)
-        part.leases.extend((beat, hold) for hold in beat.holds)
-    return found
-
-
-class Began(NamedTuple):
-    """When a claim began."""
-
-    at: float  # monotonic
-    seen: int  # the engine's time, as it was known then
-    heard: float  # when that was told, monotonic
 
 
 class Heartbeat:
@@ -118,7 +30,7 @@ class Heartbeat:
         self._source = source
         self._lock = threading.Lock()
         self._beats: dict[Beat, None] = {}
-        self._mail: SimpleQueue[tuple[Beat, Hold] | None] = SimpleQueue()  # what was dropped; None: look again now
+        self._mail: SimpleQueue[tuple[Beat, Lease] | None] = SimpleQueue()  # what was dropped; None: look again now
         self._asleep_until = 0.0
         self._thread: threading.Thread | None = None
         self._failed = False  # the last try to begin it
@@ -163,7 +75,7 @@ class Heartbeat:
 
     def none_ended(self) -> int | None:
         """The last instant of the engine's time at which surely none of the leases has ended that are kept here."""
-        ends = [beat.until for beat in list(self._beats)]
+        ends = [beat.until for beat in list(self._beats) if not isinstance(beat, Places)]
         ends += [each.until for each in list(self._asked) if each.until is not None]
         return min(ends) - 1 if ends else None
 
@@ -175,14 +87,18 @@ class Heartbeat:
         with self._lock:
             return parts([beat for beat in self._beats if beat.until <= self.seen or beat.late])
 
-    def renewed(self, part: Part, answers: Sequence[bool | None], seen: int) -> None:
-        """The engine has answered a renewal that was asked for when its time was `seen`, or later. None: it does not know."""
+    def renewed(self, part: Part, answers: Sequence[bool | None], seen: int, asked: float) -> None:
+        """The engine has answered a renewal that was asked for when its time was `seen`, or later, and a monotonic clock showed
+        `asked`. None: it does not know.
+        """
         unknown = {beat for (beat, _), held in zip(part.leases, answers, strict=True) if held is None}
         for (beat, hold), held in zip(part.leases, answers, strict=True):
             if beat in unknown:
                 beat.put_off(2 * BEATS)
             else:
                 beat.renewed(seen + beat.lease_ms)
+                if isinstance(beat, Places):
+                    beat.renewed_since(asked)
             if held is False and self.remove(beat, hold):  # else it was ended while its renewal was under way
                 beat.lost(hold)
 
@@ -220,7 +136,7 @@ class Heartbeat:
         if refused is not None:
             _log.error("No thread can be started to renew leases, which is tried again and again: %s", refused)
 
-    def remove(self, beat: Beat, hold: Hold) -> bool:
+    def remove(self, beat: Beat, hold: Lease) -> bool:
         """Renew this lease no longer. False: it was known to be lost, or removed."""
         with self._lock:
             known = hold in beat.holds
@@ -230,7 +146,7 @@ class Heartbeat:
                     self._beats.pop(beat, None)
             return known
 
-    def remove_all(self, kept: Iterable[tuple[Beat, Hold]]) -> None:
+    def remove_all(self, kept: Iterable[tuple[Beat, Lease]]) -> None:
         with self._lock:
             for beat, hold in kept:
                 beat.holds.pop(hold, None)
@@ -320,24 +236,29 @@ class Heartbeat:
         except Empty:
             return
 
-    def _dropped(self, beat: Beat, hold: Hold) -> None:
-        _log.warning(
-            "Message %s of %s was dropped without being ended: it comes back when its lease ends. "
-            "Use `with delivery:`, or call ack(), retry(), release() or bury().",
-            hold.id,
-            hold.topic,
-        )
+    def _dropped(self, beat: Beat, hold: Lease) -> None:
+        if isinstance(hold, Hold):
+            _log.warning(
+                "Message %s of %s was dropped without being ended: it comes back when its lease ends. "
+                "Use `with delivery:`, or call ack(), retry(), release() or bury().",
+                hold.id,
+                hold.topic,
+            )
         if self.remove(beat, hold):
             beat.lost(hold)
 
     def _renew(self, engine: Engine, part: Part) -> None:
-        seen = self.seen
+        seen, asked = self.seen, time.monotonic()
+        answers: Sequence[bool | None]
         try:
-            answers: Sequence[bool | None] = engine.extend(part.holds, part.lease_ms, brief=True)
+            if holds := part.holds:
+                answers = engine.extend(holds, part.lease_ms, brief=True)
+            else:
+                answers = engine.gates.keep(part.held, part.lease_ms)
         except BideError as error:
             _log.warning("%d leases could not be renewed and will be tried again soon: %s", len(part.leases), error)
             answers = (isinstance(error, OutcomeUnknown) and error.answers) or [None] * len(part.leases)
-        self.renewed(part, answers, seen)
+        self.renewed(part, answers, seen, asked)
 
     def _renew_unanswered(self, engine: Engine, asked: Asked) -> None:
         """The engine tells what the claim has brought, if it was made by now, and takes nothing new."""

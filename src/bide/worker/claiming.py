@@ -1,6 +1,7 @@
 """Takes messages in: as many as there are places for, and then it sleeps until more may be due."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from bide.engines.base import MAX_BATCH, Claim
@@ -10,7 +11,7 @@ from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
 from bide.queue.aio.receiving import CAUTION, Reader
 from bide.queue.aio.session import AsyncOpened
-from bide.queue.heartbeat import Asked
+from bide.queue.beats import Asked
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.plan import Plan
 from bide.worker.retry import Retrying
@@ -97,6 +98,8 @@ class Claiming:
             if any(self._slots.ask(group).limit for group in groups):
                 return
         self._short = len(drained) < self._slots.topics
+        if (held_up := self._slots.held_up()) is not None:
+            timeout = min(timeout, held_up)
         await self._rest(sorted(drained), timeout)
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
@@ -123,14 +126,18 @@ class Claiming:
         if found:
             self._begin(found, slot, asked.until or 0)
 
+    async def _full(self, timeout: float) -> None:
+        """There is no room for anything, until some is freed, or a topic may be asked for again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._freed.wait()
+
     async def _rest(self, topics: list[str], timeout: float) -> None:
         """Sleep until something may be due, or a place is free again for what there was no room for."""
         if self._stopping.is_set() or (self._short and self._freed.is_set()):
             return
-        if not topics:
-            await self._freed.wait()
-            return
-        self._sleep = asyncio.get_running_loop().create_task(self._engine.wait(topics, timeout))
+        sleep = self._engine.wait(topics, timeout) if topics else self._full(timeout)
+        self._sleep = asyncio.get_running_loop().create_task(sleep)
         try:
             await asyncio.wait({self._sleep})
             if not self._sleep.cancelled():

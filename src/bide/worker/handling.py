@@ -11,8 +11,8 @@ from bide.core.backoff import DEFAULT
 from bide.engines.base import End, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
+from bide.queue.beats import Beat, Places
 from bide.queue.deliveries import error_text, running
-from bide.queue.heartbeat import Beat
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
@@ -21,7 +21,7 @@ from bide.worker.telling import about, name, tell
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
-Why: TypeAlias = Literal["lost", "timeout", "stop"]
+Why: TypeAlias = Literal["lost", "timeout", "stop", "place"]
 
 HEED = 5.0  # seconds that a handler has after its timeout to come to an end
 
@@ -34,6 +34,7 @@ class Handling:
         "alarm",
         "beat",
         "delivery",
+        "places",
         "runner",
         "slot",
         "stuck",
@@ -60,6 +61,7 @@ class Handling:
         self.stuck: bool = False  # it goes on long after its timeout
         self.runner: asyncio.Task[None] | None = None
         self.alarm: asyncio.TimerHandle | None = None  # for its timeout
+        self.places: Places | None = None  # in the gates of its task
         self._sync = sync
         self._unkept = unkept
         self._sync_delivery: Delivery | None = None
@@ -148,7 +150,7 @@ class Handlers:
         if os.getpid() != self._owner:
             end_fork(error)
         if error is None:
-            return (DONE, None) if handling.why in (None, "stop") else _failed(handling, asyncio.CancelledError())
+            return (DONE, None) if handling.why in (None, "stop", "place") else _failed(handling, asyncio.CancelledError())
         if isinstance(error, Unread):
             return unread(error, handling.task, handling.delivery.attempt), error
         if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
@@ -222,7 +224,7 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
     if handling.why == "lost":
         return None, None
     if isinstance(error, asyncio.CancelledError):
-        if handling.why == "stop":
+        if handling.why in ("stop", "place"):
             return RELEASED, None
         if handling.why == "timeout":
             error = TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bide.core import options
-from bide.errors import BadOption, ConfigError
+from bide.errors import BadOption, ConfigError, Unsupported
 from bide.queue import AsyncQueue, Queue
 from bide.queue.tasks.definition import Definition, Middleware
 from bide.worker.claim_log import ClaimLog
@@ -59,4 +59,15 @@ def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
         )
     for task in chosen.values():
         task.arguments.prepare()
+        if task.limits is not None and not source.capabilities.gates:
+            raise Unsupported(f"{source.shown} keeps no limits: leave out concurrency=, rate= and lock= of {task.name}.")
     return chosen
+
+
+def limited(tasks: Mapping[str, Definition], plan: Plan) -> dict[str, int]:
+    """The topics that are limited over all workers as a whole, with how many of each may run here at once."""
+    return {
+        topic: min(plan.concurrency, task.limits.concurrency or plan.concurrency)
+        for topic, task in tasks.items()
+        if task.limits is not None and task.limits.of_topic
+    }

@@ -17,19 +17,22 @@ from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.session import AsyncOpened, AsyncSession
-from bide.queue.heartbeat import BEATS, Beat
+from bide.queue.beats import BEATS, Beat
+from bide.queue.sync.calling import leave
 from bide.queue.sync.session import Session
 from bide.queue.tasks.outcome import RELEASED, Outcome
 from bide.worker.claim_log import Health
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
+from bide.worker.entrance import Entrance
 from bide.worker.handling import Handlers, Handling, given_up, left_over
+from bide.worker.leaving import Leaving
 from bide.worker.orphans import Orphans
-from bide.worker.plan import Plan, served
+from bide.worker.plan import Plan, limited, served
 from bide.worker.retry import reached
 from bide.worker.settling import Entry, Settling
 from bide.worker.slots import Slots
-from bide.worker.telling import tell, tell_lost, tell_unheeded
+from bide.worker.telling import about, name, tell, tell_lost, tell_place_lost, tell_unheeded
 from bide.worker.threads import Threads
 
 _log = Log("bide.worker")
@@ -44,7 +47,14 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._served = served(queue, plan)
         in_threads = [topic for topic, task in self._served.items() if not task.is_async]
-        self._slots = Slots(self._served, in_threads, concurrency=plan.concurrency, threads=plan.threads, slots=plan.slots)
+        self._slots = Slots(
+            self._served,
+            in_threads,
+            concurrency=plan.concurrency,
+            threads=plan.threads,
+            slots=plan.slots,
+            limited=limited(self._served, plan),
+        )
         self._threads = Threads(plan.threads, self._loop, self._threads_changed)
         self._handlers = Handlers(self._threads, plan.middleware, self._unheeded, self._ending)
         self._session = AsyncSession(queue.session.setup)  # its own: it is closed with the worker, the queue's is not
@@ -88,6 +98,8 @@ class Service:
         self._settling = Settling(engine, self._settled)
         self._unhandled = Orphans(engine, self._tasks, self._too_late)
         self._heartbeat = opened.heartbeat
+        self._leaving = Leaving(engine)
+        self._entrance = Entrance(engine, self._heartbeat, self._leaving, self._slots, plan.lease_ms, self)
         if plan.claim_log is not None:
             self._heartbeat.on_beat = plan.claim_log.beat
         readers = {topic: task.arguments.of_json for topic, task in self._served.items()}
@@ -95,6 +107,8 @@ class Service:
         beside = [self._loop.create_task(self._pulse()), self._loop.create_task(self._stand_in(opened.receiver))]
         if engine.capabilities.inspect:
             beside.append(self._loop.create_task(self._unhandled.run()))
+        if any(task.limits is not None and task.limits.calls for task in self._served.values()):
+            beside.append(self._loop.create_task(self._leaving.look()))
         if opened.outbox is not None:
             beside.append(self._loop.create_task(opened.outbox.run()))
         self.begun.set()
@@ -132,8 +146,30 @@ class Service:
         for topic, count in Counter(map(_topic, claimed)).items():
             self._slots.take(topic, count)
         for handling in handlings:
-            # a factory of the loop's may begin a task before it gives it
-            handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
+            if handling.task.limits is None:
+                self.admitted(handling)
+            else:
+                self._entrance.put(handling)
+
+    def admitted(self, handling: Handling) -> None:
+        """Nothing holds a message back: call its handler."""
+        # a factory of the loop's may begin a task before it gives it
+        handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
+
+    def refused(self, handling: Handling, became: Outcome) -> None:
+        """A message may not pass now."""
+        if became.verdict == "dead":
+            _log.error("%s is buried: %s", name(handling.delivery), became.error, extra=about(handling.delivery))
+        self._ended(handling, became, by_itself=False)
+
+    def lost_place(self, handling: Handling) -> None:
+        """A place of a message that runs is lost. Called by the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self._lost_place, handling)
+
+    def _lost_place(self, handling: Handling) -> None:
+        if not handling.told:
+            handling.stop("place")
+            tell_place_lost(handling.delivery)
 
     async def _handle(self, handling: Handling) -> None:
         """One message, from the call of its handler until its end is on its way to the engine."""
@@ -141,7 +177,7 @@ class Service:
         became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
         error: BaseException | None = None
         try:
-            if not self._stopping.is_set() and self._handlers.ready(handling):
+            if handling.why is None and not self._stopping.is_set() and self._handlers.ready(handling):
                 try:
                     await self._handlers.call(handling)
                 except KeyboardInterrupt:
@@ -172,6 +208,9 @@ class Service:
         if handling.told:  # it went on after its message was given back
             return
         handling.told = True
+        if handling.places is not None:
+            self._leaving.leave(self._heartbeat, handling.places)
+            handling.places = None
         self._slots.give_back(handling.delivery.claimed.topic)
         self._claiming.freed()
         if became is None or by_itself:
@@ -266,6 +305,9 @@ class Service:
             ends = self._settling.decided() + left_over(self._under_way)
             for first in range(0, len(ends), MAX_BATCH):
                 self._sync.engine().settle(ends[first : first + MAX_BATCH])
+            held = [each for handling in list(self._under_way.values()) if handling.places for each in handling.places.held]
+            if held:
+                leave(self._sync.engine(), held)
 
     async def _wind_up(self) -> None:
         """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
@@ -278,6 +320,7 @@ class Service:
             what = plural(unheard, "message")
             _log.error("The engine could not be told how %s ended: a message comes back when its lease ends.", what)
         self._settling.drop()
+        await ending.see_through(self._leaving.drain())
         self._threads.close()
         await ending.see_through(AsyncApart(lambda: self._heartbeat.close(LAST_WORDS / 2)).done())
         if not await ending.see_through(self._close()):

@@ -1,10 +1,16 @@
 """Who may run: how many messages of which topics a worker may take now. Pure counting; it asks nobody and waits for nothing."""
 
+import time
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bide.core import options
 from bide.errors import BadOption
+
+NONE: Mapping[str, int] = MappingProxyType({})
+BUSY = 0.025  # seconds until a topic is asked for again that has no place free; then twice as long, up to
+BUSIEST = 2.0
 
 
 class Ask(NamedTuple):
@@ -12,6 +18,39 @@ class Ask(NamedTuple):
 
     topics: Sequence[str]
     limit: int
+
+
+class Limited:
+    """How much of a topic to ask for that has a limit over all workers: a little first, and more while all of it may run."""
+
+    def __init__(self, most: int) -> None:
+        self.until: float = 0.0  # by time.monotonic(): nothing before
+        self._most = most
+        self._next = 1
+        self._refused = 0  # times in a row
+        self._for_place = False  # it was refused a place, which whoever has one here may leave any time
+
+    def room(self, held: int) -> int:
+        return 0 if time.monotonic() < self.until else max(0, min(self._next, self._most - held))
+
+    def passed(self, count: int, wait: float | None) -> None:
+        """So many may run of those that were claimed. `wait`: others may not, for so many seconds; 0: until there is a place.
+
+        Where none may run again and again, others are faster, and it leaves the topic to them.
+        """
+        if wait is None:
+            self._next, self._refused = min(max(self._next, 2 * count), self._most), 0
+            return
+        now = time.monotonic()
+        self._next, self._for_place = max(1, count), not wait
+        self._refused = 0 if count else self._refused + 1
+        patience = min(BUSIEST, BUSY * 2 ** min(self._refused, 30)) if self._for_place or self._refused > 1 else 0.0
+        self.until = now + max(wait, patience)
+
+    def freed(self) -> None:
+        """One of its messages runs no more."""
+        if self._for_place:
+            self.until = 0.0
 
 
 class Slots:
@@ -23,8 +62,16 @@ class Slots:
     """
 
     def __init__(
-        self, topics: Collection[str], in_threads: Collection[str], *, concurrency: int, threads: int, slots: Mapping[str, int]
+        self,
+        topics: Collection[str],
+        in_threads: Collection[str],
+        *,
+        concurrency: int,
+        threads: int,
+        slots: Mapping[str, int],
+        limited: Mapping[str, int] = NONE,
     ) -> None:
+        """`limited`: topics that are limited over all workers, with how many of each may run at once, at most."""
         self._kept = _checked(slots, topics, concurrency)
         _check_threads(self._kept, in_threads, threads)
         self._in_threads = frozenset(in_threads)
@@ -33,8 +80,16 @@ class Slots:
         self._free_threads = threads - sum(self._kept.get(topic, 0) for topic in in_threads)
         most, most_in_threads = _most_of_one(self._free, len(topics)), _most_of_one(self._free_threads, len(in_threads))
         self._most = {topic: min(most, most_in_threads) if topic in self._in_threads else most for topic in topics}
-        alike = ([each for each in topics if each not in in_threads], list(in_threads))
-        self.groups: list[tuple[str, ...]] = [*((each,) for each in self._kept), *(tuple(each) for each in alike if each)]
+        self._limited = {topic: Limited(most) for topic, most in limited.items()}
+        apart = [topic for topic in limited if topic not in self._kept]
+        alike = [
+            [each for each in topics if each not in in_threads and each not in apart],
+            [each for each in in_threads if each not in apart],
+        ]
+        self.groups: list[tuple[str, ...]] = [
+            *((each,) for each in [*self._kept, *apart]),
+            *(tuple(each) for each in alike if each),
+        ]
         self.topics: int = len(self._held)
         self._turn = 0
         self.without_threads: bool = False  # the machine has none to give now: nothing is taken for sync tasks
@@ -52,6 +107,13 @@ class Slots:
         in_threads = topics[0] in self._in_threads
         if in_threads and self.without_threads:
             return Ask(topics, 0)
+        limited = self._limited.get(topics[0])
+        if limited is not None:
+            asked = self._ask(group, topics, in_threads)
+            return Ask(asked.topics, min(asked.limit, limited.room(self._held[topics[0]])))
+        return self._ask(group, topics, in_threads)
+
+    def _ask(self, group: int, topics: tuple[str, ...], in_threads: bool) -> Ask:
         if group < len(self._kept):
             return Ask(topics, max(0, self._kept[topics[0]] - self._held[topics[0]]))
         limit = min(self._free, self._free_threads) if in_threads else self._free
@@ -62,6 +124,15 @@ class Slots:
                 asked.append(topic)
                 limit = min(limit, room)
         return Ask(tuple(asked), max(0, limit) if asked else 0)
+
+    def passed(self, topic: str, count: int, wait: float | None) -> None:
+        """How far the limit of a topic has let its messages pass: as in `Limited`."""
+        self._limited[topic].passed(count, wait)
+
+    def held_up(self) -> float | None:
+        """Seconds until a topic is to be asked for again that has reached its limit; None when there is none."""
+        now = time.monotonic()
+        return min((each.until - now for each in self._limited.values() if each.until > now), default=None)
 
     def take(self, topic: str, count: int = 1) -> None:
         """A topic takes its own slots first, and then of those that are shared."""
@@ -77,6 +148,8 @@ class Slots:
             self._free += 1
             self._free_threads += topic in self._in_threads
         self._held[topic] -= 1
+        if topic in self._limited:
+            self._limited[topic].freed()
 
 
 def _most_of_one(places: int, topics: int) -> int:

@@ -50,6 +50,14 @@ def tell_lost(delivery: AsyncDelivery, and_now: str) -> None:
     )
 
 
+def tell_place_lost(delivery: AsyncDelivery) -> None:
+    _log.warning(
+        "%s has lost its lock, or its place in a limit, since it could not be renewed in time: its handler is told to stop",
+        name(delivery),
+        extra=about(delivery),
+    )
+
+
 def tell_unheeded(delivery: AsyncDelivery, *, replaced: bool) -> None:
     """A handler goes on although its timeout is long over."""
     _log.error(

@@ -6,7 +6,7 @@ for comes with each call, so that the newest release of a program decides how wi
 
 import msgspec
 
-TURN_MS = 15_000  # whoever is called has so long to enter
+TURN_MS = 5_000  # whoever is called has so long to enter
 AGAIN_MS = 1_000  # whoever was called, and has not come, is named again after so long
 
 
@@ -64,3 +64,4 @@ class Spend(msgspec.Struct, frozen=True, gc=False):
 class Spent(msgspec.Struct, frozen=True, gc=False):
     at: list[int]  # the instants that were granted, none sooner than the one before
     next_at: int  # the first that is free after them
+    now: int  # the engine's

@@ -114,7 +114,7 @@ def _spend(gates: Gates, spend: Spend, now: int) -> Spent:
     taken, next_at = spending.take(rate, spend.want, now, ahead=False)
     if taken:
         gates.keep_rate(spend.gate, spending)
-    return Spent(taken, next_at)
+    return Spent(taken, next_at, now)
 
 
 def _reserve(gates: Gates, name: str, spending: Spending, rate: Rate, holder: str, now: int) -> Spent:
@@ -123,4 +123,4 @@ def _reserve(gates: Gates, name: str, spending: Spending, rate: Rate, holder: st
     if at > now:
         reserved[holder] = at
     gates.keep_rate(name, spending)
-    return Spent([at], spending.take(rate, 0, now, ahead=False)[1])
+    return Spent([at], spending.take(rate, 0, now, ahead=False)[1], now)

@@ -15,6 +15,7 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.locking import AsyncLock
 from bide.queue.aio.receiving import listen
 from bide.queue.aio.session import AsyncSession
 from bide.queue.aio.topics import AsyncTopicVerbs
@@ -22,6 +23,7 @@ from bide.queue.envelope import move, ref
 from bide.queue.setup import Setup
 from bide.queue.task import AsyncTask, P, R
 from bide.queue.tasks.definition import Definition, Unknown
+from bide.queue.tasks.limits import OnConflict
 from bide.types import (
     CancelResult,
     Duration,
@@ -253,6 +255,16 @@ class AsyncVerbs(AsyncTopicVerbs):
             acked += [answer != "lost" for answer in answers]
         return acked
 
+    def lock(self, name: str, *, ttl: Duration = "30s", wait: Duration = 0) -> AsyncLock:
+        """Hold a lock: `async with queue.lock("order:42") as lock:`. One holder at a time, over all processes.
+
+        - ttl: how long a holder that dies keeps others out. A thread renews the lock while it is held.
+        - wait: how long to wait for another holder. Those who wait come in the order in which they came.
+
+        Raises Locked if somebody else holds it, LockLost at the end if it was lost, and Unsupported if the engine has no locks.
+        """
+        return AsyncLock(self.session, name, ttl, wait)
+
     # tasks
 
     def task(
@@ -264,6 +276,13 @@ class AsyncVerbs(AsyncTopicVerbs):
         backoff: Backoff = USUAL,
         timeout: Duration | None = None,
         unknown: Unknown = "retry",
+        concurrency: int | None = None,
+        rate: str | None = None,
+        per: str | None = None,
+        lock: str | None = None,
+        on_conflict: OnConflict = "wait",
+        lock_wait: Duration = "10m",
+        lock_delay: Duration = "5s",
     ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]:
         """Make a function the handler of a topic: `@queue.task("order.cancel")`.
 
@@ -276,6 +295,11 @@ class AsyncVerbs(AsyncTopicVerbs):
         - timeout: how long an attempt may take; unlimited by default.
         - unknown: what to do with arguments that the function does not know. "retry": the attempt fails, because another worker
           may run a newer release. "ignore": drop these arguments.
+        - concurrency: how many of its messages run at once, over all workers. rate: how many begin, such as "100/m".
+        - per: count these for each value of arguments, such as "{user}".
+        - lock: run under the lock of this name, such as "order:{order}", which tasks and `queue.lock` share.
+        - on_conflict: what to do with a message whose lock is held. "wait": call it when the lock is free, and bury it after
+          `lock_wait`. "defer": try again after `lock_delay`. "error": bury it at once. None of these counts as an attempt.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -292,6 +316,13 @@ class AsyncVerbs(AsyncTopicVerbs):
                 backoff=backoff,
                 timeout=timeout,
                 unknown=unknown,
+                concurrency=concurrency,
+                rate=rate,
+                per=per,
+                lock=lock,
+                on_conflict=on_conflict,
+                lock_wait=lock_wait,
+                lock_delay=lock_delay,
             )
             return AsyncTask(self.session, self.session.setup.tasks.add(definition))
 

@@ -21,9 +21,10 @@ from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.batching import AsyncBatching
+from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries import UNREAD, Cycles
 from bide.queue.envelope import Envelope
-from bide.queue.heartbeat import Asked, Beat, Heartbeat
+from bide.queue.heartbeat import Heartbeat
 from bide.wakeable import AsyncBriefly, AsyncSignal
 
 _log = Log("bide.intake")
@@ -174,15 +175,19 @@ class AsyncReceiver:
 
     async def renew(self) -> int:
         """Renew what the heartbeat has not renewed in time, before others' leases are looked at; how many leases."""
-        seen, doubtful = self._heartbeat.seen, self._heartbeat.doubtful()
+        seen, doubtful, asked = self._heartbeat.seen, self._heartbeat.doubtful(), time.monotonic()
+        answers: Sequence[bool | None]
         for part in doubtful:
             try:
-                answers: Sequence[bool | None] = await self._engine.extend(part.holds, part.lease_ms, brief=True)
+                if holds := part.holds:
+                    answers = await self._engine.extend(holds, part.lease_ms, brief=True)
+                else:
+                    answers = await self._engine.gates.keep(part.held, part.lease_ms)
             except OutcomeUnknown as error:  # a part of the engine may not answer; that of others must not wait for it
                 if not error.answers:
                     raise
                 answers = error.answers
-            self._heartbeat.renewed(part, answers, seen)
+            self._heartbeat.renewed(part, answers, seen, asked)
         return sum(len(part.leases) for part in doubtful)
 
     async def open(

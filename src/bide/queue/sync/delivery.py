@@ -178,10 +178,10 @@ class Delivery:
             "taken back. Nothing was changed. If work takes longer than its lease, use a longer one, extend(), or listen()."
         )
 
-    def end(self, verdict: Verdict, delay: int = 0, error: str | None = None) -> End:
+    def end(self, verdict: Verdict, delay: int = 0, error: str | None = None, aside: bool = False) -> End:
         """What an engine takes to end this delivery."""
         claimed = self.claimed
-        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside)
 
     def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
         """Call `tell` once when this delivery ends, or `dropped` if it is dropped without being ended.

@@ -20,9 +20,10 @@ from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.batching import Batching
+from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries import UNREAD, Cycles
 from bide.queue.envelope import Envelope
-from bide.queue.heartbeat import Asked, Beat, Heartbeat
+from bide.queue.heartbeat import Heartbeat
 from bide.queue.sync.delivery import Delivery
 from bide.wakeable import Briefly, Signal
 
@@ -170,15 +171,19 @@ class Receiver:
 
     def renew(self) -> int:
         """Renew what the heartbeat has not renewed in time, before others' leases are looked at; how many leases."""
-        seen, doubtful = self._heartbeat.seen, self._heartbeat.doubtful()
+        seen, doubtful, asked = self._heartbeat.seen, self._heartbeat.doubtful(), time.monotonic()
+        answers: Sequence[bool | None]
         for part in doubtful:
             try:
-                answers: Sequence[bool | None] = self._engine.extend(part.holds, part.lease_ms, brief=True)
+                if holds := part.holds:
+                    answers = self._engine.extend(holds, part.lease_ms, brief=True)
+                else:
+                    answers = self._engine.gates.keep(part.held, part.lease_ms)
             except OutcomeUnknown as error:  # a part of the engine may not answer; that of others must not wait for it
                 if not error.answers:
                     raise
                 answers = error.answers
-            self._heartbeat.renewed(part, answers, seen)
+            self._heartbeat.renewed(part, answers, seen, asked)
         return sum(len(part.leases) for part in doubtful)
 
     def open(self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS) -> list[Delivery]:

@@ -73,6 +73,17 @@ class Arguments:
                 )
 
         self._all = frozenset(self.named)
+        parameters = self._signature.parameters
+        self._default = {name: parameters[name].default for name in self.named if name not in self._needed}
+
+    @property
+    def known(self) -> frozenset[str] | None:
+        """The names of all arguments; None when it takes any."""
+        return self._all if self._rest is None else None
+
+    def with_defaults(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As the function sees them."""
+        return arguments if len(arguments) >= len(self.named) else {**self._default, **arguments}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What is sent: the arguments by name, without the defaults."""

@@ -13,6 +13,7 @@ from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.tasks.arguments import Arguments
+from bide.queue.tasks.limits import Limits, OnConflict
 from bide.types import Duration
 
 Unknown: TypeAlias = Literal["retry", "ignore"]
@@ -35,6 +36,13 @@ class Definition:
         backoff: Backoff,
         timeout: Duration | None,
         unknown: Unknown = "retry",
+        concurrency: int | None = None,
+        per: str | None = None,
+        rate: str | None = None,
+        lock: str | None = None,
+        on_conflict: OnConflict = "wait",
+        lock_wait: Duration = "10m",
+        lock_delay: Duration = "5s",
     ) -> None:
         given: object = function
         if isinstance(known := getattr(given, "definition", None), Definition):
@@ -67,6 +75,18 @@ class Definition:
         if unknown not in get_args(Unknown):
             raise BadOption(f"unknown is {unknown!r}. Give 'retry', or 'ignore' to drop arguments that the task does not know.")
         self.arguments: Arguments = Arguments(function, _name(function), ignore_unknown=unknown == "ignore")
+        limits = Limits(
+            self.topic,
+            self.arguments.known,
+            concurrency=concurrency,
+            rate=rate,
+            per=per,
+            lock=lock,
+            on_conflict=on_conflict,
+            lock_wait=lock_wait,
+            lock_delay=lock_delay,
+        )
+        self.limits: Limits | None = limits if limits.any else None
         written = _written(function)
         code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
         self.place: tuple[str, str] = written.__module__, getattr(written, "__qualname__", self.name)

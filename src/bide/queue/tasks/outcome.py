@@ -53,6 +53,7 @@ class Outcome(NamedTuple):
     verdict: Verdict
     delay: int = 0
     error: str | None = None
+    aside: bool = False
 
 
 DONE = Outcome("done")

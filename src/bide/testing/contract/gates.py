@@ -328,7 +328,7 @@ class Gating:
     async def test_what_may_not_begin_yet_is_told_when(self, bench: Bench) -> None:
         gates = bench.engine.gates
         [spent] = await gates.spend([Spend("r", 3, 1_000, 5)], now=bench.now)
-        assert (spent.at, spent.next_at) == ([bench.now] * 3, bench.now + 1_000)
+        assert (spent.at, spent.next_at, spent.now) == ([bench.now] * 3, bench.now + 1_000, bench.now)
         bench.move(999)
         [spent] = await gates.spend([Spend("r", 3, 1_000)], now=bench.now)
         assert (spent.at, spent.next_at) == ([], bench.now + 1)

@@ -1,0 +1,129 @@
+"""What the heartbeat renews: deliveries, and places in gates, which have leases alike."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+from bide.engines.base import MAX_BATCH, Hold
+from bide.engines.gates import Held
+
+BEATS = 3  # a lease
+FOREVER = 2**62
+
+Lease: TypeAlias = Hold | Held
+
+
+class Beat:
+    """Leases that are renewed together, such as those of one claim.
+
+    None of them ends before `until`, by the engine's time. `lost` is called, in any thread, for a lease that is not renewed
+    any more: it can't be, or its delivery was dropped.
+    """
+
+    __slots__ = ("_renewed", "holds", "lease_ms", "lost", "next", "until")
+
+    def __init__(self, holds: Iterable[Lease], lease_ms: int, until: int, lost: Callable[[Any], None]) -> None:
+        """Either all are deliveries, or all are places."""
+        self.holds: dict[Lease, None] = dict.fromkeys(holds)
+        self.lease_ms: int = lease_ms
+        self.until: int = until
+        self.lost: Callable[[Any], None] = lost
+        self.renewed(until)
+
+    def put_off(self, beats: int) -> None:
+        self.next: float = time.monotonic() + self.lease_ms / 1000 / beats
+
+    def renewed(self, until: int) -> None:
+        """It does not end before `until` now."""
+        self.until = max(self.until, until)
+        self._renewed = time.monotonic()
+        self.put_off(BEATS)
+
+    @property
+    def late(self) -> bool:
+        """Whether it should have been renewed by now, and was not."""
+        return time.monotonic() - self._renewed > self.lease_ms / 1000 / 2
+
+
+class Places(Beat):
+    """Places in gates. Their end by the engine's time is nobody's business: nobody takes places back by a time of his own."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, held: Iterable[Held], lease_ms: int, lost: Callable[[Held], None], *, asked: float) -> None:
+        """`asked`: when they were asked for, or a little before, by time.monotonic()."""
+        super().__init__(held, lease_ms, FOREVER, lost)
+        self._asked = asked
+
+    @property
+    def sure(self) -> bool:
+        """Whether none can have ended, as far as this machine's clock tells."""
+        return time.monotonic() - self._asked < self.lease_ms / 1000
+
+    @property
+    def held(self) -> list[Held]:
+        return [each for each in self.holds if isinstance(each, Held)]
+
+    def renewed_since(self, asked: float) -> None:
+        self._asked = max(self._asked, asked)
+
+
+class Asked:
+    """A claim whose deliveries will be kept: from when it is made, nobody here may take back what it brings.
+
+    A claim that has a name, `request`, can be looked after before it is answered: its answer may have to wait for an event
+    loop that is busy, for longer than a lease.
+    """
+
+    __slots__ = ("_made", "lease_ms", "next", "request", "until")
+
+    def __init__(self, request: str | None = None, lease_ms: int = 0) -> None:
+        self.request: str | None = request
+        self.lease_ms: int = lease_ms
+        self.until: int | None = None
+        self._made = time.monotonic()
+        self.next: float = self._made
+
+    def put_off(self, beats: int) -> None:
+        self.next = time.monotonic() + self.lease_ms / 1000 / beats
+
+    @property
+    def late(self) -> bool:
+        """Whether it was made so long ago that its leases may have ended."""
+        return time.monotonic() - self._made > self.lease_ms / 1000 / BEATS
+
+
+class Part(NamedTuple):
+    """What is renewed in one call: leases of one length, those of a beat together, and no more than a batch."""
+
+    lease_ms: int
+    leases: list[tuple[Beat, Lease]]
+
+    @property
+    def holds(self) -> list[Hold]:
+        return [lease for _, lease in self.leases if isinstance(lease, Hold)]
+
+    @property
+    def held(self) -> list[Held]:
+        return [lease for _, lease in self.leases if isinstance(lease, Held)]
+
+
+def parts(beats: list[Beat]) -> list[Part]:
+    found: list[Part] = []
+    open_parts: dict[tuple[bool, int], Part] = {}
+    for beat in beats:
+        kind = isinstance(beat, Places), beat.lease_ms
+        part = open_parts.get(kind)
+        if part is None or len(part.leases) + len(beat.holds) > MAX_BATCH:
+            part = open_parts[kind] = Part(beat.lease_ms, [])
+            found.append(part)
+        part.leases.extend((beat, hold) for hold in beat.holds)
+    return found
+
+
+class Began(NamedTuple):
+    """When a claim began."""
+
+    at: float  # monotonic
+    seen: int  # the engine's time, as it was known then
+    heard: float  # when that was told, monotonic

@@ -1,0 +1,42 @@
+# Generated from ../aio/calling.py by tools/unasync.py; change that file instead.
+"""Whose turn it is at a gate is told: its message, which waits aside, is brought to the front of its topic."""
+
+from collections.abc import Sequence
+
+from bide.engines.base import MAX_BATCH, Move, Ref
+from bide.engines.gates import Called, Held, Recalled
+from bide.engines.sync import Engine
+from bide.types import RescheduleResult
+
+
+def leave(engine: Engine, held: Sequence[Held]) -> list[Called]:
+    """Leave gates, and call who is next; those that can't be called yet, since their messages are on their way aside."""
+    running: list[Called] = []
+    for first in range(0, len(held), MAX_BATCH):
+        left = engine.gates.leave(held[first : first + MAX_BATCH])
+        running += call(engine, left.called)
+    return running
+
+
+def recall(engine: Engine) -> Recalled:
+    """One look at the gates whose time is over."""
+    recalled = engine.gates.recall()
+    call(engine, recalled.called)
+    return recalled
+
+
+def call(engine: Engine, called: Sequence[Called]) -> list[Called]:
+    """Bring messages to the front. The turns of those that are gone are passed on; returns those that still run."""
+    running: list[Called] = []
+    while called:
+        called, rest = called[:MAX_BATCH], called[MAX_BATCH:]
+        results = engine.reschedule([Move(Ref(each.waiter), origin="since") for each in called])
+        gone: list[Held] = []
+        for each, result in zip(called, results, strict=True):
+            if result is RescheduleResult.RUNNING:
+                running.append(each)
+            elif result is not RescheduleResult.MOVED:
+                gone.append(Held(each.gate, each.waiter, None))
+        passed_on = engine.gates.leave(gone).called if gone else []
+        called = [*rest, *passed_on]
+    return running

@@ -1,0 +1,130 @@
+"""What holds a task's messages back: a lock, how many may run at once, and how many may begin in a stretch of time."""
+
+import re
+import string
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from bide.core import options
+from bide.core.rate import Rate
+from bide.core.when import duration_ms
+from bide.errors import BadOption, BadTime
+from bide.types import Duration
+
+OnConflict: TypeAlias = Literal["wait", "defer", "error"]
+"""What becomes of a message whose lock is held."""
+
+_RATE = re.compile(r"(\d{1,9})/(\d{0,9})(ms|s|m|h|d|w)", re.ASCII)
+_LONGEST = 256  # characters of what a template gives
+
+
+class Template:
+    """A name that a message's arguments are put into, such as "order:{order}"."""
+
+    def __init__(self, text: object, name: str, known: Collection[str] | None) -> None:
+        """`known`: the arguments there are; None where a function takes any."""
+        self._text: str = options.text(text, name, _LONGEST)
+        try:
+            parts = list(string.Formatter().parse(self._text))
+        except ValueError as error:
+            raise BadOption(
+                f"{name} is {self._text!a}: {error}. Write an argument's name in braces: 'order:{{order}}'."
+            ) from None
+        self.fields: tuple[str, ...] = tuple(field for _, field, _, _ in parts if field is not None)
+        for field in self.fields:
+            if not field.isidentifier() or (known is not None and field not in known):
+                there = ", ".join(sorted(known or ())) or "none"
+                raise BadOption(f"{name} is {self._text!a}, and {field!a} is no argument of the task. There is: {there}.")
+
+    def of(self, arguments: Mapping[str, Any]) -> str:
+        return self._text.format_map(arguments)
+
+
+class Step(NamedTuple):
+    """One gate that a message has to pass before its handler is called."""
+
+    gate: str
+    places: int | None  # so many at once, or
+    rate: Rate | None  # so often
+    waits: bool  # a message that may not pass waits for its turn; otherwise all of its topic do
+    lock: str | None = None
+
+
+class Limits:
+    def __init__(
+        self,
+        topic: str,
+        known: Collection[str] | None,
+        *,
+        concurrency: int | None,
+        rate: str | None,
+        per: str | None,
+        lock: str | None,
+        on_conflict: OnConflict,
+        lock_wait: Duration,
+        lock_delay: Duration,
+    ) -> None:
+        if on_conflict not in get_args(OnConflict):
+            raise BadOption(f"on_conflict is {on_conflict!r}. Give one of: {', '.join(get_args(OnConflict))}.")
+        if per is not None and concurrency is None and rate is None:
+            raise BadOption("per= says of what concurrency= or rate= counts: give one of them too.")
+        self.topic: str = topic
+        self.concurrency: int | None = None if concurrency is None else options.count(concurrency, "concurrency", 10_000)
+        self.rate: Rate | None = None if rate is None else read_rate(rate)
+        self.per: Template | None = None if per is None else Template(per, "per", known)
+        self.lock: Template | None = None if lock is None else Template(lock, "lock", known)
+        self.on_conflict: OnConflict = on_conflict
+        self.lock_wait: int = duration_ms(lock_wait, "lock_wait")
+        self.lock_delay: int = _positive(lock_delay, "lock_delay")
+
+    @property
+    def any(self) -> bool:
+        return self.concurrency is not None or self.rate is not None or self.lock is not None
+
+    @property
+    def of_topic(self) -> bool:
+        """Whether the topic as a whole is limited."""
+        return self.per is None and (self.concurrency is not None or self.rate is not None)
+
+    @property
+    def calls(self) -> bool:
+        """Whether messages wait for their turn, and are called."""
+        return self.lock is not None or (self.per is not None and self.concurrency is not None)
+
+    def steps(self, arguments: Mapping[str, Any]) -> list[Step]:
+        """What a message has to pass, the narrowest first: who is held up there holds up nobody else."""
+        found = []
+        if self.lock is not None:
+            name = self.lock.of(arguments)
+            found.append(Step(lock_gate(name), 1, None, waits=True, lock=name))
+        whose = self.topic if self.per is None else f"{self.topic} {self.per.of(arguments)}"
+        waits = self.per is not None
+        if self.concurrency is not None:
+            found.append(Step(f"at once {whose}", self.concurrency, None, waits))
+        if self.rate is not None:
+            found.append(Step(f"rate {whose}", None, self.rate, waits))
+        return found
+
+
+def lock_gate(name: str) -> str:
+    """The gate of a lock, which tasks and `queue.lock` share."""
+    return f"lock {name}"
+
+
+def read_rate(value: object) -> Rate:
+    """From "100/m" or "5/10s"."""
+    found = _RATE.fullmatch(value.replace(" ", "")) if isinstance(value, str) else None
+    if found is None:
+        raise BadOption(f"rate is {value!r}. Give a number and a stretch of time: '100/m', '5/10s' (units: ms s m h d w).")
+    most, length, unit = found.groups()
+    rate = Rate(int(most), duration_ms(f"{length or 1}{unit}", "rate"))
+    if not rate.most or not rate.window:
+        raise BadOption(f"rate is {value!r}: nothing could ever begin. Give at least 1, in at least 1 ms.")
+    return rate
+
+
+def _positive(value: Duration, name: str) -> int:
+    ms = duration_ms(value, name)
+    if not ms:
+        raise BadTime(f"{name} is 0: the message would be tried again without end. Give it time.")
+    return ms

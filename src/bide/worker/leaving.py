@@ -1,0 +1,79 @@
+"""Places in gates that are given back, and who is called then."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from bide.engines.aio import AsyncEngine
+from bide.engines.gates import Called, Held
+from bide.errors import BideError, EngineError
+from bide.logs import Log
+from bide.queue.aio.calling import call, leave, recall
+from bide.queue.batching import Batches
+from bide.queue.beats import Places
+from bide.queue.heartbeat import Heartbeat
+from bide.worker.retry import Retrying
+
+_log = Log("bide.worker")
+LOOK = 2.0  # seconds between two looks for places whose holders have died
+SOON = (0.02, 0.1, 0.5)  # seconds: a message that is on its way aside is called again
+
+
+class Leaving(Batches[Held]):
+    def __init__(self, engine: AsyncEngine) -> None:
+        super().__init__()
+        self._engine = engine
+        self._retrying = Retrying("give places back")
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def leave(self, heartbeat: Heartbeat, places: Places) -> None:
+        """They are renewed no longer."""
+        held = places.held
+        heartbeat.remove_all((places, each) for each in held)
+        self.put_all(held)
+
+    def put_all(self, held: Iterable[Held]) -> None:
+        for each in held:
+            self.put(each)
+
+    async def one_call(self, batch: list[Held]) -> None:
+        try:
+            running = await leave(self._engine, batch)
+        except EngineError as error:
+            self.bring_again(batch)
+            await self._retrying.lose(error)
+            return
+        self._retrying.regain()
+        if running:
+            calls = asyncio.get_running_loop().create_task(self._call_again(running))
+            self._calls.add(calls)
+            calls.add_done_callback(self._calls.discard)
+
+    async def _call_again(self, running: Sequence[Called]) -> None:
+        """Messages that were on their way aside when their turn came. If this fails, they are recalled in time."""
+        try:
+            for wait in SOON:
+                await asyncio.sleep(wait)
+                running = await call(self._engine, running)
+                if not running:
+                    return
+        except BideError as error:
+            _log.debug("Messages could not be called, and will be recalled: %s", error)
+
+    async def look(self) -> None:
+        """For ever: pass on what others have left behind."""
+        while True:
+            try:
+                while (await recall(self._engine)).more:
+                    pass
+            except BideError as error:
+                _log.debug("Could not look for places that were left behind: %s", error)
+            except Exception:  # of an engine that somebody has plugged in: the next look may do
+                _log.exception("The engine broke down over a look for places that were left behind")
+            await asyncio.sleep(LOOK)
+
+    async def drain(self) -> None:
+        """See all through."""
+        while self.caller is not None:
+            await asyncio.shield(self.caller)
+        for each in list(self._calls):
+            each.cancel()
