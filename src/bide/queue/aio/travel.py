@@ -2,7 +2,9 @@
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
 import contextlib
+import math
 from collections import deque
+from typing import Any
 
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
@@ -10,11 +12,13 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
+from bide.queue.aio.calling import leave
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Tasks
 from bide.queue.tasks.outcome import Outcome, outcome, unread
+from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import AsyncInvoke
@@ -26,6 +30,7 @@ _DAY = 86_400_000
 MOST_AT_ONCE = 100_000
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
+_WAITS = "waits"
 
 
 class AsyncAhead:
@@ -213,11 +218,35 @@ class AsyncTravel(Relocatable):
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return await _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         await self._invoke.check(task)
+        if task.limits is None:
+            return await self._call(engine, task, delivery, arguments)
+        passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
+        try:
+            refused = await _pass(engine, passage, delivery.now)
+            if refused is not None:
+                held_back = await _end(engine, delivery, refused, None)
+                return held_back if refused.verdict == "dead" else held_back._replace(outcome=_WAITS)
+            return await self._call(engine, task, delivery, arguments)
+        finally:
+            await leave(engine, passage.held)
+
+    async def _call(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
         raised = await self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return await _end(engine, delivery, became, raised)
+
+
+async def _pass(engine: AsyncEngine, passage: Passage, now: int) -> Outcome | None:
+    """Through the gates of its task; what becomes of a message that may not pass."""
+    while (step := passage.step) is not None:
+        if step.window:
+            passage.spent((await engine.gates.spend([passage.spend(step)]))[0])
+        else:
+            passage.entered((await engine.gates.enter([passage.entry(step, _DAY)]))[0], now)
+    refused = passage.refused
+    return refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000))
 
 
 async def _tend_all(engine: AsyncEngine) -> None:

@@ -2,7 +2,9 @@
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
 import contextlib
+import math
 from collections import deque
+from typing import Any
 
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
@@ -10,11 +12,13 @@ from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
+from bide.queue.sync.calling import leave
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Opened
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Tasks
 from bide.queue.tasks.outcome import Outcome, outcome, unread
+from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import Invoke
@@ -26,6 +30,7 @@ _DAY = 86_400_000
 MOST_AT_ONCE = 100_000
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
 _SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
+_WAITS = "waits"
 
 
 class Ahead:
@@ -213,11 +218,35 @@ class Travel(Relocatable):
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         self._invoke.check(task)
+        if task.limits is None:
+            return self._call(engine, task, delivery, arguments)
+        passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
+        try:
+            refused = _pass(engine, passage, delivery.now)
+            if refused is not None:
+                held_back = _end(engine, delivery, refused, None)
+                return held_back if refused.verdict == "dead" else held_back._replace(outcome=_WAITS)
+            return self._call(engine, task, delivery, arguments)
+        finally:
+            leave(engine, passage.held)
+
+    def _call(self, engine: Engine, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Handled:
         raised = self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return _end(engine, delivery, became, raised)
+
+
+def _pass(engine: Engine, passage: Passage, now: int) -> Outcome | None:
+    """Through the gates of its task; what becomes of a message that may not pass."""
+    while (step := passage.step) is not None:
+        if step.window:
+            passage.spent((engine.gates.spend([passage.spend(step)]))[0])
+        else:
+            passage.entered((engine.gates.enter([passage.entry(step, _DAY)]))[0], now)
+    refused = passage.refused
+    return refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000))
 
 
 def _tend_all(engine: Engine) -> None:

@@ -44,10 +44,10 @@ class Step(NamedTuple):
     """One gate that a message has to pass before its handler is called."""
 
     gate: str
-    places: int | None  # so many at once, or
-    rate: Rate | None  # so often
+    places: int  # so many at once, or begun in any
+    window: int  # of so many milliseconds; 0: at once
     waits: bool  # a message that may not pass waits for its turn; otherwise all of its topic do
-    lock: str | None = None
+    lock: str | None = None  # whose gate it is
 
 
 class Limits:
@@ -96,13 +96,13 @@ class Limits:
         found = []
         if self.lock is not None:
             name = self.lock.of(arguments)
-            found.append(Step(lock_gate(name), 1, None, waits=True, lock=name))
+            found.append(Step(lock_gate(name), 1, 0, waits=True, lock=name))
         whose = self.topic if self.per is None else f"{self.topic} {self.per.of(arguments)}"
         waits = self.per is not None
         if self.concurrency is not None:
-            found.append(Step(f"at once {whose}", self.concurrency, None, waits))
+            found.append(Step(f"at once {whose}", self.concurrency, 0, waits))
         if self.rate is not None:
-            found.append(Step(f"rate {whose}", None, self.rate, waits))
+            found.append(Step(f"rate {whose}", self.rate.most, self.rate.window, waits))
         return found
 
 

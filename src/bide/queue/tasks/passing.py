@@ -1,0 +1,67 @@
+"""One message on its way through the gates of its task, step by step: what it asks for, and what comes of the answers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bide.engines.base import Claimed
+from bide.engines.gates import Entered, Entry, Held, Spend, Spent
+from bide.queue.tasks.limits import Limits, Step
+from bide.queue.tasks.outcome import RELEASED, Outcome
+
+ASIDE = 600_000  # ms: a message that waits for its turn looks for itself so often, should nobody call it
+
+
+class Passage:
+    def __init__(self, limits: Limits, claimed: Claimed, arguments: Mapping[str, Any]) -> None:
+        """Raises whatever the message's arguments raise when they are put into the name of a gate."""
+        self.limits: Limits = limits
+        self.steps: list[Step] = limits.steps(arguments)  # still to come
+        self.held: list[Held] = []
+        self.refused: Outcome | None = None
+        self.again: float = 0.0  # seconds until its topic may go on; 0: when there is a place
+        self._id = claimed.id
+        self._holder = f"{claimed.id} {claimed.token}"  # each delivery for itself: an earlier one may still run
+
+    @property
+    def step(self) -> Step | None:
+        """What comes next, until it was taken."""
+        return self.steps[0] if self.steps and self.refused is None else None
+
+    def entry(self, step: Step, lease_ms: int) -> Entry:
+        waits = step.waits and (step.lock is None or self.limits.on_conflict == "wait")
+        return Entry(step.gate, self._holder, lease_ms, step.places, self._id if waits else None)
+
+    def spend(self, step: Step) -> Spend:
+        return Spend(step.gate, step.places, step.window, holder=self._id if step.waits else None)
+
+    def entered(self, answer: Entered, now: int) -> None:
+        """The engine has answered an entry, when its time was about `now`."""
+        step = self.steps.pop(0)
+        if answer.token is not None:
+            self.held.append(Held(step.gate, self._holder, answer.token))
+        elif step.waits:
+            self.refused = self._waits(step, 0 if answer.since is None else now - answer.since)
+        else:
+            self.refused = RELEASED
+
+    def spent(self, answer: Spent) -> None:
+        step = self.steps.pop(0)
+        if step.waits:
+            if (wait := answer.at[0] - answer.now) > 0:
+                self.refused = Outcome("release", wait, aside=True)
+        elif not answer.at:
+            self.refused, self.again = RELEASED, (answer.next_at - answer.now) / 1000
+
+    def _waits(self, step: Step, waited: int) -> Outcome:
+        """What becomes of a message whose gate is full."""
+        limits = self.limits
+        if step.lock is None:
+            return Outcome("release", ASIDE, aside=True)
+        if limits.on_conflict == "defer":
+            return Outcome("release", limits.lock_delay, aside=True)
+        if limits.on_conflict == "error":
+            return Outcome("dead", 0, f"Locked: the lock {step.lock} is held")
+        if waited >= limits.lock_wait:
+            self.held.append(Held(step.gate, self._id, None))  # its place in the line
+            return Outcome("dead", 0, f"Locked: the lock {step.lock} was held for all of {limits.lock_wait / 1000:g} s")
+        return Outcome("release", min(limits.lock_wait - waited, ASIDE), aside=True)
