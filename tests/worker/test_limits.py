@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, CancelResult, Locked
+from bide import AsyncQueue, BadOption, CancelResult, Locked, current
+from bide.engines.gates import Entry
 from tests.worker.conftest import LONG, Working
 
 
@@ -92,13 +93,8 @@ async def test_a_message_that_waits_burns_no_attempt_and_can_be_cancelled(
 
     @queue.task("sms", concurrency=1, per="{user}", max_attempts=1)
     async def sms(user: str) -> None:
-        attempts.append(bide_attempt())
+        attempts.append(current().attempt)
         await gate.wait()
-
-    def bide_attempt() -> int:
-        from bide import current
-
-        return int(current().attempt)
 
     first = await sms.send(user="u")
     async with working(queue):
@@ -287,17 +283,11 @@ async def test_what_a_dead_worker_held_is_free_when_its_lease_has_ended(
     async def pay(n: int) -> None:
         begun.append(n)
 
-    held = await (await queue.session.engine()).gates.enter([_entry("lock order", "somebody who dies", 300)])
+    held = await (await queue.session.engine()).gates.enter([Entry("lock order", "somebody who dies", 300)])
     assert held[0].token is not None
     async with working(queue):
         await pay.send_many({"n": n} for n in range(3))
         await until(lambda: sorted(begun) == [0, 1, 2])
-
-
-def _entry(gate: str, holder: str, lease: int) -> Any:
-    from bide.engines.gates import Entry
-
-    return Entry(gate, holder, lease)
 
 
 async def test_a_stopped_worker_gives_its_places_back(queue: AsyncQueue, working: Working, until: Any) -> None:
@@ -347,7 +337,9 @@ async def test_a_worker_whose_place_is_lost_stops_the_handler_and_releases_its_m
     await pay.send()
     async with working(queue, lease="300ms") as worker:
         await until(lambda: begun == [1])
+        assert worker._service is not None
         [handling] = worker._service._under_way.values()
+        assert handling.places is not None
         await (await queue.session.engine()).gates.leave(handling.places.held)
         await until(lambda: begun == [1, 1])
     assert "has lost its lock" in caplog.text
