@@ -8,6 +8,8 @@ from bide.engines.base import MAX_BATCH, Move, Ref
 from bide.engines.gates import Called, Held, Recalled
 from bide.types import RescheduleResult
 
+PROGRAM = "program "  # begins the name of a waiter that is no message, and looks for itself whether its turn has come
+
 
 async def leave(engine: AsyncEngine, held: Sequence[Held]) -> list[Called]:
     """Leave gates, and call who is next; those that can't be called yet, since their messages are on their way aside."""
@@ -28,6 +30,7 @@ async def recall(engine: AsyncEngine) -> Recalled:
 async def call(engine: AsyncEngine, called: Sequence[Called]) -> list[Called]:
     """Bring messages to the front. The turns of those that are gone are passed on; returns those that still run."""
     running: list[Called] = []
+    called = [each for each in called if not each.waiter.startswith(PROGRAM)]
     while called:
         called, rest = called[:MAX_BATCH], called[MAX_BATCH:]
         results = await engine.reschedule([Move(Ref(each.waiter), origin="since") for each in called])
@@ -38,5 +41,5 @@ async def call(engine: AsyncEngine, called: Sequence[Called]) -> list[Called]:
             elif result is not RescheduleResult.MOVED:
                 gone.append(Held(each.gate, each.waiter, None))
         passed_on = (await engine.gates.leave(gone)).called if gone else []
-        called = [*rest, *passed_on]
+        called = [*rest, *(each for each in passed_on if not each.waiter.startswith(PROGRAM))]
     return running

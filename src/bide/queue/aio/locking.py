@@ -12,7 +12,7 @@ from bide.core.when import duration_ms, lease_ms
 from bide.engines.gates import Entry, Held
 from bide.errors import BadOption, BideError, Locked, LockLost
 from bide.logs import Log
-from bide.queue.aio.calling import leave, recall
+from bide.queue.aio.calling import PROGRAM, leave, recall
 from bide.queue.aio.session import AsyncSession
 from bide.queue.beats import Places
 from bide.queue.tasks.limits import lock_gate
@@ -37,7 +37,7 @@ class AsyncLock:
         self._session = session
         self._ttl = lease_ms(ttl, "ttl")
         self._wait = duration_ms(wait, "wait") / 1000
-        self._holder = os.urandom(9).hex()
+        self._holder = PROGRAM + os.urandom(9).hex()
         self._token: str | None = None
         self._places: Places | None = None  # while it is held
         self._lost = False
