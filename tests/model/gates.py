@@ -221,11 +221,14 @@ class History:
         agree("recalled", sorted(map(str, self.model.recall())), sorted(map(str, found)))
 
     def spend(self) -> None:
-        rate = RATES[self.random.randrange(len(RATES))]
-        holder = self.random.choice([None, *PEOPLE[:4]])
-        name = f"rate of {rate} for {'those who wait' if holder else 'all'}"
-        some = [Spend(name, *rate, 1 if holder else self.random.choice([1, 2, 100]), holder)]
-        for spend, spent in zip(some, self.gates.gates.spend(some, now=self.model.now), strict=True):
+        """Some at one rate, either for themselves or for whoever comes."""
+        rate = self.random.choice(RATES)
+        people = PEOPLE[:4] if self.random.random() < 0.6 else None
+        name = f"rate of {rate} for {'those who wait' if people else 'all'}"
+        for _ in range(self.random.choice([1, 3, 12])):
+            holder = None if people is None else self.random.choice(people)
+            spend = Spend(name, *rate, 1 if holder else self.random.choice([1, 2, 100]), holder)
+            [spent] = self.gates.gates.spend([spend], now=self.model.now)
             agree("the engine's time", self.model.now, spent.now)
             self.model.spend(spend, spent)
 
