@@ -31,6 +31,7 @@ WORDS = {
     "inspect": "`messages`, `stats`, `requeue`, `purge`",
     "pause": "pause and resume",
     "priority": "priority",
+    "gates": "locks and limits",
     "ordered": "exact order of due times",
     "transactional": "joins your transaction",
     "wake": "a send wakes an idle receiver",
