@@ -141,7 +141,7 @@ class Requeued(int):
 
 
 class Removed(int):
-    """The number of messages that `purge` or `cancel_many` has removed.
+    """The number of messages that `purge` or `cancel_all` has removed.
 
     `asked`: how many were named or found. `running`: how many of these a worker has received meanwhile; they go on. `gone`: how
     many had ended, or were dead letters, or no longer so.

@@ -25,7 +25,9 @@ class Awaited:
         return functools.partial(self._call, found) if callable(found) else found
 
     async def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        args = tuple([each.inner for each in arg] if name_of(method) == "ack_many" else arg for arg in args)
+        if name_of(method) in ("ack_many", "retry_many"):
+            deliveries, *rest = args
+            args = ([each.inner for each in deliveries], *rest)
         if options.get("wait"):
             return _wrapped(await asyncio.to_thread(method, *args, **options))
         return _wrapped(method(*args, **options))

@@ -144,11 +144,11 @@ async def test_pending_messages_that_are_chosen_are_cancelled(queue: Any) -> Non
     await bury(queue, "order:dead")
     await queue.send("u", 1, key="order:7", delay="1h")
     [running] = await queue.receive("t")
-    done = await queue.cancel_many("t", where=Where(key="order:1*"))
+    done = await queue.cancel_all("t", where=Where(key="order:1*"))
     assert (done, done.asked, done.running, done.gone) == (111, 111, 0, 0)
     assert not [each for each in await keys_of(queue, "scheduled") if each.startswith("order:1")]
     assert await queue.purge("t", state="scheduled", where=Where(key="*:2*")) == 61
-    assert await queue.cancel_many("t") == 250 - 1 - 111 - 61
+    assert await queue.cancel_all("t") == 250 - 1 - 111 - 61
     stats = await queue.stats("t")
     assert (stats.pending, stats.leased, stats.dead) == (0, 1, 1)
     assert (await queue.stats("u")).scheduled == 1
@@ -167,7 +167,7 @@ async def test_what_moves_meanwhile_is_counted_for_itself(queue: Any, monkeypatc
                 held.ack()
 
     follow(queue, monkeypatch, await engine_of(queue), "scan", take_one)
-    done = await queue.cancel_many("t")
+    done = await queue.cancel_all("t")
     assert (done, done.asked) == (2, 3)
     assert (done.running, done.gone) == ((1, 0) if when == "running" else (0, 1))
 

@@ -1,7 +1,11 @@
 """`bide show` and `reschedule`: what is stored about a message, and another time for it."""
 
+from typing import Annotated
+
+import typer
+
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import At, Delay, IdOrTopic, Json, Key, Section, parse_time
+from bide.cli.options import At, Delay, IdOrTopic, Json, Key, Section, parse_duration, parse_time
 from bide.cli.output import body_lines, due, echo, echo_json, note, now_ms
 from bide.cli.queues import QueueOptions
 from bide.cli.table import echo_pairs
@@ -58,18 +62,26 @@ def _pairs(info: Info, now: int) -> list[tuple[str, str]]:
     help="Give a pending message a new due time.\n\n" + ENDS.format(done="MOVED"),
     examples=(
         ("bide reschedule 00000000002a1f3c --delay 20m", "from now"),
+        ("bide reschedule 00000000002a1f3c --by 3d", "later than it was due"),
         ("bide reschedule order.cancel --key order:42 --at 2030-01-15T09:00:00Z", ""),
     ),
 )
 def reschedule(
-    options: QueueOptions, message: IdOrTopic, *, key: Key = None, delay: Delay = None, at: At = None, as_json: Json = False
+    options: QueueOptions,
+    message: IdOrTopic,
+    *,
+    key: Key = None,
+    delay: Delay = None,
+    at: At = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="TIME", help="So much later than it was due: 3d, 1h30m.")] = None,
+    as_json: Json = False,
 ) -> int:
-    if delay is None and at is None:
-        raise WrongUsage("Give the new time with --delay or --at.")
-    wait, instant = parse_time(delay, at)
+    if [delay, at, by].count(None) != 2:
+        raise WrongUsage("Give the new time with --delay, --at or --by.")
+    (wait, instant), later = parse_time(delay, at), parse_duration(by, "--by")
     target = Target(message, key)
     with options.open() as queue:
-        result = queue.reschedule(target.id, topic=target.topic, key=key, delay=wait, at=instant)
+        result = queue.reschedule(target.id, topic=target.topic, key=key, delay=wait, at=instant, by=later)
         known = result in (RescheduleResult.MOVED, RescheduleResult.DEAD)
         info = queue.get(target.id, topic=target.topic, key=key) if known else None
         if result is RescheduleResult.GONE:

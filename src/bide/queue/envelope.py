@@ -125,9 +125,13 @@ def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -
     return Ref(topic=options.topic(topic), key=options.key(key))
 
 
-def move(which: Ref, delay: Duration | None, at: datetime | None, now_ms: Callable[[], int]) -> Move:
+def move(which: Ref, delay: Duration | None, at: datetime | None, by: Duration | None, now_ms: Callable[[], int]) -> Move:
+    if by is not None:
+        if delay is not None or at is not None:
+            raise BadTime("by was given together with delay or at. Give one: by='3d' moves a message from where it is.")
+        return Move(which, duration_ms(by, "by"), origin="due")
     if delay is None and at is None:
-        raise BadTime("Say the new time: reschedule(…, delay='5m') or reschedule(…, at=an aware datetime).")
+        raise BadTime("Say the new time: reschedule(…, delay='5m'), by='3d', or at=an aware datetime.")
     wait, instant = when(delay, at, now_ms)
     return Move(which, wait, instant)
 

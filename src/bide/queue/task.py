@@ -114,8 +114,15 @@ class Bound(Generic[P, R]):
             raise BadOption(f"Say which message: {self.definition.name}.cancel(sent), or {self.definition.name}.cancel(key=…).")
         return ref(message, None if key is None else self.topic, key)
 
-    def _move(self, message: str | Sent | None, key: str | None, delay: Duration | None, at: datetime | None) -> Move:
-        return move(self._ref(message, key), delay, at, self._setup.now_ms)
+    def _move(
+        self,
+        message: str | Sent | None,
+        key: str | None,
+        delay: Duration | None,
+        at: datetime | None,
+        by: Duration | None,
+    ) -> Move:
+        return move(self._ref(message, key), delay, at, by, self._setup.now_ms)
 
     def _all_outgoing(self, arguments: Iterable[Mapping[str, Any]]) -> list[Outgoing]:
         """All of many, checked before the first is sent."""
@@ -182,9 +189,10 @@ class AsyncTask(Bound[P, R]):
         key: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        by: Duration | None = None,
     ) -> RescheduleResult:
-        """Give a message a new time, by its id or key, if no worker has started it."""
-        return await self._session.reschedule(self._move(message, key, delay, at), self._options.get("connection"))
+        """Give a message a new time, by its id or key, if no worker has started it. Times as in `queue.reschedule`."""
+        return await self._session.reschedule(self._move(message, key, delay, at, by), self._options.get("connection"))
 
     async def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
         """Return what is stored about a message, by its id or key; None if it has ended."""
@@ -223,9 +231,10 @@ class Task(Bound[P, R]):
         key: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        by: Duration | None = None,
     ) -> RescheduleResult:
-        """Give a message a new time, by its id or key, if no worker has started it."""
-        return self._session.reschedule(self._move(message, key, delay, at), self._options.get("connection"))
+        """Give a message a new time, by its id or key, if no worker has started it. Times as in `queue.reschedule`."""
+        return self._session.reschedule(self._move(message, key, delay, at, by), self._options.get("connection"))
 
     def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
         """Return what is stored about a message, by its id or key; None if it has ended."""

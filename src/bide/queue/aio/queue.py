@@ -13,9 +13,10 @@ from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
-from bide.errors import ConfigError
+from bide.errors import BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.locking import AsyncLock
+from bide.queue.aio.many import AsyncManyVerbs
 from bide.queue.aio.receiving import listen
 from bide.queue.aio.session import AsyncSession
 from bide.queue.aio.topics import AsyncTopicVerbs
@@ -36,8 +37,8 @@ from bide.types import (
 )
 
 
-class AsyncVerbs(AsyncTopicVerbs):
-    """All that AsyncQueue can do; with whole topics, by its base."""
+class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs):
+    """All that AsyncQueue can do; with whole topics and with many messages, by its bases."""
 
     def __init__(
         self,
@@ -199,13 +200,16 @@ class AsyncVerbs(AsyncTopicVerbs):
         key: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        by: Duration | None = None,
         connection: object | None = None,
     ) -> RescheduleResult:
-        """Give a pending message a new time. MOVED means that it is due then, and only then.
+        """Give a pending message a new time: after a `delay` from now, `at` an instant, or later `by` so much than it was due.
+
+        MOVED means that it is due then, and only then. A message can't be moved beyond a hundred years from now.
 
         connection: join the caller's transaction, if the engine can. The result takes effect with its commit.
         """
-        new = move(ref(message, topic, key), delay, at, self.session.setup.now_ms)
+        new = move(ref(message, topic, key), delay, at, by, self.session.setup.now_ms)
         return await self.session.reschedule(new, connection)
 
     async def get(self, message: str | Sent | None = None, *, topic: str | None = None, key: str | None = None) -> Info | None:
@@ -221,15 +225,21 @@ class AsyncVerbs(AsyncTopicVerbs):
 
     # receiving
 
-    async def receive(self, *topics: str, limit: int = 1, wait: Duration = 0, lease: Duration = "30s") -> list[AsyncDelivery]:
-        """Receive up to `limit` messages that are due. With `wait`, wait that long for the first.
+    async def receive(
+        self, *topics: str, limit: int = 1, wait: Duration = 0, linger: Duration = 0, lease: Duration = "30s"
+    ) -> list[AsyncDelivery]:
+        """Receive up to `limit` messages that are due. With `wait`, wait that long for the first, and with `linger` that long
+        for more of them.
 
         The leases are not renewed: end each delivery before its `lease` ends, or extend() it.
         """
         names = options.topics(topics)
         most, held, patience = options.count(limit, "limit", MAX_BATCH), lease_ms(lease), duration_ms(wait, "wait")
+        longer = duration_ms(linger, "linger")
+        if 2 * longer > held:
+            raise BadTime("linger is over half of the lease: the first messages would be lost before you had them.")
         receiver = await self.session.receiver()
-        return await receiver.take(names, most, held, patience / 1000)
+        return await receiver.take(names, most, held, patience / 1000, linger=longer / 1000)
 
     def listen(self, *topics: str, limit: int = 10, lease: Duration = "15s") -> AsyncGenerator[AsyncDelivery, None]:
         """Yield messages as they fall due, without end: `async for d in queue.listen("t"): async with d: …`
@@ -238,22 +248,6 @@ class AsyncVerbs(AsyncTopicVerbs):
         """
         names = options.topics(topics)
         return listen(self.session.receiver, names, options.count(limit, "limit", MAX_BATCH), lease_ms(lease))
-
-    async def ack_many(self, deliveries: Iterable[AsyncDelivery], *, connection: object | None = None) -> list[bool]:
-        """Ack a batch in one call. The result is False for a delivery that had ended, or whose lease was lost.
-
-        connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
-        """
-        each = list(deliveries)
-        await self.session.open()  # also for none: a closed queue says so
-        acked: list[bool] = []
-        for first in range(0, len(each), MAX_BATCH):
-            part = each[first : first + MAX_BATCH]
-            answers = await self.session.settle([delivery.end("done") for delivery in part], connection)
-            for delivery in part:
-                delivery.mark_ended()
-            acked += [answer != "lost" for answer in answers]
-        return acked
 
     def lock(self, name: str, *, ttl: Duration = "30s", wait: Duration = 0) -> AsyncLock:
         """Hold a lock: `async with queue.lock("order:42") as lock:`. One holder at a time, over all processes.

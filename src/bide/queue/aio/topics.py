@@ -133,7 +133,7 @@ class AsyncTopicVerbs:
         step = await sweeping.last(steps)
         return Removed(step.done, step.asked, step.running)
 
-    async def cancel_many(self, topic: str, *, where: Where | None = None) -> Removed:
+    async def cancel_all(self, topic: str, *, where: Where | None = None) -> Removed:
         """Cancel the pending messages of a topic that `where` chooses, or all. Returns how many will never be delivered.
 
         `.running` is the number of those that a worker has received meanwhile: they go on.

@@ -53,20 +53,34 @@ class Receiver:
         self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
 
     def take(
-        self, topics: Sequence[str], limit: int, lease_ms: int, wait: float, *, asked: Asked | None = None
+        self,
+        topics: Sequence[str],
+        limit: int,
+        lease_ms: int,
+        wait: float,
+        *,
+        linger: float = 0.0,
+        asked: Asked | None = None,
     ) -> list[Delivery]:
-        """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first."""
+        """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first, and then for `linger`."""
+        found: list[Delivery] = []
         until = time.monotonic() + wait
-        while True:
-            claim, found = self.taken(topics, limit, lease_ms, asked=asked)
-            if found:
-                return found
-            if claim.messages or claim.more:
-                continue
-            left = until - time.monotonic()
-            if left <= 0:
-                return []
-            self._engine.wait(topics, min(left, self.pause(claim)))
+        try:
+            while True:
+                claim, taken = self.taken(topics, limit - len(found), lease_ms, asked=asked)
+                if taken and not found:
+                    until = time.monotonic() + linger
+                found += taken
+                left = until - time.monotonic()
+                if len(found) >= limit or (left <= 0 and (found or not (claim.messages or claim.more))):
+                    return found
+                if not claim.messages and not claim.more:
+                    self._engine.wait(topics, min(left, self.pause(claim)))
+        except BaseException:
+            if found:  # nobody gets them
+                with contextlib.suppress(BideError, TimeoutError), Briefly(SOON):
+                    self.give_back(deque(found))
+            raise
 
     def taken(
         self, topics: Sequence[str], limit: int, lease_ms: int, *, asked: Asked | None = None

@@ -1,0 +1,70 @@
+# unasync: ../sync/many.py
+"""The queue's verbs for many messages at once: a call for each thousand, and an answer for each message."""
+
+from collections.abc import Iterable
+
+from bide.core.backoff import DEFAULT
+from bide.core.when import duration_ms
+from bide.engines.base import MAX_BATCH, End
+from bide.errors import BadOption
+from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.session import AsyncSession
+from bide.queue.deliveries import error_text
+from bide.queue.envelope import ref
+from bide.types import CancelResult, Duration, Info, Sent
+
+
+class AsyncManyVerbs:
+    """What AsyncQueue can do with many messages at once."""
+
+    session: AsyncSession
+
+    async def ack_many(self, deliveries: Iterable[AsyncDelivery], *, connection: object | None = None) -> list[bool]:
+        """Ack deliveries. The result is False for one that had ended, or whose lease was lost.
+
+        connection: join the caller's transaction, if the engine can, as in `Delivery.ack`.
+        """
+        each = list(deliveries)
+        return await self._end(each, [delivery.end("done") for delivery in each], connection)
+
+    async def retry_many(
+        self,
+        deliveries: Iterable[AsyncDelivery],
+        delay: Duration | None = None,
+        *,
+        error: object = None,
+        connection: object | None = None,
+    ) -> list[bool]:
+        """Try deliveries again after `delay`, or each after a delay that grows with its attempts, as in `Delivery.retry`. The
+        result is False for one that had ended, or whose lease was lost.
+        """
+        each, wait = list(deliveries), None if delay is None else duration_ms(delay)
+        why = error_text(error)
+        ends = [delivery.end("retry", DEFAULT(delivery.attempt) if wait is None else wait, why) for delivery in each]
+        return await self._end(each, ends, connection)
+
+    async def cancel_many(
+        self, messages: Iterable[str | Sent | Info], *, connection: object | None = None
+    ) -> list[CancelResult]:
+        """Cancel pending messages, by their ids: the result of each, in order.
+
+        connection: join the caller's transaction, if the engine can. The results take effect with its commit.
+        """
+        if isinstance(messages, str | bytes):  # each of its characters would be an id that nothing has
+            raise BadOption(f"messages is a {type(messages).__name__}. Give a list: cancel_many([sent, 'an id']).")
+        refs = [ref(each, None, None) for each in messages]
+        engine = await self.session.engine()
+        results: list[CancelResult] = []
+        for first in range(0, len(refs), MAX_BATCH):
+            results += await engine.cancel(refs[first : first + MAX_BATCH], connection=connection)
+        return results
+
+    async def _end(self, deliveries: list[AsyncDelivery], ends: list[End], connection: object | None) -> list[bool]:
+        await self.session.open()  # also for none: a closed queue says so
+        ended: list[bool] = []
+        for first in range(0, len(ends), MAX_BATCH):
+            answers = await self.session.settle(ends[first : first + MAX_BATCH], connection)
+            for delivery in deliveries[first : first + MAX_BATCH]:
+                delivery.mark_ended()
+            ended += [answer != "lost" for answer in answers]
+        return ended
