@@ -1,12 +1,13 @@
 """One message under way: its handler is called, and what comes of that is told once."""
 
 import asyncio
+import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from bide.aside import seen_through
+from bide.aside import AsyncApart, seen_through
 from bide.core.backoff import DEFAULT
 from bide.engines.base import End, Hold
 from bide.logs import Log
@@ -156,6 +157,30 @@ class Handlers:
         if isinstance(error, asyncio.CancelledError) and handling.why is None and self._ending():
             handling.why = "stop"  # the loop shuts down, and cancels all that is in it at once
         return _failed(handling, error)
+
+    async def told_dead(self, handling: Handling, became: Outcome | None) -> Outcome | None:
+        """What becomes of a message once its task was told that it is to be a dead letter, if it is and wants to know.
+
+        It is told before the engine is: else nobody would, if this process died in between.
+        """
+        failing, delivery = handling.task.failing, handling.delivery
+        if failing.on_dead is None or became is None or not became.buries(delivery.attempt, delivery.max_attempts):
+            return became
+        if handling.ended:
+            return became
+        on_dead, present, reason = failing.on_dead, handling.present(), became.error or ""
+        try:
+            if failing.is_async:
+                await on_dead(present, reason)
+            else:
+                result = await AsyncApart(lambda: on_dead(present, reason)).done()
+                if inspect.isawaitable(result):
+                    await result
+        except asyncio.CancelledError:
+            return RELEASED  # the worker stops, and another one tells it
+        except Exception:
+            _log.exception("The on_dead of %s failed for message %s", handling.task.name, delivery.id)
+        return became
 
     async def _inside(self, handling: Handling, arguments: dict[str, Any]) -> None:
         """Through the middleware, the first of them outermost."""

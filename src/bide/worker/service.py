@@ -160,7 +160,17 @@ class Service:
         """A message may not pass now."""
         if became.verdict == "dead":
             _log.error("%s is buried: %s", name(handling.delivery), became.error, extra=about(handling.delivery))
-        self._ended(handling, became, by_itself=False)
+            handling.runner = asyncio.Task(self._bury(handling, became), loop=self._loop)
+        else:
+            self._ended(handling, became, by_itself=False)
+
+    async def _bury(self, handling: Handling, became: Outcome) -> None:
+        told: Outcome | None = RELEASED
+        try:
+            told = await self._handlers.told_dead(handling, became)
+        finally:
+            handling.runner = None
+            self._ended(handling, told, by_itself=handling.ended)
 
     def lost_place(self, handling: Handling) -> None:
         """A place of a message that runs is lost. Called by the heartbeat's thread."""
@@ -188,6 +198,7 @@ class Service:
                         raise
                     error = raised
                 became, error = self._handlers.became(handling, error)
+                became = await self._handlers.told_dead(handling, became)
         finally:
             if handling.alarm is not None:
                 handling.alarm.cancel()

@@ -233,6 +233,8 @@ class AsyncTravel(Relocatable):
     async def _call(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
         raised = await self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
+        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
+            await self._invoke.tell_dead(task, delivery, became.error or "")
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return await _end(engine, delivery, became, raised)

@@ -24,6 +24,7 @@ from bide.queue.sync.session import Session
 from bide.queue.sync.topics import TopicVerbs
 from bide.queue.task import P, R, Task
 from bide.queue.tasks.definition import Definition, Unknown
+from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict
 from bide.types import (
     CancelResult,
@@ -268,6 +269,9 @@ class Verbs(TopicVerbs, ManyVerbs):
         backoff: Backoff = USUAL,
         timeout: Duration | None = None,
         unknown: Unknown = "retry",
+        retry_for: Errors | None = None,
+        no_retry_for: Errors = (),
+        on_dead: OnDead | None = None,
         concurrency: int | None = None,
         rate: str | None = None,
         per: str | None = None,
@@ -287,6 +291,9 @@ class Verbs(TopicVerbs, ManyVerbs):
         - timeout: how long an attempt may take; unlimited by default.
         - unknown: what to do with arguments that the function does not know. "retry": the attempt fails, because another worker
           may run a newer release. "ignore": drop these arguments.
+        - retry_for: errors that are worth another attempt; all by default. no_retry_for: errors that are not. A message that
+          fails with any other becomes a dead letter at once.
+        - on_dead: called with the delivery and the reason, before its message becomes a dead letter.
         - concurrency: how many of its messages run at once, over all workers. rate: how many begin, such as "100/m".
         - per: count these for each value of arguments, such as "{user}".
         - lock: run under the lock of this name, such as "order:{order}", which tasks and `queue.lock` share.
@@ -308,6 +315,9 @@ class Verbs(TopicVerbs, ManyVerbs):
                 backoff=backoff,
                 timeout=timeout,
                 unknown=unknown,
+                retry_for=retry_for,
+                no_retry_for=no_retry_for,
+                on_dead=on_dead,
                 concurrency=concurrency,
                 rate=rate,
                 per=per,

@@ -233,6 +233,8 @@ class Travel(Relocatable):
     def _call(self, engine: Engine, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Handled:
         raised = self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
+        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
+            self._invoke.tell_dead(task, delivery, became.error or "")
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return _end(engine, delivery, became, raised)

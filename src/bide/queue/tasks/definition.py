@@ -13,6 +13,7 @@ from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.tasks.arguments import Arguments
+from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.limits import Limits, OnConflict
 from bide.types import Duration
 
@@ -36,6 +37,9 @@ class Definition:
         backoff: Backoff,
         timeout: Duration | None,
         unknown: Unknown = "retry",
+        retry_for: Errors | None = None,
+        no_retry_for: Errors = (),
+        on_dead: OnDead | None = None,
         concurrency: int | None = None,
         per: str | None = None,
         rate: str | None = None,
@@ -75,6 +79,7 @@ class Definition:
         if unknown not in get_args(Unknown):
             raise BadOption(f"unknown is {unknown!r}. Give 'retry', or 'ignore' to drop arguments that the task does not know.")
         self.arguments: Arguments = Arguments(function, _name(function), ignore_unknown=unknown == "ignore")
+        self.failing: Failing = Failing(retry_for, no_retry_for, on_dead)
         limits = Limits(
             self.topic,
             self.arguments.known,

@@ -1,6 +1,5 @@
 """What becomes of a message when its handler has ended: what handlers raise to say so, and the rules."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from bide.core.backoff import USUAL, wait_ms
@@ -10,6 +9,7 @@ from bide.logs import Log
 from bide.queue.deliveries import error_text, said
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.failing import leaves
 from bide.types import Duration
 
 _log = Log("bide.tasks")
@@ -55,6 +55,10 @@ class Outcome(NamedTuple):
     error: str | None = None
     aside: bool = False
 
+    def buries(self, attempt: int, max_attempts: int) -> bool:
+        """Whether the message becomes a dead letter."""
+        return self.verdict == "dead" or (self.verdict == "retry" and attempt >= max_attempts)
+
 
 DONE = Outcome("done")
 RELEASED = Outcome("release")
@@ -79,6 +83,8 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, waited_
         else:
             wait = error.delay_ms if _is_wait(error.delay_ms) else _without_wait(error, task, attempt, by_chance)
         return Outcome("retry", wait, error_text(error.__cause__ or said(error)))
+    if not task.failing.tries_again(error):
+        return Outcome("dead", 0, error_text(error))
     return Outcome("retry", _backoff(task, attempt, by_chance), error_text(error))
 
 
@@ -95,22 +101,12 @@ def decisive(error: BaseException) -> BaseException:
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    raised = list(_leaves(error))
+    raised = list(leaves(error))
     for kind in (Bury, Retry):
         for each in raised:
             if isinstance(each, kind):
                 return each
     return raised[0] if all(isinstance(each, Snooze) for each in raised) else error
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    waiting: list[BaseException] = [group]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, BaseExceptionGroup):
-            waiting.extend(reversed(each.exceptions))
-        else:
-            yield each
 
 
 def _backoff(task: Definition, attempt: int, by_chance: bool) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,14 @@ class AsyncInvoke:
             return error  # the handler has cancelled itself
         finally:
             delivery.ended = delivery.ended or seen.ended
+
+    async def tell_dead(self, task: Definition, delivery: AsyncDelivery, reason: str) -> None:
+        """Before its message becomes a dead letter."""
+        on_dead = task.failing.on_dead
+        if on_dead is not None:
+            result = on_dead(delivery, reason)
+            if inspect.isawaitable(result):
+                await result
 
     async def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""
@@ -102,6 +111,17 @@ class Invoke:
 
     def _needs_loop(self, task: Definition) -> bool:
         return task.is_async or bool(self.session.setup.middleware)
+
+    def tell_dead(self, task: Definition, delivery: Delivery, reason: str) -> None:
+        """Before its message becomes a dead letter."""
+        on_dead = task.failing.on_dead
+        if on_dead is None:
+            return
+        result = on_dead(delivery, reason)
+        if inspect.iscoroutine(result):
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+            self._runner.run(result)
 
     def check(self, task: Definition) -> None:
         """Refuse what can't be called from here."""

@@ -1,0 +1,48 @@
+"""What a task says of its failures: which are worth another attempt, and who is told of a message that has had its last one."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from bide.errors import BadOption
+
+OnDead: TypeAlias = Callable[[Any, str], Any]
+"""Called with the delivery, and why its message becomes a dead letter. It may be async."""
+
+Errors: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
+
+
+class Failing:
+    def __init__(self, retry_for: Errors | None, no_retry_for: Errors, on_dead: OnDead | None) -> None:
+        self._retry_for = None if retry_for is None else _errors(retry_for, "retry_for")
+        self._no_retry_for = _errors(no_retry_for, "no_retry_for")
+        if on_dead is not None and not callable(on_dead):
+            raise BadOption(f"on_dead is a {type(on_dead).__name__}. Give a function of the delivery and the reason.")
+        self.on_dead: OnDead | None = on_dead
+        self.is_async: bool = inspect.iscoroutinefunction(on_dead)
+
+    def tries_again(self, error: BaseException) -> bool:
+        """Whether a failure is worth another attempt. Of a group, one in no_retry_for decides, and then one in retry_for."""
+        raised = list(leaves(error))
+        if any(isinstance(each, self._no_retry_for) for each in raised):
+            return False
+        return self._retry_for is None or any(isinstance(each, self._retry_for) for each in raised)
+
+
+def leaves(error: BaseException) -> Iterable[BaseException]:
+    """The errors in a group and in its groups, in their order; an error that is no group by itself."""
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(reversed(each.exceptions))
+        else:
+            yield each
+
+
+def _errors(given: Any, name: str) -> tuple[type[BaseException], ...]:
+    found = (given,) if isinstance(given, type) else tuple(given) if isinstance(given, Iterable) else (given,)
+    for each in found:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise BadOption(f"{name} holds {each!r}. Give classes of errors: {name}=(ValueError, KeyError).")
+    return found
