@@ -150,8 +150,9 @@ def settle(ends: Sequence[End], dead_max: int) -> Settle:
     for i, (request, claim, topic, _), position, full in Groups(ends, apart).each() if apart else ():
         end = ends[i]
         others.append(i)
+        verdict = "aside" if end.aside and end.verdict == "release" else end.verdict
         other_args += (
-            request, claim, topic, full, int.from_bytes(position, "big"), end.verdict, end.delay, error_text(end.error),
+            request, claim, topic, full, int.from_bytes(position, "big"), verdict, end.delay, error_text(end.error),
         )  # fmt: skip
     return Settle(groups, others, [str(dead_max), *groups.args(), str(len(others)), *other_args])
 

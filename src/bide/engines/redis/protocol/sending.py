@@ -27,6 +27,7 @@ _MOVED = {
     "g": RescheduleResult.GONE,
 }
 _OUTCOMES: dict[bytes, Outcome] = {b"c": "created", b"k": "kept", b"e": "exists", b"r": "replaced", b"p": "postponed"}
+_FROM = {"due": "+", "since": "-"}  # what a delay counts from, before it
 _NO_ID = b"A---------"  # of no message
 _LOCAL = Struct(f"{LOCAL}s")
 _OUTCOME = Struct(f"1s{LOCAL + SALT}s6s")
@@ -143,7 +144,8 @@ def cancel_answer(reply: Sequence[Any]) -> list[CancelResult]:
 def reschedule(moves: Sequence[Move], shard: int) -> list[Arg]:
     args: list[Arg] = [MAX_DELAY_MS, len(moves)]
     for move in moves:
-        args += (when(move.delay, move.at), *ref(move.ref, shard))
+        moment = when(move.delay, move.at) if move.origin == "now" else f"{_FROM[move.origin]}{move.delay}"
+        args += (moment, *ref(move.ref, shard))
     return args
 
 

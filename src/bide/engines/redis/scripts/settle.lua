@@ -22,6 +22,7 @@ end
 -- End deliveries. After what every script is told: how many dead letters a topic keeps; how many groups of done ones,
 -- and each: request, claim's number, topic, its number, their positions (2 bytes each), their full ids;
 -- then how many others, each: request, claim's number, topic, full id, position, verdict, delay in ms, error ('-' none, '+' and it).
+-- The verdict `aside` is a release that comes back a millisecond before the message expires, if not sooner.
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
 -- include: wake keys holding expiries finish
@@ -78,10 +79,11 @@ local function end_other(other, most)
     finish(topic, id, value, life)
     return 'done'
   end
-  if other.verdict == 'release' then
-    local due = life and life.due or born_due(id, value)
-    if other.delay > 0 then
-      due = ceiling + other.delay
+  if other.verdict == 'release' or other.verdict == 'aside' then
+    local due, latest = life and life.due or born_due(id, value), math.huge
+    if other.verdict == 'aside' then latest = (expiry_of(id, value, life) or math.huge) - 1 end
+    if other.delay > 0 or due > latest then
+      due = math.min(other.delay > 0 and ceiling + other.delay or due, latest)
       life = life or new_life(id, value)
     end
     return come_back(topic, id, value, life, due) and 'scheduled' or 'expired'
@@ -95,7 +97,7 @@ local function end_other(other, most)
   return come_back(topic, id, value, life, other.delay > 0 and ceiling + other.delay or now) and 'scheduled' or 'expired'
 end
 
-local VERDICTS = {done = true, retry = true, release = true, dead = true}
+local VERDICTS = {done = true, retry = true, release = true, aside = true, dead = true}
 
 local again = before()
 if again then return again end
