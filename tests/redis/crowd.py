@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from bide.engines.base import Claimed, End, Hold, Move, NewMessage, Ref, Window
+from bide.engines.gates import Entry, Held, Spend
 from bide.engines.redis.aio.connections import AsyncConnection
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.script import Script, scripts
@@ -24,6 +25,7 @@ class Crowd(NamedTuple):
 
     ids: dict[str, str]
     held: list[Claimed]
+    inside: list[Held]
 
 
 async def gather_crowd(bench: Bench) -> Crowd:
@@ -56,8 +58,9 @@ async def gather_crowd(bench: Bench) -> Crowd:
         await bench.put("ready", b"%d" % level, level=level)
     await bench.put("ready", LARGE, key="ready", expires_in=DAY)
     ids["ready"] = (await bench.put("ready", b"r", key="plain")).id
+    inside = await _let_in(bench)
     bench.now = begin + 3 * DAY
-    return Crowd(ids, held)
+    return Crowd(ids, held, inside)
 
 
 async def _lease_some(bench: Bench) -> list[Claimed]:
@@ -70,12 +73,29 @@ async def _lease_some(bench: Bench) -> list[Claimed]:
     return held
 
 
+async def _let_in(bench: Bench) -> list[Held]:
+    """Some are inside, called or in line, and the leases of some will have ended; and there are rates."""
+    gates, now = bench.engine.gates, bench.now
+    entries = [Entry("wide", f"h{i}", 90_000, 3, f"w{i}") for i in range(6)] + [Entry("over", f"h{i}", 1_000) for i in range(2)]
+    entered = await gates.enter(entries, now=now)
+    inside = [Held(each.gate, each.holder, got.token) for each, got in zip(entries, entered, strict=True) if got.token]
+    await gates.enter([Entry("over", "h2", 1_000, 1, "w2"), Entry("alone", "h", 90_000)], now=now)
+    assert len((await gates.leave(inside[:1], now=now)).called) == 1
+    await gates.spend([Spend("rate", 250, 90_000, 240), Spend("short", 2, 1_000, 2)], now=now)
+    await gates.spend([Spend("held", 1, 90_000, holder=f"h{i}") for i in range(3)], now=now)
+    return inside[1:]
+
+
 def _ends(crowd: Crowd) -> list[End]:
     verdicts: list[Any] = ["done", "done", "done", "retry", "release", "dead"]
     return [
         End(each.topic, each.id, each.token, verdict, 1_000 if verdict == "release" else 0, "broke")
         for each, verdict in zip(crowd.held, verdicts, strict=True)
     ]
+
+
+def _set_aside(crowd: Crowd) -> list[End]:
+    return [End(each.topic, each.id, each.token, "release", 2 * DAY, aside=True) for each in crowd.held]
 
 
 def _holds(held: Sequence[Claimed]) -> list[Hold]:
@@ -136,12 +156,17 @@ CALLS: dict[str, list[Ask]] = {
         lambda at, _: at.put("new", operation=f"~0.{'0' * 16}.7#2"),  # asked after, and never heard of
     ],
     "claim": [lambda at, _: at.engine.claim(["near", "ready", "slots", "held"], 100, 10_000, request="mine", now=at.now)],
-    "settle": [lambda at, crowd: at.engine.settle(_ends(crowd), now=at.now)],
+    "settle": [
+        lambda at, crowd: at.engine.settle(_ends(crowd), now=at.now),
+        lambda at, crowd: at.engine.settle(_set_aside(crowd), now=at.now),
+    ],
     "extend": [lambda at, crowd: at.engine.extend(_holds(crowd.held[:2]), 99_000, now=at.now)],
     "cancel": [lambda at, crowd: at.engine.cancel(_refs(crowd), now=at.now)],
     "reschedule": [
         lambda at, crowd: at.engine.reschedule([Move(ref, 70_000) for ref in _refs(crowd)], now=at.now),
         lambda at, crowd: at.engine.reschedule([Move(_refs(crowd)[0], at=at.now + DAY)], now=at.now),
+        lambda at, crowd: at.engine.reschedule([Move(ref, 5, origin="due") for ref in _refs(crowd)], now=at.now),
+        lambda at, crowd: at.engine.reschedule([Move(ref, 5, origin="since") for ref in _refs(crowd)], now=at.now),
     ],
     "tend": [lambda at, _: at.engine.tend(now=at.now)],
     "requeue": [
@@ -160,7 +185,31 @@ CALLS: dict[str, list[Ask]] = {
     "time": [lambda at, _: any_shard(at).tell_time()],
     "hear": [lambda at, _: any_shard(at).hear(["none", "near", "ready"])],
     "sweep": [lambda at, _: any_shard(at).sweep(["none", "near", "ready"])],
-    "leave": [lambda at, _: at.claim("held", "slots", limit=50)],  # by closing
+    "close": [lambda at, _: at.claim("held", "slots", limit=50)],
+    "enter": [
+        lambda at, _: at.engine.gates.enter(
+            [Entry("wide", f"n{i}", 5_000, 4, f"w{i}" if i % 2 else None) for i in range(7)]
+            + [Entry("wide", "h1", 7_000, 3), Entry("over", "new", 7_000), Entry("fresh", "new", 7_000, 2)],
+            now=at.now,
+        )
+    ],
+    "keep": [
+        lambda at, crowd: at.engine.gates.keep(
+            [*crowd.inside, Held("wide", "h1", "1"), Held("no", "h", "1")], 9_000, now=at.now
+        )
+    ],
+    "leave": [
+        lambda at, crowd: at.engine.gates.leave(
+            [*crowd.inside, Held("wide", "w5", None), Held("wide", "w3", None), Held("no", "h", "1")], now=at.now
+        )
+    ],
+    "recall": [lambda at, _: at.engine.gates.recall(now=at.now), lambda at, _: at.engine.gates.recall(1, now=at.now)],
+    "spend": [
+        lambda at, _: at.engine.gates.spend(
+            [Spend("rate", 250, 90_000, 30), Spend("rate", 9, 60_000, 3), Spend("fresh", 3, 10, 5)], now=at.now
+        ),
+        lambda at, _: at.engine.gates.spend([Spend("held", 1, 90_000, holder=f"h{i}") for i in range(1, 5)], now=at.now),
+    ],
     "pause": [lambda at, _: at.engine.pause("new", True), lambda at, _: at.engine.pause("paused", False)],
     "get": [lambda at, crowd: at.engine.get(_refs(crowd), now=at.now)],
     "scan": [

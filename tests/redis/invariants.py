@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import redis
 
 from tests.model.expected import insist
+from tests.redis.gate_invariants import is_of_gate, of_gates
 from tests.redis.keyspace import held
 from tests.redis.layout import (
     ATTEMPTS,
@@ -36,8 +37,8 @@ from tests.redis.layout import (
 )
 
 ENDED, SIMPLE, OTHER = b"012"
-OWN = {"meta", "topics", "held", "open", "lease", "until", "exp", "graves", "retired", "timers", "alarm"}
-META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"respread", b"upkeep"}
+OWN = {"meta", "topics", "held", "open", "lease", "until", "exp", "graves", "retired", "timers", "alarm", "agenda", "rates"}
+META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"respread", b"upkeep", b"token"}
 OF_TOPIC = re.compile(r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|crowd|[bm][A-X][0-9a-f]+:[0-9a-f]+")
 OF_RETIRED = re.compile(r"slots|o[A-X]|b[A-X][0-9a-f]+:[0-9a-f]+")
 TOLD = 8  # faults, of many
@@ -63,6 +64,7 @@ def _of_shard(shard: Shard, size: Bounds) -> Iterator[str]:
     yield from _claims(shard)
     yield from _expiries(shard, size)
     yield from _upkeep(shard)
+    yield from of_gates(shard)
     leased = Counter(
         full for each in shard.claims.values() for full, state in zip(each.fulls, each.states, strict=False) if state != ENDED
     )
@@ -84,7 +86,7 @@ def _names(shard: Shard) -> Iterator[str]:
                 yield f"{name} is a token of no topic"
             if len(shard.own[name]) != 1:
                 yield f"{name} has {len(shard.own[name])} tokens"
-        elif name not in OWN and not re.fullmatch(r"(lanes|ops):\d+|exp:(next|[0-9a-f]+)", name):
+        elif name not in OWN and not re.fullmatch(r"(lanes|ops):\d+|exp:(next|[0-9a-f]+)", name) and not is_of_gate(name):
             yield f"{name} is no key of ours"
     for name in set(shard.own.get("timers", {})) - names:
         yield f"{name!r} has a timer, and is no topic"

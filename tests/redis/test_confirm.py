@@ -30,7 +30,7 @@ from tests.servers.redis import RedisServer
 
 SHORT = "timeout=2"  # so that a confirmation is short in 0.8 s
 both_colours = pytest.mark.parametrize("colour", COLOURS)
-WITHOUT = {"expect", "get", "hear", "lease_ends", "leased", "leave", "scan", "stats", "sweep", "time"}
+WITHOUT = {"close", "expect", "get", "hear", "lease_ends", "leased", "scan", "stats", "sweep", "time"}
 """Scripts that change nothing which must last."""
 
 
@@ -69,7 +69,7 @@ async def test_what_a_replica_has_is_accepted(pair: tuple[RedisServer, RedisServ
 
 async def test_every_change_waits_for_its_confirmation(pair: tuple[RedisServer, RedisServer]) -> None:
     master, _ = pair
-    for name in set(calls()) - {"leave", "spread"}:  # which no verb asks for
+    for name in set(calls()) - {"close", "spread"}:  # which no verb asks for
         async with bench_at(url_of(master, "replicas:1")) as bench:
             crowd = await gather_crowd(bench)
             with master.client() as client:

@@ -27,7 +27,7 @@ HARMLESS = {
     "expect": "it says once for all that somebody listens, and is never unsaid",
     "pin": "it says once for all how many shards there are",
     "spread": "it says what follows what was known, and nothing else",
-    "leave": "it gives back what belongs to an engine that is closed, and has no successor of its name",
+    "close": "it gives back what belongs to an engine that is closed, and has no successor of its name",
 }
 
 

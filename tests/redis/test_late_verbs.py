@@ -8,6 +8,8 @@ import redis
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import NewMessage, Verdict
+from bide.engines.gates import Entry, Held, Spend
+from bide.engines.gates.aio import AsyncGates
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, held
 from tests.redis.late import Place, delayed, repeated
@@ -102,6 +104,57 @@ LATE = {
 }
 
 
+async def waited_for(bench: Bench) -> Held:
+    """Somebody is inside, and two wait."""
+    gates = bench.engine.gates
+    [first, *_] = await gates.enter([Entry("g", f"h{i}", 9_000, 1, f"w{i}") for i in range(3)], now=bench.now)
+    return Held("g", "h0", first.token)
+
+
+async def abandoned(bench: Bench) -> None:
+    await waited_for(bench)
+    bench.move(9_000)
+
+
+async def come_and_gone(bench: Bench, _: Any) -> None:
+    """Whoever has come in is out again."""
+    gates = bench.engine.gates
+    for holder, waiter in (("new", None), ("h1", "w1"), ("h2", "w2")):
+        [entered] = await gates.enter([Entry("g", holder, 9_000, 1, waiter)], now=bench.now)
+        assert entered.token is not None
+        await gates.leave([Held("g", holder, entered.token)], now=bench.now)
+
+
+async def back_again(bench: Bench, _: Any) -> None:
+    """Under the same name, and last in the line."""
+    await bench.engine.gates.enter([Entry("g", "h1", 9_000, 1, "w1"), Entry("g", "h0", 9_000, 1, "w0")], now=bench.now)
+
+
+async def spent(bench: Bench) -> None:
+    await bench.engine.gates.spend([Spend("r", 9, 60_000, 2)], now=bench.now)
+
+
+LATE |= {
+    "enter": Late("enter", nothing, lambda at, _: at.engine.gates.enter([Entry("g", "new", 9_000)], now=at.now), come_and_gone),
+    "enter the line": Late(
+        "enter", waited_for, lambda at, _: at.engine.gates.enter([Entry("g", "new", 9_000, 1, "new")], now=at.now)
+    ),
+    "keep": Late(
+        "keep",
+        waited_for,
+        lambda at, inside: at.engine.gates.keep([inside], 20_000, now=at.now),
+        lambda at, inside: at.engine.gates.keep([inside], 10_000, now=at.now),
+    ),
+    "leave": Late("leave", waited_for, lambda at, inside: at.engine.gates.leave([inside], now=at.now), back_again),
+    "leave the line": Late(
+        "leave", waited_for, lambda at, _: at.engine.gates.leave([Held("g", "w1", None)], now=at.now), back_again
+    ),
+    "recall": Late("recall", abandoned, lambda at, _: at.engine.gates.recall(now=at.now)),
+    "spend": Late("spend", spent, lambda at, _: at.engine.gates.spend([Spend("r", 9, 60_000, 3)], now=at.now)),
+    "spend ahead": Late("spend", spent, lambda at, _: at.engine.gates.spend([Spend("r", 2, 60_000, holder="h")], now=at.now)),
+}
+
+
 async def overtaken(bench: Bench) -> None:
     """All that was there ends, and messages in every state take its place: what came late would meet them."""
     await bench.engine.pause("t", False)
@@ -151,7 +204,8 @@ async def test_what_arrives_after_its_repetition_was_answered_changes_nothing(
 
 
 def test_no_verb_that_writes_is_left_out() -> None:
-    assert {each.verb for each in LATE.values()} == AsyncEngine.__abstractmethods__ - NO_WRITES
+    verbs = AsyncEngine.__abstractmethods__ | AsyncGates.__abstractmethods__
+    assert {each.verb for each in LATE.values()} == verbs - NO_WRITES
 
 
 async def test_a_verb_without_an_operation_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def _waited_for(work: "Resharding", left: "Emptying") -> "Emptying | None":
 
 def _tell(work: "Resharding", left: "Emptying | None", *, as_json: bool) -> None:
     if as_json:
-        old = left._asdict() if left else {"shards": 0, "pending": 0, "dead": 0, "seconds": 0.0}
+        old = left._asdict() if left else {"shards": 0, "pending": 0, "dead": 0, "gates": 0, "seconds": 0.0}
         echo_json({"shards": work.size, "old": old})
     elif left is None:
         echo(f"All messages are in {plural(work.size, 'shard')}.")
@@ -81,5 +81,7 @@ def _tell(work: "Resharding", left: "Emptying | None", *, as_json: bool) -> None
         echo(f"New messages go to {plural(work.size, 'shard')}.")
         what = f"{plural(left.pending, 'message')} and {plural(left.dead, 'dead letter')}"
         echo(f"Left in {plural(left.shards, 'old shard')}: {what}.")
-        if not left.pending and not left.dead:
+        if left.gates:
+            echo(f"Locks and limits that are in use there: {left.gates:,}.")
+        if not left.pending and not left.dead and not left.gates:
             echo(f"They can be given up in {max(1, round(left.seconds))} s. Until then they know which sends were done.")

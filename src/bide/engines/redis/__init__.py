@@ -16,7 +16,6 @@ from bide.engines.redis.url import read
 from bide.errors import ConfigError
 
 CAPABILITIES = Capabilities(
-    gates=False,
     accepted="stored in the server's memory; its persistence settings decide what a crash may lose",
     ordered=False,
     max_body=2**28,

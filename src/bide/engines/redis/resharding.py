@@ -13,6 +13,7 @@ from typing import NamedTuple
 from bide.engines.redis.failures import REMEMBERED, OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.spread import MOST, Generation, Spread
+from bide.engines.redis.sync.gates import gates_left
 from bide.engines.redis.sync.nodes import Cluster
 from bide.engines.redis.sync.shard import Shard
 from bide.engines.redis.sync.shards import Shards
@@ -27,6 +28,7 @@ class Emptying(NamedTuple):
     shards: int
     pending: int
     dead: int
+    gates: int  # locks and limits that are in use
     seconds: float  # until they have remembered the operations of messages that were sent before for long enough
 
 
@@ -89,7 +91,7 @@ class Resharding:
                 emptying, left = self._look(old), self._look(oldest)
                 if self.spread is not spread:  # somebody else has given some up
                     continue
-                if left.pending or left.dead or left.seconds > 0:
+                if left.pending or left.dead or left.gates or left.seconds > 0:
                     return emptying
                 if self._change(spread.without_oldest()):
                     self._tell_all([*oldest, *self._shards.live])
@@ -130,14 +132,15 @@ class Resharding:
         return [self._shards[number] for each in generations for number in each.numbers]
 
     def _look(self, shards: Sequence[Shard]) -> Emptying:
-        pending = dead = 0
+        pending = dead = gates = 0
         seconds = 0.0
         for shard in shards:
             for _, each in _topics(shard):
                 pending += each.scheduled + each.ready + each.leased
                 dead += each.dead
+            gates += gates_left(shard)
             seconds = max(seconds, (REMEMBERED - shard.since_spread()) / 1000)
-        return Emptying(len(shards), pending, dead, seconds)
+        return Emptying(len(shards), pending, dead, gates, seconds)
 
     def _tell_all(self, shards: Sequence[Shard]) -> None:
         """All shards learn of it, and with them all who come there: also those that have never had a message."""

@@ -18,7 +18,7 @@ from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, 
 
 TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
 LOOKS = ("get", "lease_ends", "leased", "scan", "stats", "sweep", "time")  # scripts that change nothing
-PASSING = frozenset({*LOOKS, "expect", "hear", "leave"})  # and those that change nothing which must last
+PASSING = frozenset({*LOOKS, "close", "expect", "hear"})  # and those that change nothing which must last
 
 
 class AsyncCalls:

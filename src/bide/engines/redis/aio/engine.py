@@ -27,8 +27,10 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.gates.aio import AsyncGates
 from bide.engines.redis.aio.around import AsyncAround
 from bide.engines.redis.aio.batches import AsyncBatches
+from bide.engines.redis.aio.gates import AsyncRedisGates
 from bide.engines.redis.aio.sends import AsyncSends
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
@@ -51,6 +53,7 @@ class AsyncRedis(AsyncEngine):
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
+        self.gates: AsyncGates = AsyncRedisGates(namespace, self._opened)
         self._namespace = namespace
         self._shards: AsyncShards | None = None
         self._wakeup: AsyncWakeup | None = None

@@ -139,7 +139,7 @@ class AsyncShard:
 
     async def leave(self, me: str, topics: Sequence[str]) -> bool:
         """Give back the alarms of an engine that closes. False when the server is away: it is asked once."""
-        return await self.calls.in_passing("leave", (me, *topics))
+        return await self.calls.in_passing("close", (me, *topics))
 
     async def hear(self, topics: Sequence[str]) -> bool:
         """Whether a wake token was there; it is taken."""

@@ -58,7 +58,7 @@ for _, known in ipairs(call('HMGET', P .. 'topics', unpack(ARGV, NEXT + 1, #ARGV
 end
 return tell({format('%d', now), awake and 1 or 0})
 
--- script: leave
+-- script: close
 -- Give back the alarms of a caller that goes. After what every script is told: who (8 letters), then topics. Gives: now.
 
 -- include: layout topics wake

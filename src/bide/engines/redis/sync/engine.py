@@ -26,11 +26,13 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.gates.sync import Gates
 from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.batches import Batches
+from bide.engines.redis.sync.gates import RedisGates
 from bide.engines.redis.sync.sends import Sends
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
@@ -51,6 +53,7 @@ class Redis(Engine):
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
+        self.gates: Gates = RedisGates(namespace, self._opened)
         self._namespace = namespace
         self._shards: Shards | None = None
         self._wakeup: Wakeup | None = None

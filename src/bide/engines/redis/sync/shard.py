@@ -137,7 +137,7 @@ class Shard:
 
     def leave(self, me: str, topics: Sequence[str]) -> bool:
         """Give back the alarms of an engine that closes. False when the server is away: it is asked once."""
-        return self.calls.in_passing("leave", (me, *topics))
+        return self.calls.in_passing("close", (me, *topics))
 
     def hear(self, topics: Sequence[str]) -> bool:
         """Whether a wake token was there; it is taken."""

@@ -1,0 +1,158 @@
+# unasync: ../sync/gates.py
+"""The gates of a Redis engine. Each lives in one shard, which its name decides.
+
+After a reshard a gate stays in its old shard until it is empty, so the old shard is asked first. It makes no gate any more, and
+tells who was last let in, and what was spent of a rate, so that its successor goes on from there.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from bide.engines.base import MAX_BATCH
+from bide.engines.gates import Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates.aio import AsyncGates
+from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.aio.shards import AsyncShards
+from bide.engines.redis.failures import BRIEF, OtherSpread
+from bide.engines.redis.namespace import Namespace, by_name
+from bide.engines.redis.protocol import gating, sending
+from bide.engines.redis.spread import Generation, Spread
+from bide.errors import BideError, ConfirmTimeout, OutcomeUnknown
+
+Answers: TypeAlias = Sequence[Any]
+Ask: TypeAlias = Callable[[AsyncShard, Sequence[int], Spread], Awaitable[Answers]]
+"""Asks a shard for those of a batch that are at these places."""
+
+
+class AsyncRedisGates(AsyncGates):
+    def __init__(self, namespace: Namespace, opened: Callable[[], AsyncShards]) -> None:
+        self._namespace = namespace
+        self._opened = opened
+        self._least = 0  # the latest token that old shards tell of
+        self._turn = 0
+
+    async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
+        async def ask(shard: AsyncShard, some: Sequence[int], planned: Spread) -> Answers:
+            args = gating.enter([entries[i] for i in some], self._least)
+            told, last = gating.enter_answer(await shard.calls.do("enter", args, now, planned=planned))
+            self._least = max(self._least, last)
+            return told
+
+        return await self._ask([each.gate for each in entries], ask)
+
+    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+        async def ask(shard: AsyncShard, some: Sequence[int], planned: Spread) -> Answers:
+            args = gating.keep([held[i] for i in some], lease)
+            return gating.held_answer(await shard.calls.do("keep", args, now, planned=planned))
+
+        return await self._ask([each.gate for each in held], ask)
+
+    async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
+        called: list[tuple[int, str]] = []
+
+        async def ask(shard: AsyncShard, some: Sequence[int], planned: Spread) -> Answers:
+            reply = await shard.calls.do("leave", gating.leave([held[i] for i in some]), now, planned=planned)
+            called.extend((some[at], waiter) for at, waiter in gating.left_called(reply))
+            return gating.held_answer(reply)
+
+        answers = await self._ask([each.gate for each in held], ask)
+        in_order = sorted(called, key=lambda each: each[0])
+        return Left(answers, [Called(held[at].gate, waiter) for at, waiter in in_order])
+
+    async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
+        shards, self._turn = self._opened(), self._turn + 1
+        first = self._turn % len(shards)
+        told: list[gating.RecallReply] = []
+        failed: list[BideError] = []
+        left = limit
+        for shard in sorted([*shards.live[first:], *shards.live[:first]], key=lambda shard: shard.silent):
+            if not left:
+                break
+            if shard.silent and told:  # it is for others to find out when it is back
+                continue
+            alone = len(failed) == len(shards) - 1
+            try:
+                told.append(await recall(shard, left, now, patience=None if alone else BRIEF))
+                left -= len(told[-1].called)
+            except BideError as error:  # one shard that fails keeps the others from nothing
+                failed.append(error)
+        if not told:
+            raise failed[0]
+        return gating.recalled(told, all_asked=left > 0)
+
+    async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
+        parts = gating.pieces(spends)
+        older: dict[int, bytes] = {}
+
+        async def ask(shard: AsyncShard, some: Sequence[int], planned: Spread) -> Answers:
+            args = gating.spend([parts[i].spend for i in some], [older.get(i, b"") for i in some])
+            told = gating.spend_answer(await shard.calls.do("spend", args, now, planned=planned))
+            older.update({i: each.spent for i, each in zip(some, told, strict=True) if isinstance(each, gating.Absent)})
+            return told
+
+        told = await self._ask([each.spend.gate for each in parts], ask, lambda i: parts[i].spend.want)
+        return gating.together(len(spends), parts, told)
+
+    async def _ask(self, gates: Sequence[str], ask: Ask, size_of: Callable[[int], int] = lambda _: 0) -> list[Any]:
+        """What has an answer keeps it if shards turn out to be spread otherwise, and the rest is asked again."""
+        batch = _Batch(gates, ask, size_of)
+        while left := batch.left():
+            with contextlib.suppress(OtherSpread):
+                shards, spread = self._opened(), self._namespace.spread
+                assert spread is not None, "it is known once the engine is open"
+                for generation in spread.generations:
+                    await batch.ask_those_of(generation, left, shards, spread)
+                    left = batch.left()
+        return batch.told()
+
+
+class _Batch:
+    """What some shards were asked, and their answers."""
+
+    def __init__(self, gates: Sequence[str], ask: Ask, size_of: Callable[[int], int]) -> None:
+        self._gates = gates
+        self._ask = ask
+        self._size_of = size_of
+        self._answers: dict[int, Any] = {}
+        self._failed: dict[int, BideError] = {}
+
+    def left(self) -> list[int]:
+        return [i for i in range(len(self._gates)) if i not in self._answers and i not in self._failed]
+
+    async def ask_those_of(self, generation: Generation, left: Sequence[int], shards: AsyncShards, planned: Spread) -> None:
+        """Of a part that fails no other shard is asked: the gate may be there."""
+        by_shard = sending.by_shard(left, lambda i: by_name("", self._gates[i], generation))
+        for shard, at in sorted(((shards[number], at) for number, at in by_shard.items()), key=lambda part: part[0].silent):
+            for some in gating.runs([left[i] for i in at], self._size_of):
+                try:
+                    told = await self._ask(shard, some, planned)
+                except BideError as error:
+                    self._failed.update(dict.fromkeys(some, error))
+                else:
+                    pairs = zip(some, told, strict=True)
+                    self._answers.update({i: each for i, each in pairs if not isinstance(each, gating.Absent)})
+
+    def told(self) -> list[Any]:
+        answers = [self._answers.get(i) for i in range(len(self._gates))]
+        failures = list(self._failed.values())
+        if not failures:
+            return answers
+        done = [isinstance(error, ConfirmTimeout) for error in failures]
+        if not self._answers and (not any(done) or all(done)):
+            raise failures[0]
+        why = f"{failures[0]} This was one part of several, and others of the batch may have been done."
+        raise OutcomeUnknown(why, answers=answers) from failures[0]
+
+
+async def recall(shard: AsyncShard, limit: int, now: int | None, *, patience: float | None = None) -> gating.RecallReply:
+    """Of one shard."""
+    return gating.recall_answer(await shard.calls.ask("recall", gating.recall(limit), now, patience=patience))
+
+
+async def gates_left(shard: AsyncShard) -> int:
+    """How many gates and rates a shard has, after it has taken back what is over. Who is called by that is named again."""
+    reply = await recall(shard, MAX_BATCH, None)
+    while reply.is_due and not reply.called:
+        reply = await recall(shard, MAX_BATCH, None)
+    return int(await shard.calls.command("ZCARD", f"{shard.prefix}agenda"))

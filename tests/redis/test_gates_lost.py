@@ -1,0 +1,147 @@
+"""Gates when answers are lost, and when servers die: nothing is done twice, and no place is given to two."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bide.engines.gates import AGAIN_MS, Called, Entry, Held, Spend
+from bide.errors import ConfirmTimeout, OutcomeUnknown
+from bide.testing.contract.bench import Bench
+from tests.redis.keyspace import COLOURS, bench_at
+from tests.redis.late import Place, delayed
+from tests.redis.proxy import proxied
+from tests.redis.test_confirm import url_of, wait_for_link
+from tests.servers.fixtures import NewRedis
+from tests.servers.redis import RedisServer
+
+both_colours = pytest.mark.parametrize("colour", COLOURS)
+LEASE = 60_000
+
+
+async def enter(bench: Bench, holder: str, **options: Any) -> Held | None:
+    [entered] = await bench.engine.gates.enter([Entry("g", holder, LEASE, **options)], now=bench.now)
+    return None if entered.token is None else Held("g", holder, entered.token)
+
+
+async def spent(bench: Bench) -> int:
+    [told] = await bench.engine.gates.spend([Spend("r", 10, 60_000, 2)], now=bench.now)
+    return len(told.at)
+
+
+@both_colours
+async def test_a_verb_whose_answer_is_lost_is_repeated_and_done_once(place: Place, colour: str) -> None:
+    async with delayed(place, colour) as (bench, proxy):
+        gates = bench.engine.gates
+
+        async def lost(act: Callable[[], Awaitable[Any]]) -> Any:
+            proxy.once, before = "lose answer", proxy.scripts
+            told = await act()
+            assert proxy.scripts > before + 1
+            return told
+
+        held = await lost(lambda: enter(bench, "a"))
+        assert held is not None
+        assert await lost(lambda: enter(bench, "b", waiter="w")) is None
+        assert await lost(lambda: gates.keep([held], LEASE, now=bench.now)) == [True]
+        left = await lost(lambda: gates.leave([held], now=bench.now))
+        assert (left.answers, left.called) == ([True], [Called("g", "w")])
+        assert await lost(lambda: spent(bench)) == 2
+        [rest] = await gates.spend([Spend("r", 10, 60_000, 10)], now=bench.now)
+        assert len(rest.at) == 8
+
+
+@both_colours
+async def test_who_was_named_to_nobody_is_named_again(redis_server: RedisServer, redis_url: str, colour: str) -> None:
+    async with delayed(Place(redis_server, redis_url), colour) as (bench, proxy):
+        await enter(bench, "a")
+        await enter(bench, "b", waiter="w")
+        bench.move(LEASE)
+        proxy.once = "lose answer"
+        assert (await bench.engine.gates.recall(now=bench.now)).called == []
+        bench.move(AGAIN_MS)
+        assert (await bench.engine.gates.recall(now=bench.now)).called == [Called("g", "w")]
+
+
+@both_colours
+async def test_who_never_hears_that_it_got_in_asks_again(redis_server: RedisServer, redis_url: str, colour: str) -> None:
+    async with proxied(redis_server.port) as proxy, bench_at(proxy.url, colour) as bench, bench_at(redis_url, colour) as other:
+        proxy.what = "lose answer"
+        with pytest.raises(OutcomeUnknown):
+            await enter(bench, "a")
+        with pytest.raises(OutcomeUnknown):
+            await spent(bench)
+        proxy.what = "pass"
+        held = await enter(bench, "a")
+        assert held is not None
+        assert await enter(bench, "a") == held
+        assert await enter(other, "b") is None
+        [rest] = await other.engine.gates.spend([Spend("r", 10, 60_000, 10)], now=other.now)
+        assert len(rest.at) == 8
+
+
+@both_colours
+async def test_a_place_outlives_a_server_that_writes_to_its_disk(new_redis: NewRedis, colour: str) -> None:
+    server = new_redis(appendonly="yes", appendfsync="always")
+    async with bench_at(server.url, colour) as bench:
+        held = await enter(bench, "a")
+        assert held is not None
+        assert await enter(bench, "b", waiter="w") is None
+        assert await spent(bench) == 2
+        server.kill()
+        server.start()
+        assert await enter(bench, "c") is None
+        left = await bench.engine.gates.leave([held], now=bench.now)
+        assert (left.answers, left.called) == ([True], [Called("g", "w")])
+        [rest] = await bench.engine.gates.spend([Spend("r", 10, 60_000, 10)], now=bench.now)
+        assert len(rest.at) == 8
+
+
+@pytest.fixture
+def pair(new_redis: NewRedis) -> tuple[RedisServer, RedisServer]:
+    """A master, and its only replica."""
+    master = new_redis(repl_diskless_sync_delay=0)
+    replica = new_redis(replicaof=f"127.0.0.1 {master.port}")
+    wait_for_link(replica)
+    return master, replica
+
+
+@both_colours
+async def test_a_place_that_no_replica_has_heard_of_is_told_to_be_unsure(
+    pair: tuple[RedisServer, RedisServer], colour: str
+) -> None:
+    master, replica = pair
+    async with bench_at(url_of(master, "replicas:1"), colour) as bench:
+        held = await enter(bench, "a")
+        assert held is not None
+        replica.freeze()
+        gates = bench.engine.gates
+        for verb in (
+            lambda: enter(bench, "b", waiter="w"),
+            lambda: gates.keep([held], LEASE, now=bench.now),
+            lambda: gates.leave([held], now=bench.now),
+            lambda: gates.recall(now=bench.now + LEASE),
+            lambda: spent(bench),
+        ):
+            with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
+                await verb()
+        replica.thaw()
+        assert isinstance(await enter(bench, "b", waiter="w"), Held)
+
+
+@both_colours
+async def test_of_several_shards_those_that_answered_are_told(new_redis: NewRedis, colour: str) -> None:
+    server = new_redis()
+    async with bench_at(f"{server.url}?shards=3", colour) as bench:
+        names = [f"g{i}" for i in range(20)]
+        entries = [Entry(name, "a", LEASE) for name in names]
+        with server.client() as client:
+            client.hset("{shop:1}:meta", mapping={"layout": "99", "shards": "3"})
+            with pytest.raises(OutcomeUnknown) as failed:
+                await bench.engine.gates.enter(entries, now=bench.now)
+            got = failed.value.answers
+            assert 0 < sum(each is None for each in got) < len(names)
+            client.delete("{shop:1}:meta")
+        again = await bench.engine.gates.enter(entries, now=bench.now)
+        assert all(each.token is not None for each in again)
+        assert all(each is None or each == other for each, other in zip(got, again, strict=True))
