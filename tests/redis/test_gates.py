@@ -214,8 +214,8 @@ async def test_more_instants_than_one_script_takes_are_granted_at_once(redis_url
 async def test_instants_whose_holders_never_come_do_not_pile_up(redis_server: RedisServer, redis_url: str, colour: str) -> None:
     async with bench_at(redis_url, colour) as bench:
         for turn in range(300):
-            await bench.engine.gates.spend([Spend("r", 10, 100, holder=f"{turn}-{i}") for i in range(10)], now=bench.now)
-            bench.move(100)
+            await bench.engine.gates.spend([Spend("r", 10, 100, holder=f"{turn}-{i}") for i in range(20)], now=bench.now)
+            bench.move(200)
         with redis_server.client() as client:
             assert client.zcard("{shop:0}:kept:r") < 50
 
