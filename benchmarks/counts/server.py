@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import redis
 
-from benchmarks.counts import callgrind
+from benchmarks.counts import callgrind, gates
 from bide.engines.base import MAX_BATCH, Claimed, End, Hold, Move, NewMessage, Ref, Settings
 from bide.engines.registry import source
 from bide.engines.sync import Engine
@@ -73,6 +73,8 @@ def steps(server: RedisServer) -> Iterator[Step]:
     for name, every in (("each when it is due", 0), ("a claim a second", SECOND)):
         with _engine(server) as engine:
             yield from _on_time(engine, name, every)
+    with _engine(server) as engine:
+        yield from gates.steps(engine)
 
 
 @contextmanager
