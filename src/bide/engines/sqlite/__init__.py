@@ -14,9 +14,7 @@ from bide.engines.sqlite.sync import Sqlite
 from bide.engines.sqlite.transaction import Namespace
 from bide.errors import ConfigError
 
-CAPABILITIES = Capabilities(
-    gates=False, accepted="committed to the file and synced to the disk", transactional=True, max_body=2**29
-)
+CAPABILITIES = Capabilities(accepted="committed to the file and synced to the disk", transactional=True, max_body=2**29)
 
 
 class SqliteSource:

@@ -22,8 +22,10 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates.aio import AsyncGates
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, look
+from bide.engines.sqlite import change, deliver, entering, look
 from bide.engines.sqlite.executor import AsyncExecutor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.errors import Unavailable
@@ -31,11 +33,13 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 
 T = TypeVar("T")
+REBOOT_MS = 30_000  # a machine that went down is not back sooner
 
 
 class AsyncSqlite(AsyncEngine):
     def __init__(self, path: str, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
+        self.gates: AsyncGates = AsyncSqliteGates(self, namespace)
         self._path = path
         self._namespace = namespace
         self._executor: AsyncExecutor | None = None
@@ -155,3 +159,27 @@ class AsyncSqlite(AsyncEngine):
         if self._executor is None:
             raise Unavailable("The SQLite engine is not open: open() it first.")
         return self._executor
+
+
+class AsyncSqliteGates(AsyncGates):
+    """Commits need not wait for the disk: a machine that goes down takes all holders with it. Only a rate may count longer."""
+
+    def __init__(self, engine: AsyncSqlite, namespace: Namespace) -> None:
+        self._engine = engine
+        self._namespace = namespace
+
+    async def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
+        return await self._engine._write(lambda tx: entering.enter(tx, self._namespace, entries, now), durable=False)
+
+    async def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+        return await self._engine._write(lambda tx: entering.keep(tx, self._namespace, held, lease, now), durable=False)
+
+    async def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
+        return await self._engine._write(lambda tx: entering.leave(tx, self._namespace, held, now), durable=False)
+
+    async def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
+        return await self._engine._write(lambda tx: entering.recall(tx, self._namespace, limit, now), durable=False)
+
+    async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
+        lasting = any(each.window > REBOOT_MS for each in spends)
+        return await self._engine._write(lambda tx: entering.spend(tx, self._namespace, spends, now), durable=lasting)

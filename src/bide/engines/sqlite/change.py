@@ -145,15 +145,16 @@ def reschedule(tx: Transaction, namespace: Namespace, moves: Sequence[Move], now
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
     for move in moves:
         check_delay(move.delay, move.at, floor)
-    return [_reschedule(tx, namespace, move.ref, due_time(move.delay, move.at, floor, ceiling), floor) for move in moves]
+    return [_reschedule(tx, namespace, move, floor, ceiling) for move in moves]
 
 
-def _reschedule(tx: Transaction, namespace: Namespace, ref: Ref, due: int, now: int) -> RescheduleResult:
-    known = tx.messages.find(namespace, ref, now)
+def _reschedule(tx: Transaction, namespace: Namespace, move: Move, now: int, ceiling: int) -> RescheduleResult:
+    known = tx.messages.find(namespace, move.ref, now)
     if known is None:
         return RescheduleResult.GONE
     if known.stage != PENDING:
         return RescheduleResult.DEAD if known.stage == DEAD else RescheduleResult.RUNNING
+    due = move.due(known.due, known.since, now, ceiling)
     first = tx.topics.first_due(known.topic)
     tx.sql.run("reschedule", {"id": known.id, "due": due, "expires": _expiry(due, known.life)})
     if due <= now or first is None or due < first:

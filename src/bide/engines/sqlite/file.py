@@ -23,16 +23,20 @@ NETWORKS = frozenset(
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how a mount table writes spaces and the like
 
 
-def _migrations() -> tuple[str, ...]:
-    """The scripts that lead from an empty file to the present layout, in order: 0001_….sql, 0002_….sql."""
-    named = {file.name: file for file in files(__package__).joinpath("migrations").iterdir() if file.name.endswith(".sql")}
+def _scripts(folder: str) -> tuple[str, ...]:
+    """In order: 0001_….sql, 0002_….sql."""
+    named = {file.name: file for file in files(__package__).joinpath(folder).iterdir() if file.name.endswith(".sql")}
     numbers = [int(name[:4]) for name in sorted(named)]
     if numbers != list(range(1, len(named) + 1)):
-        raise ValueError(f"the migrations are not numbered one by one: {sorted(named)}")
+        raise ValueError(f"the {folder} are not numbered one by one: {sorted(named)}")
     return tuple(named[name].read_text(encoding="utf-8") for name in sorted(named))
 
 
-MIGRATIONS = _migrations()
+MIGRATIONS = _scripts("migrations")
+"""They lead from an empty file to the present layout. A release refuses a layout that it does not know."""
+
+ADDITIONS = _scripts("additions")
+"""Tables of their own, which a release before them passes over: both may use the file at once."""
 
 
 def path_of(url: str) -> str:
@@ -90,7 +94,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
         if not _tables(connection):
             connection.execute("pragma auto_vacuum = incremental")
         _ensure_wal(connection, path)
-        if _version(connection) < len(MIGRATIONS):
+        if _version(connection) < len(MIGRATIONS) or _added(connection) < len(ADDITIONS):
             _migrate(connection, path)
     except sqlite3.Error as error:
         raise translated(error, path, PATIENCE) from error
@@ -168,6 +172,14 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
+def _added(connection: sqlite3.Connection) -> int:
+    """The last of the additions that the file has."""
+    if connection.execute("select 1 from sqlite_schema where name = 'bide_added'").fetchone() is None:
+        return 0
+    [number] = connection.execute("select number from bide_added").fetchone()
+    return int(number)
+
+
 def _tables(connection: sqlite3.Connection) -> int:
     [tables] = connection.execute("select count(*) from sqlite_schema").fetchone()
     return int(tables)
@@ -182,6 +194,10 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
             for statement in _split(script):
                 connection.execute(statement)
             connection.execute(f"pragma user_version = {number}")
+        for number, script in enumerate(ADDITIONS[_added(connection) :], _added(connection) + 1):
+            for statement in _split(script):
+                connection.execute(statement)
+            connection.execute("update bide_added set number = ?", (number,))
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
         connection.execute("commit")
     except BaseException:

@@ -31,6 +31,7 @@ class Known(NamedTuple):
     level: int
     life: int | None
     expires: int | None
+    since: int
 
 
 class Delivered(NamedTuple):

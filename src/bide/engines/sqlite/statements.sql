@@ -33,12 +33,12 @@ delete from operation where born <= :born
 
 -- Pending messages and dead letters.
 -- name: by_id
-select message.id, salt, topic, stage, due, level, life, expires
+select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due)
 from message
 where message.id = :id and salt = :salt and topic in (select id from topic where space = :space)
 
 -- name: by_key
-select message.id, salt, topic, stage, due, level, life, expires
+select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due)
 from message
 where key = :key and stage < 2 and topic = (select id from topic where space = :space and name = :name)
 

@@ -21,8 +21,10 @@ from bide.engines.base import (
     Tended,
     Window,
 )
+from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
+from bide.engines.gates.sync import Gates
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, look
+from bide.engines.sqlite import change, deliver, entering, look
 from bide.engines.sqlite.executor import Executor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.engines.sync import Engine
@@ -31,11 +33,13 @@ from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import Signal
 
 T = TypeVar("T")
+REBOOT_MS = 30_000  # a machine that went down is not back sooner
 
 
 class Sqlite(Engine):
     def __init__(self, path: str, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
+        self.gates: Gates = SqliteGates(self, namespace)
         self._path = path
         self._namespace = namespace
         self._executor: Executor | None = None
@@ -147,3 +151,27 @@ class Sqlite(Engine):
         if self._executor is None:
             raise Unavailable("The SQLite engine is not open: open() it first.")
         return self._executor
+
+
+class SqliteGates(Gates):
+    """Commits need not wait for the disk: a machine that goes down takes all holders with it. Only a rate may count longer."""
+
+    def __init__(self, engine: Sqlite, namespace: Namespace) -> None:
+        self._engine = engine
+        self._namespace = namespace
+
+    def enter(self, entries: Sequence[Entry], *, now: int | None = None) -> list[Entered]:
+        return self._engine._write(lambda tx: entering.enter(tx, self._namespace, entries, now), durable=False)
+
+    def keep(self, held: Sequence[Held], lease: int, *, now: int | None = None) -> list[bool]:
+        return self._engine._write(lambda tx: entering.keep(tx, self._namespace, held, lease, now), durable=False)
+
+    def leave(self, held: Sequence[Held], *, now: int | None = None) -> Left:
+        return self._engine._write(lambda tx: entering.leave(tx, self._namespace, held, now), durable=False)
+
+    def recall(self, limit: int = MAX_BATCH, *, now: int | None = None) -> Recalled:
+        return self._engine._write(lambda tx: entering.recall(tx, self._namespace, limit, now), durable=False)
+
+    def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
+        lasting = any(each.window > REBOOT_MS for each in spends)
+        return self._engine._write(lambda tx: entering.spend(tx, self._namespace, spends, now), durable=lasting)

@@ -29,7 +29,9 @@ def _statements(text: str) -> Mapping[str, str]:
     return found
 
 
-SQL = _statements(files(__package__).joinpath("statements.sql").read_text(encoding="utf-8"))
+SQL = _statements(
+    "\n".join(files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("statements.sql", "gates.sql"))
+)
 
 
 class Namespace(NamedTuple):
@@ -51,7 +53,7 @@ class Connection(Protocol):
 
 
 class Statements:
-    """Runs the statements of statements.sql by their names."""
+    """Runs the statements of statements.sql and gates.sql by their names."""
 
     __slots__ = ("execute", "executemany")
 

@@ -1,0 +1,158 @@
+"""Gates in a transaction: who is in, who is called and who waits. Counts are kept, so that no verb counts rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bide.engines.gates import AGAIN_MS, TURN_MS
+from bide.engines.sqlite.transaction import Namespace, Transaction
+
+NEVER = 2**62
+
+
+class Gate:
+    """One row of a gate, as it is to be stored."""
+
+    __slots__ = ("_sql", "_stored", "ends", "id", "next", "places", "taken", "waiting")
+
+    def __init__(self, tx: Transaction, row: Sequence[int]) -> None:
+        self._sql = tx.sql
+        self._stored = row
+        self.id: int
+        self.places: int
+        self.taken: int  # held, or kept for a waiter that was called
+        self.waiting: int  # and not called
+        self.ends: int  # no lease and no turn ends before
+        self.next: int  # nothing is to be recalled before
+        self.id, self.places, self.taken, self.waiting, self.ends, self.next = row
+
+    def clear(self, now: int) -> None:
+        """Take back what is over."""
+        if self.ends <= now:
+            ended = self._sql.run("ended_places", (self.id, now)).rowcount
+            ended += self._sql.run("ended_turns", (self.id, now)).rowcount
+            self.taken -= ended
+            self.ends = self._first("first_end", {"gate": self.id})
+
+    def place(self, holder: str) -> int | None:
+        """The token of a holder."""
+        row = self._sql.one("place", (self.id, holder)) if self.taken else None
+        return None if row is None else int(row[0])
+
+    def renew(self, holder: str, until: int) -> None:
+        self._sql.run("renew_place", (until, self.id, holder))
+        self._ends_by(until)
+
+    def keep(self, holder: str, token: int, until: int) -> bool:
+        """False for a place that is lost."""
+        kept = self._sql.run("keep_place", (until, self.id, holder, token)).rowcount == 1
+        if kept:
+            self._ends_by(until)
+        return kept
+
+    def take(self, holder: str, token: int, until: int) -> None:
+        self._sql.run("take_place", (self.id, holder, token, until))
+        self.taken += 1
+        self._ends_by(until)
+
+    def free(self, holder: str, token: int) -> bool:
+        """False for a place that is lost."""
+        freed = self._sql.run("free_place", (self.id, holder, token)).rowcount
+        self.taken -= freed
+        return freed == 1
+
+    def waiter(self, name: str) -> Any:
+        """Its number in the line, since when it waits, and the end of its turn; or None."""
+        return self._sql.one("waiter", (self.id, name)) if self.waiting or self.taken else None
+
+    def admits(self, waiter: Any) -> bool:
+        """Whether somebody may enter: called, or there is room and nobody before it."""
+        if waiter is not None and waiter[2] is not None:
+            return True
+        if self.taken >= self.places:
+            return False
+        return not self.waiting or (waiter is not None and waiter[0] == self._sql.one("first_waiting", (self.id, 1))[0])
+
+    def wait(self, name: str, now: int) -> None:
+        self._sql.run("wait", (self.id, name, now))
+        self.waiting += 1
+
+    def stop_waiting(self, waiter: Any) -> None:
+        self._sql.run("stop_waiting", (waiter[0],))
+        if waiter[2] is None:
+            self.waiting -= 1
+        else:
+            self.taken -= 1
+
+    def call(self, now: int, most: int) -> list[str]:
+        """Those whose turn has come."""
+        room = min(most, self.places - self.taken)
+        if not self.waiting or room <= 0:
+            return []
+        first = self._sql.all("first_waiting", (self.id, room))
+        self._sql.run_many("call", [(now + TURN_MS, now + AGAIN_MS, number) for number, _ in first])
+        self.waiting -= len(first)
+        self.taken += len(first)
+        self._ends_by(now + TURN_MS)
+        self.next = min(self.next, now + AGAIN_MS)
+        return [name for _, name in first]
+
+    def name_again(self, now: int, most: int) -> list[str]:
+        """Those who were called a while ago, and have not come."""
+        late = self._sql.all("to_name_again", {"gate": self.id, "now": now, "limit": most})
+        self._sql.run_many("name_again", [(now + AGAIN_MS, number) for number, _ in late])
+        self.next = min(self.ends, self._first("first_again", (self.id,)))
+        return [name for _, name in late]
+
+    def store(self, now: int) -> None:
+        """Forget the gate if it is empty."""
+        if not self.taken and not self.waiting:
+            self._sql.run("drop_gate", (self.id,))
+            return
+        if self.waiting and self.taken < self.places:
+            self.next = min(self.next, now)
+        row = (self.id, self.places, self.taken, self.waiting, self.ends, self.next)
+        if row != self._stored:
+            self._sql.run("keep_gate", (*row[1:], self.id))
+
+    def _ends_by(self, until: int) -> None:
+        """Bounds only: what ends later than it did, as a place that is kept, is found when it is looked at."""
+        self.ends = min(self.ends, until)
+        self.next = min(self.next, until)
+
+    def _first(self, name: str, values: Any) -> int:
+        return min((at for at in self._sql.one(name, values) if at is not None), default=NEVER)
+
+
+class Gates:
+    """Those of one verb: each is read once, and stored once."""
+
+    __slots__ = ("_found", "_space", "_tx")
+
+    def __init__(self, tx: Transaction, namespace: Namespace) -> None:
+        self._tx = tx
+        self._space = namespace.name
+        self._found: dict[str, Gate | None] = {}
+
+    def find(self, name: str) -> Gate | None:
+        if name not in self._found:
+            row = self._tx.sql.one("find_gate", {"space": self._space, "name": name})
+            self._found[name] = None if row is None else Gate(self._tx, row)
+        return self._found[name]
+
+    def made(self, name: str) -> Gate:
+        """A gate is made on first use."""
+        gate = self.find(name)
+        if gate is None:
+            new = {"places": 0, "taken": 0, "waiting": 0, "ends": NEVER, "next": NEVER}
+            number = self._tx.sql.run("make_gate", {"space": self._space, "name": name, **new}).lastrowid or 0
+            gate = self._found[name] = Gate(self._tx, (number, *new.values()))
+        return gate
+
+    def to_recall(self, now: int, limit: int) -> list[tuple[str, Gate]]:
+        rows = self._tx.sql.all("gates_to_recall", {"space": self._space, "now": now, "limit": limit})
+        return [(name, Gate(self._tx, row)) for name, *row in rows]
+
+    def store(self, now: int) -> None:
+        for gate in self._found.values():
+            if gate is not None:
+                gate.store(now)
