@@ -13,9 +13,7 @@ from bide.engines.postgres.sync.engine import Postgres
 from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import ConfigError
 
-CAPABILITIES = Capabilities(
-    gates=False, accepted="committed, as the server's synchronous_commit says", transactional=True, max_body=2**29
-)
+CAPABILITIES = Capabilities(accepted="committed, as the server's synchronous_commit says", transactional=True, max_body=2**29)
 
 
 class PostgresSource:

@@ -59,7 +59,7 @@ class Layout(NamedTuple):
 
 _INDEX = re.compile(r"create (?:unique )?index (\w+) on [^;]*")
 _TABLE = re.compile(r"create table bide\.(\w+) \(.*?\n\)", re.DOTALL)
-_KEY = re.compile(r"constraint (\w+) primary key \(\w+\)")
+_KEY = re.compile(r"constraint (\w+) primary key \([\w, ]+\)")
 
 OURS = Layout(_texts("migrations"), "\n".join(_texts("functions").values()))
 

@@ -19,8 +19,8 @@ CALLS: Mapping[str, str] = {
     "%s, %s)",
     "extend": "select * from {schema}.extend(%s::bigint[], %s::{text}, %s::bigint[], %s, %s)",
     "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
-    "reschedule": "select * from {schema}.reschedule(%s, %s::bigint[], %s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s, "
-    "%s)",
+    "reschedule": "select * from {schema}.move(%s, %s::bigint[], %s::{text}, %s::{text}, %s::bigint[], %s::bigint[], "
+    "%s::{text}, %s, %s)",
     "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s, %s)",
     "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
@@ -120,7 +120,7 @@ def settle_args(ends: Sequence[End]) -> list[Any]:
         numbers(ids),
         _same([end.topic for end in ends]),
         numbers([token_number(end.token) for end in ends]),
-        None if plain else [end.verdict for end in ends],
+        None if plain else ["aside" if end.aside else end.verdict for end in ends],
         None if plain else numbers([end.delay for end in ends]),
         None if plain else [_storable(end.error) for end in ends],
     ]
@@ -162,8 +162,9 @@ def ref_args(refs: Sequence[Ref]) -> list[Any]:
 
 
 def move_args(moves: Sequence[Move]) -> list[Any]:
-    times = [numbers([move.delay for move in moves]), numbers([move.at for move in moves]), MAX_DELAY_MS]
-    return [*ref_args([move.ref for move in moves]), *times]
+    times = [numbers([move.delay for move in moves]), numbers([move.at for move in moves])]
+    origins = [move.origin for move in moves] if any(move.origin != "now" for move in moves) else None
+    return [*ref_args([move.ref for move in moves]), *times, origins, MAX_DELAY_MS]
 
 
 def read_mark(after: str | None) -> tuple[int, int, int]:

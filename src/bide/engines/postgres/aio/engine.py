@@ -29,8 +29,10 @@ from bide.engines.base import (
     Window,
     total,
 )
+from bide.engines.gates.aio import AsyncGates
 from bide.engines.postgres import rows
 from bide.engines.postgres.aio.connections import AsyncConnections
+from bide.engines.postgres.aio.gating import AsyncPostgresGates
 from bide.engines.postgres.aio.joining import AsyncJoining
 from bide.engines.postgres.aio.waking import AsyncWaking
 from bide.engines.postgres.bounds import BEGINNING, Bounds
@@ -59,6 +61,7 @@ class AsyncPostgres(AsyncEngine):
         self._waking: AsyncWaking | None = None
         self._lane = os.urandom(8).hex()
         self._number = 0
+        self.gates: AsyncGates = AsyncPostgresGates(self._connections, address.schema, self._request)
         self._bounds = Bounds()  # of claims
         self._upkeep = Bounds()
         self._long = LongTransactions()

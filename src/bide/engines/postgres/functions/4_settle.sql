@@ -71,7 +71,7 @@ create or replace function bide.settle(
 ) returns table (ended text) language plpgsql
 set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- Without verdicts, all are done. Where statistics say that the table is empty, though it is full of rows that have just ended,
+-- Without verdicts, all are done. Aside: a release that comes back before it expires. Where statistics say that the table is empty, though it is full of rows that have just ended,
 -- the planner would walk a whole index for `m.id = g.id` or for `m.until is not null`; `any` and `coalesce` leave it only the id.
 declare
     us bigint := bide.engine_us(given, true);
@@ -114,13 +114,16 @@ begin
                 ended := 'dead';
             else
                 new_due := case
-                    when each.verdict = 'release' and coalesce(each.delay, 0) = 0 then held.due
+                    when each.verdict in ('release', 'aside') and coalesce(each.delay, 0) = 0 then held.due
                     else bide.due_time(each.delay, null, us)
                 end;
+                if each.verdict = 'aside' then
+                    new_due := least(new_due, held.expires - 1);
+                end if;
                 perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
                 ended := case when bide.come_back(
-                    each.id, new_due, held.attempt - (each.verdict = 'release')::int,
-                    case each.verdict when 'release' then held.error else each.error end, now
+                    each.id, new_due, held.attempt - (each.verdict in ('release', 'aside'))::int,
+                    case when each.verdict in ('release', 'aside') then held.error else each.error end, now
                 ) then 'scheduled' else 'expired' end;
             end if;
             answered := answered || ended;

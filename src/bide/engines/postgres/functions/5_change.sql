@@ -53,11 +53,13 @@ begin
     return query select a from unnest(answered) as a;
 end $$;
 
-create or replace function bide.reschedule(
-    request text, ids bigint[], topics text[], keys text[], delays bigint[], ats bigint[], longest bigint, given bigint
+create or replace function bide.move(
+    request text, ids bigint[], topics text[], keys text[], delays bigint[], ats bigint[], origins text[], longest bigint,
+    given bigint
 ) returns table (result text) language plpgsql
 set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- Without origins, all delays count from now; others from the due time, or since when a message waits.
 declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
@@ -73,7 +75,8 @@ begin
         end if;
         answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
         for each in
-            select * from unnest(ids, topics, keys, delays, ats) with ordinality as g(id, topic, key, delay, at, number)
+            select * from unnest(ids, topics, keys, delays, ats, origins) with ordinality
+                as g(id, topic, key, delay, at, origin, number)
             order by g.topic, g.key, g.id, g.number
         loop
             select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
@@ -83,7 +86,13 @@ begin
             elsif known.until is not null then
                 answered[each.number] := 'running';
             else
-                new_due := bide.due_time(each.delay, each.at, us);
+                new_due := case each.origin
+                    when 'due' then least(known.due + each.delay, now + longest)
+                    when 'since' then least(now + longest, each.delay + (
+                        select coalesce(m.since, m.due) from bide.message m where m.id = known.id
+                    ))
+                    else bide.due_time(each.delay, each.at, us)
+                end;
                 perform bide.tell(known.topic, case when request is not null then new_due else 0 end, now);
                 update bide.message m set due = new_due, since = null, expires = new_due + m.life where m.id = known.id;
                 answered[each.number] := 'moved';
@@ -95,6 +104,13 @@ begin
     end if;
     return query select a from unnest(answered) as a;
 end $$;
+
+create or replace function bide.reschedule(
+    request text, ids bigint[], topics text[], keys text[], delays bigint[], ats bigint[], longest bigint, given bigint
+) returns table (result text) language sql set search_path = pg_catalog as $$
+-- As the release before calls it.
+    select m.result from bide.move(request, ids, topics, keys, delays, ats, null, longest, given) as m
+$$;
 
 create or replace function bide.requeue_over(
     request text, of text, ids bigint[], delay bigint, over_ms bigint, places int, longest bigint, given bigint

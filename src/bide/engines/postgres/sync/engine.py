@@ -28,6 +28,7 @@ from bide.engines.base import (
     Window,
     total,
 )
+from bide.engines.gates.sync import Gates
 from bide.engines.postgres import rows
 from bide.engines.postgres.bounds import BEGINNING, Bounds
 from bide.engines.postgres.failures import Tries
@@ -35,6 +36,7 @@ from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
 from bide.engines.postgres.sync.connections import Connections
+from bide.engines.postgres.sync.gating import PostgresGates
 from bide.engines.postgres.sync.joining import Joining
 from bide.engines.postgres.sync.waking import Waking
 from bide.engines.sync import Engine
@@ -59,6 +61,7 @@ class Postgres(Engine):
         self._waking: Waking | None = None
         self._lane = os.urandom(8).hex()
         self._number = 0
+        self.gates: Gates = PostgresGates(self._connections, address.schema, self._request)
         self._bounds = Bounds()  # of claims
         self._upkeep = Bounds()
         self._long = LongTransactions()
