@@ -6,8 +6,11 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Literal
 
+import msgspec
+
 from bide.clock import MS
 from bide.core import amounts
+from bide.core.rate import Spending
 from bide.engines.base import Finding
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import is_locked, translated
@@ -23,6 +26,15 @@ _LEASES = """
 update message set until = until - :ahead
 where stage = 1 and until > :mark and topic in (select id from topic where space = :space)
 """
+_GATES = (
+    "update bide_gate_place set until = until - :ahead where gate in (select id from bide_gate where space = :space)",
+    "update bide_gate_line set since = since - :ahead, until = until - :ahead, again = again - :ahead "
+    "where gate in (select id from bide_gate where space = :space)",
+    "update bide_gate set ends = ends - :ahead, next = next - :ahead where space = :space",
+    "update bide_gate_instant set at = at - :ahead where space = :space",
+)
+_RATES = "select name, spending from bide_gate_rate where space = :space"
+_SET_RATE = "update bide_gate_rate set next = :next, spending = :spending where space = :space and name = :name"
 
 
 def examine(path: str, now_ms: int) -> list[Finding]:
@@ -142,8 +154,21 @@ def _ahead(connection: sqlite3.Connection, now_ms: int) -> list[tuple[str, int]]
 def _mended(connection: sqlite3.Connection, space: str, mark: int, now_ms: int) -> Finding:
     ahead = mark // MS - now_ms
     connection.execute(_LEASES, {"ahead": ahead, "mark": mark // MS, "space": space})
+    if connection.execute("select 1 from sqlite_schema where name = 'bide_gate'").fetchone() is not None:
+        _mend_gates(connection, space, ahead)
     connection.execute(_SET, {"now": now_ms * MS, "space": space})
     return Finding("mended", f"the time of namespace {space} was {ahead / 1000:,.1f} s ahead, and is the clock's again")
+
+
+def _mend_gates(connection: sqlite3.Connection, space: str, ahead: int) -> None:
+    for statement in _GATES:
+        connection.execute(statement, {"ahead": ahead, "space": space})
+    for name, stored in connection.execute(_RATES, {"space": space}).fetchall():
+        own = msgspec.msgpack.decode(stored, type=Spending)
+        own.ended = [at - ahead for at in own.ended]
+        own.last, own.until = max(0, own.last - ahead), max(0, own.until - ahead)
+        values = {"space": space, "name": name, "next": own.over(), "spending": msgspec.msgpack.encode(own)}
+        connection.execute(_SET_RATE, values)
 
 
 def _refuse_if_used(connection: sqlite3.Connection, path: str) -> None:

@@ -1,0 +1,132 @@
+"""Gates in PostgreSQL: its arithmetic of rates, what gates cost when many wait, repeated calls, and the release before."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from bide import Queue
+from bide.core.rate import Rate, Spending
+from bide.engines.base import Settings
+from bide.engines.gates import Entry, Held, Spend
+from bide.engines.postgres import source
+from bide.engines.postgres.sync.engine import Postgres
+from tests.postgres.reading import read
+
+FAR = 4_000_000_000_000
+
+
+@pytest.fixture
+def engine(postgres_url: str) -> Iterator[Postgres]:
+    with closing(source(Settings(url=postgres_url)).sync()) as engine:
+        engine.open()
+        yield engine
+
+
+@pytest.fixture
+def client(postgres_url: str, engine: Postgres) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgres_url) as client:
+        yield client
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_server_reckons_rates_as_the_core_does(engine: Postgres, seed: int) -> None:
+    random, now = Random(seed), FAR
+    rates = [Rate(random.choice([1, 3, 99, 100, 101, 250, 999]), random.choice([1, 50, 1_000, 10_000])) for _ in range(3)]
+    known: dict[str, Spending] = {}
+    for step in range(120):
+        now += random.choice([0, 0, 1, 7, 49, 50, 400, 999, 1_000, 9_000])
+        spends = [
+            Spend(
+                random.choice("rs"), *random.choice(rates), random.choice([1, 2, 90, 400]), random.choice([None, f"{step}.{n}"])
+            )
+            for n in range(random.choice([1, 4]))
+        ]
+        for spend, spent in zip(spends, engine.gates.spend(spends, now=now), strict=True):
+            rate = Rate(spend.count, spend.window)
+            spending = known.setdefault(spend.gate, Spending(*rate))
+            if spend.holder is None:
+                at, next_at = spending.take(rate, spend.want, now, ahead=False)
+            else:
+                at = [spending.reserve(rate, None, now)]
+                _, next_at = spending.take(rate, 0, now, ahead=False)
+            assert (spent.at, spent.next_at, spent.now) == (at, next_at, now), (seed, step, spend)
+
+
+INDEXES = ("gate_pkey", "gate_place_pkey", "gate_line_pkey", "gate_first", "gate_called", "gate_next")
+TABLES = ("gate", "gate_place", "gate_line")
+
+
+def crowded(engine: Postgres, client: psycopg.Connection[Any], gate: str, waiters: int) -> dict[str, int]:
+    """How many entries of each index, and rows of each table, are read to leave a gate at which so many wait, and to enter."""
+    [entered] = engine.gates.enter([Entry(gate, "first", 600_000)])
+    for begin in range(0, waiters, 1_000):
+        engine.gates.enter([Entry(gate, f"h{n}", 600_000, waiter=f"w{n}") for n in range(begin, min(begin + 1_000, waiters))])
+    client.execute(f"analyze {', '.join(f'bide.{table}' for table in TABLES)}".encode())
+    client.commit()
+    leave = "select bide.leave('request', array[%s], '{first}', array[%s::bigint], 5000, 1000, null)"
+    enter = "select bide.enter(array[%s], '{x}', '{60000}', '{1}', '{w0}', null)"
+    found = {f"leave {name}": read(client, name, leave, gate, entered.token) for name in (*INDEXES, *TABLES)}
+    [called] = engine.gates.leave([Held(gate, "first", entered.token)]).called
+    assert called.waiter == "w0"
+    return {**found, **{f"enter {name}": read(client, name, enter, gate) for name in (*INDEXES, *TABLES)}}
+
+
+def test_who_waits_makes_a_gate_no_slower(engine: Postgres, client: psycopg.Connection[Any]) -> None:
+    few, many = crowded(engine, client, "few", 10), crowded(engine, client, "many", 10_000)
+    assert max(few.values()) <= 10, few
+    assert max(many.values()) <= 10, many
+    assert many["leave gate_first"] >= 1
+
+
+def test_a_place_that_was_left_is_left_once_also_when_the_answer_was_lost(
+    engine: Postgres, client: psycopg.Connection[Any]
+) -> None:
+    [entered, _] = engine.gates.enter([Entry("g", "a", 60_000), Entry("g", "b", 60_000, waiter="w")])
+    leave = "select * from bide.leave('request', '{g}', '{a}', array[%s::bigint], 5000, 1000, null)"
+    answers = [client.execute(leave.encode(), [entered.token]).fetchall() for _ in range(2)]
+    assert answers == [[(1, True, None, None), (1, None, "g", "w")]] * 2
+
+
+def test_an_entry_that_is_repeated_gets_the_same_token(engine: Postgres) -> None:
+    first, again = (engine.gates.enter([Entry("g", "a", 60_000), Entry("h", "a", 60_000)]) for _ in range(2))
+    assert first == again
+
+
+def test_tokens_rise_also_when_the_gate_was_forgotten_at_once(engine: Postgres) -> None:
+    now, tokens = FAR, []
+    for _ in range(5):
+        entered = engine.gates.enter([Entry("g", f"h{n}", 1, places=50) for n in range(50)], now=now)
+        tokens += [each.token or "" for each in entered]
+        now += 1
+        engine.gates.recall(now=now)
+    assert tokens == sorted(set(tokens))
+
+
+def test_the_release_before_moves_messages_until_the_migration_is_finished(
+    engine: Postgres, client: psycopg.Connection[Any], postgres_url: str
+) -> None:
+    move = "select * from bide.reschedule(null, array[%s::bigint], '{null}', '{null}', '{5000}', '{null}', 9000, null)"
+    with Queue(postgres_url) as queue:
+        sent = queue.send("t", 1)
+        assert client.execute(move.encode(), [int(sent.id, 16)]).fetchall() == [("moved",)]
+        client.commit()
+        assert queue.stats("t").scheduled == 1
+        assert source(Settings(url=postgres_url)).migrating().finish() is True
+        with pytest.raises(psycopg.errors.UndefinedFunction):
+            client.execute(move.encode(), [int(sent.id, 16)])
+        assert queue.reschedule(sent.id, delay=0)
+
+
+def test_nothing_is_left_of_gates_in_the_tables(engine: Postgres, client: psycopg.Connection[Any]) -> None:
+    now = FAR
+    [a, _, _] = engine.gates.enter([Entry("g", "a", 50), Entry("g", "b", 50, waiter="w"), Entry("h", "c", 50)], now=now)
+    engine.gates.leave([Held("g", "a", a.token)], now=now)
+    engine.gates.spend([Spend("r", 1, 100, holder=each) for each in "abc"], now=now)
+    while (recalled := engine.gates.recall(now=now)).next_at is not None:
+        now = max(now, recalled.next_at)
+    for table in ("gate", "gate_place", "gate_line", "gate_rate", "gate_instant"):
+        assert client.execute(f"select count(*) from bide.{table}".encode()).fetchone() == (0,), table
