@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Call, Hook, Locked, LockLost, Queue, Unavailable
+from bide import AsyncLock, AsyncQueue, Call, Hook, Locked, LockLost, Queue, Unavailable
 from bide.engines.gates import Entry
 from bide.queue.tasks.limits import lock_gate
 from tests.worker.conftest import LONG, once
@@ -24,13 +24,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 class Entries(Hook):
-    """Counts how often somebody has asked for a place."""
+    """Knows who has asked for a place, and was answered."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.holders: set[str] = set()
 
     def after(self, call: Call) -> None:
-        self.count += call.verb == "enter"
+        if call.verb == "enter":
+            self.holders.update(entry.holder for entry in call.asked)
 
 
 @pytest.fixture
@@ -44,10 +45,9 @@ async def queue(url: str, entries: Entries) -> AsyncIterator[AsyncQueue]:
         yield made
 
 
-async def more(entries: Entries) -> None:
-    """Until somebody has asked once more."""
-    before = entries.count
-    await once(lambda: entries.count > before)
+async def asked(entries: Entries, lock: AsyncLock) -> None:
+    """Until somebody has asked for this lock."""
+    await once(lambda: lock._holder in entries.holders)
 
 
 async def test_one_holds_a_lock_and_another_is_told_so(queue: AsyncQueue, url: str) -> None:
@@ -76,15 +76,16 @@ async def test_tokens_rise_from_holder_to_holder(queue: AsyncQueue) -> None:
 async def test_who_waits_gets_the_lock_in_turn(queue: AsyncQueue, entries: Entries) -> None:
     got: list[int] = []
 
-    async def hold(n: int) -> None:
-        async with queue.lock("order:42", wait=LONG):
+    async def hold(lock: AsyncLock, n: int) -> None:
+        async with lock:
             got.append(n)
 
     async with queue.lock("order:42"):
         waiting = []
         for n in range(4):
-            waiting.append(asyncio.create_task(hold(n)))
-            await more(entries)
+            lock = queue.lock("order:42", wait=LONG)
+            waiting.append(asyncio.create_task(hold(lock, n)))
+            await asked(entries, lock)
     await asyncio.gather(*waiting)
     assert got == [0, 1, 2, 3]
 
@@ -99,8 +100,9 @@ async def test_waiting_ends(queue: AsyncQueue) -> None:
 
 async def test_who_is_cancelled_while_waiting_leaves_the_line(queue: AsyncQueue, entries: Entries) -> None:
     async with queue.lock("order:42"):
-        waiting = asyncio.create_task(queue.lock("order:42", wait=LONG).__aenter__())
-        await more(entries)
+        lock = queue.lock("order:42", wait=LONG)
+        waiting = asyncio.create_task(lock.__aenter__())
+        await asked(entries, lock)
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await waiting

@@ -14,7 +14,8 @@ _log = Log("bide.engine")
 class Call:
     """One call to an engine. `asked` and `answer` may hold bodies, so do not log them as they are.
 
-    `asked` holds the arguments: messages to put, deliveries to settle or extend, messages to cancel, reschedule or get.
+    `asked` holds the arguments: messages to put, deliveries to settle or extend, messages to cancel, reschedule or get, and
+    what enters, keeps, leaves or spends at gates.
     `answer` holds the engine's result: one answer for each of them, or a Claim, a page, or counts.
     """
 
@@ -90,7 +91,7 @@ def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:
     match verb:
         case "put" | "settle" | "extend":
             return sorted({each.topic for each in first}), first
-        case "cancel" | "reschedule" | "get":
+        case "cancel" | "reschedule" | "get" | "enter" | "keep" | "leave" | "spend":
             return (), first
         case "claim" | "wait":
             return first, ()

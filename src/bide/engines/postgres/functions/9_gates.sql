@@ -50,21 +50,18 @@ end $$;
 create or replace function bide.call_waiters(
     it bide.gate, most bigint, turn bigint, again bigint, now bigint, out gate bide.gate, out waiters text[]
 ) language plpgsql as $$
--- Those whose turn has come. Each has so long to enter, and is named again after so long.
+-- Those whose turn has come. Each has so long to enter, and is named again after so long. They are changed by their names: with
+-- a plan that was made when the line was short, a join by their numbers would walk along it.
 begin
     gate := it;
     waiters := '{}';
     if it.waiting > 0 and it.taken < it.places and most > 0 then
-        with called as (
-            update bide.gate_line l set until = now + turn, again = now + call_waiters.again
-            from (
-                select o.number from bide.gate_line o where o.gate = it.name and o.until is null
-                order by o.number limit least(most, it.places - it.taken)
-            ) as first
-            where l.gate = it.name and l.until is null and l.number = first.number
-            returning l.waiter, l.number
-        )
-        select coalesce(array_agg(c.waiter order by c.number), '{}') into waiters from called c;
+        waiters := array(
+            select l.waiter from bide.gate_line l where l.gate = it.name and l.until is null
+            order by l.number limit least(most, it.places - it.taken)
+        );
+        update bide.gate_line l set until = now + turn, again = now + call_waiters.again
+        where l.waiter = any (waiters) and l.gate = it.name;
         gate.taken := it.taken + cardinality(waiters);
         gate.waiting := it.waiting - cardinality(waiters);
         gate.ends := least(it.ends, now + turn);
@@ -261,16 +258,11 @@ begin
         exit when room <= 0;
         looked := looked + 1;
         it := bide.cleared(was, now);
-        with late as (
-            update bide.gate_line l set again = now + recall_gates.again
-            from (
-                select o.number from bide.gate_line o
-                where o.gate = it.name and o.until is not null and o.again <= now order by o.number limit room
-            ) as first
-            where l.gate = it.name and l.until is not null and l.number = first.number
-            returning l.waiter, l.number
-        )
-        select coalesce(array_agg(f.waiter order by f.number), '{}') into named from late f;
+        named := array(
+            select l.waiter from bide.gate_line l where l.gate = it.name and l.until is not null and l.again <= now
+            order by l.number limit room
+        );
+        update bide.gate_line l set again = now + recall_gates.again where l.waiter = any (named) and l.gate = it.name;
         it.next := least(it.ends, (
             select min(l.again) from bide.gate_line l where l.gate = it.name and l.until is not null
         ));

@@ -29,7 +29,7 @@ create table bide.gate_line (
     since bigint not null,
     until bigint,                     -- the end of the turn; null: not called yet
     again bigint,                     -- when it is to be named again
-    constraint gate_line_pkey primary key (gate, waiter)
+    constraint gate_line_pkey primary key (waiter, gate)  -- so that nobody walks along it by the gate
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create index gate_first on bide.gate_line (gate, number) where until is null;
