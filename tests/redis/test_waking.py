@@ -233,7 +233,7 @@ async def test_expiry_is_listened_for_where_a_hosted_server_does_not_say_whether
 @pytest.mark.parametrize(("command", "way"), [("BLPOP", "list"), ("CLIENT", "list"), ("SUBSCRIBE", "expiry")])
 async def test_a_receiver_is_told_which_command_the_server_lacks(new_redis: NewRedis, command: str, way: str) -> None:
     server = new_redis(notify_keyspace_events="Ex", rename_command=f'{command} ""')
-    with pytest.raises(ConfigError, match=f"unknown command '{command}'.*wake=poll"):
+    with pytest.raises(ConfigError, match=f"unknown command ['`]{command}['`].*wake=poll"):
         await receive_from(f"{server.url}?wake={way}")
     assert await receive_from(f"{server.url}?wake=poll") == []
 
@@ -285,6 +285,8 @@ async def test_a_sleeper_whose_server_was_replaced_wakes_nobody_at_the_new_one(
     """There, somebody else may have its number."""
     woken = "cmdstat_client|unblock"
     with redis.Redis.from_url(redis_url) as client:
+        if int(client.info("server")["redis_version"].split(".")[0]) < 7:
+            pytest.skip("Redis 7 is the first to count UNBLOCK by itself")
         async with bench_at(redis_url, colour) as bench:
             await bench.put("t", delay=100)
             await bench.claim("t")  # which tells it when to wake by itself
