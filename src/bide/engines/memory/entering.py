@@ -112,13 +112,17 @@ def _spend(gates: Gates, spend: Spend, now: int) -> Spent:
     if spend.holder is not None:
         return _reserve(gates, spend.gate, spending, rate, spend.holder, now)
     taken, next_at = spending.take(rate, spend.want, now, ahead=False)
-    if taken:
+    if taken or spend.gate in gates.rates:  # it may be another rate than before
         gates.keep_rate(spend.gate, spending)
     return Spent(taken, next_at, now)
 
 
 def _reserve(gates: Gates, name: str, spending: Spending, rate: Rate, holder: str, now: int) -> Spent:
     reserved = gates.reserved.setdefault(name, {})
+    if len(reserved) > MAX_BATCH and len(reserved) > 2 * gates.kept.get(name, 0):
+        for other in [each for each, at in reserved.items() if at < now - rate.window]:
+            del reserved[other]
+        gates.kept[name] = len(reserved)
     at = spending.reserve(rate, reserved.pop(holder, None), now)
     if at > now:
         reserved[holder] = at

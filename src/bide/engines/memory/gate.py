@@ -72,6 +72,7 @@ class Gates:
         self.gates: dict[str, Gate] = {}
         self.rates: dict[str, Spending] = {}
         self.reserved: dict[str, dict[str, int]] = {}  # of a rate, the instants that are kept
+        self.kept: dict[str, int] = {}  # of these, how many were left when those were dropped that nobody came for
         self.last_token: int = 0
         self._agenda: list[tuple[int, Key]] = []  # a heap
         self._times: dict[Key, int] = {}  # of its entries, those that count
@@ -101,6 +102,7 @@ class Gates:
     def forget_rate(self, name: str) -> None:
         del self.rates[name]
         self.reserved.pop(name, None)
+        self.kept.pop(name, None)
         del self._times["rate", name]
 
     def first(self) -> tuple[int, Key] | None:

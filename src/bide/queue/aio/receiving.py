@@ -81,8 +81,7 @@ class AsyncReceiver:
         except BaseException:
             if found:  # nobody gets them
                 with contextlib.suppress(BideError, TimeoutError):
-                    async with AsyncBriefly(SOON):
-                        await self.give_back(deque(found))
+                    await self._try_to_return(found)
             raise
 
     async def taken(
@@ -169,6 +168,11 @@ class AsyncReceiver:
                 await self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
             if not claim.more:  # else a part of the engine did not answer, and may hold some
                 self._unanswered.discard(request)
+
+    async def _try_to_return(self, found: Sequence[AsyncDelivery]) -> None:
+        """What does not succeed now comes back when its lease ends."""
+        async with AsyncBriefly(SOON):
+            await self.give_back(deque(found))
 
     async def _try_to_give_back(self) -> None:
         """What does not succeed now is done with the next claim, or at the end."""

@@ -78,8 +78,8 @@ class Receiver:
                     self._engine.wait(topics, min(left, self.pause(claim)))
         except BaseException:
             if found:  # nobody gets them
-                with contextlib.suppress(BideError, TimeoutError), Briefly(SOON):
-                    self.give_back(deque(found))
+                with contextlib.suppress(BideError, TimeoutError):
+                    self._try_to_return(found)
             raise
 
     def taken(
@@ -164,6 +164,11 @@ class Receiver:
                 self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
             if not claim.more:  # else a part of the engine did not answer, and may hold some
                 self._unanswered.discard(request)
+
+    def _try_to_return(self, found: Sequence[Delivery]) -> None:
+        """What does not succeed now comes back when its lease ends."""
+        with Briefly(SOON):
+            self.give_back(deque(found))
 
     def _try_to_give_back(self) -> None:
         """What does not succeed now is done with the next claim, or at the end."""

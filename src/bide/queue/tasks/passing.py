@@ -8,7 +8,8 @@ from bide.engines.gates import Entered, Entry, Held, Spend, Spent
 from bide.queue.tasks.limits import Limits, Step
 from bide.queue.tasks.outcome import RELEASED, Outcome
 
-ASIDE = 600_000  # ms: a message that waits for its turn looks for itself so often, should nobody call it
+ASIDE = 30_000  # ms: should nobody call a message that waits for its turn, it looks for itself after so long,
+LONG_ASIDE = 600_000  # and again when it has waited as long as it had by then, up to so long
 
 
 class Passage:
@@ -55,8 +56,9 @@ class Passage:
     def _waits(self, step: Step, waited: int) -> Outcome:
         """What becomes of a message whose gate is full."""
         limits = self.limits
+        aside = min(max(waited, ASIDE), LONG_ASIDE)
         if step.lock is None:
-            return Outcome("release", ASIDE, aside=True)
+            return Outcome("release", aside, aside=True)
         if limits.on_conflict == "defer":
             return Outcome("release", limits.lock_delay, aside=True)
         if limits.on_conflict == "error":
@@ -64,4 +66,4 @@ class Passage:
         if waited >= limits.lock_wait:
             self.held.append(Held(step.gate, self._id, None))  # its place in the line
             return Outcome("dead", 0, f"Locked: the lock {step.lock} was held for all of {limits.lock_wait / 1000:g} s")
-        return Outcome("release", min(limits.lock_wait - waited, ASIDE), aside=True)
+        return Outcome("release", min(limits.lock_wait - waited, aside), aside=True)
