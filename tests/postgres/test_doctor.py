@@ -28,7 +28,7 @@ def test_a_queue_at_work_is_well(postgres_url: str) -> None:
     with Queue(postgres_url) as queue:
         queue.send("t", 1, delay="1h")
         found = examined(postgres_url)
-    assert found["layout"].value == "2 of 2"
+    assert found["layout"].value == f"{OURS.number} of {OURS.number}"
     assert found["rights"].value == "all that a worker needs"
     assert found["plan of a claim"].value == "a walk along the index by due time"
     assert found["engine time"].value == "as the server's clock"

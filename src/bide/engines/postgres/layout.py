@@ -33,11 +33,12 @@ class Layout(NamedTuple):
         return [name for name in self.migrations if name.endswith(".post.sql") is post]
 
     def steps(self, schema: str, found: int) -> str:
-        """All that a schema with this number lacks, as one script, but for the second parts."""
+        """All that a schema with this number lacks, as one script; the second parts only where there is no older release."""
         first = [f'create schema if not exists "{schema}";'] if found == 0 else []
+        last = [self.last_steps(schema, 0)] if found == 0 else []
         parts = [self.migrations[name] for name in self._parts(post=False)[found:]]
         number = f"update bide.layout set number = {self.number};"
-        return "\n".join([*first, *(named(text, schema) for text in (*parts, self.functions, number))])
+        return "\n".join([*first, *(named(text, schema) for text in (*parts, self.functions, number)), *last])
 
     def last_steps(self, schema: str, finished: int) -> str:
         """The second parts that were not run, as one script; empty if there are none."""
