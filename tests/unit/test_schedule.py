@@ -1,0 +1,96 @@
+"""Schedules: their instants, and what becomes of late ones."""
+
+from datetime import UTC
+
+import pytest
+
+from bide import BadOption, BadTime
+from bide.core.schedule import LATE, MOST, Missed, Schedule, Step, Timing, interval
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+NOON = 20_000 * DAY + 12 * HOUR
+
+
+def schedule(text: str, **more: object) -> Schedule:
+    return Schedule("s", Timing(text, **more), UTC)  # type: ignore[arg-type]
+
+
+def test_an_interval_counts_from_1970_or_from_its_start() -> None:
+    assert schedule("1h").after(NOON + 5) == NOON + HOUR
+    assert schedule("1h").after(NOON) == NOON + HOUR
+    assert schedule("1h", start=NOON + 7).after(NOON + HOUR) == NOON + HOUR + 7
+    assert schedule("1h", start=NOON + 7).after(0) == NOON + 7
+
+
+def test_nothing_is_planned_after_the_end_or_before_the_start() -> None:
+    limited = schedule("0 12 * * *", start=NOON, end=NOON + DAY)
+    assert [limited.after(NOON - DAY), limited.after(NOON), limited.after(NOON + DAY)] == [NOON, NOON + DAY, None]
+
+
+def test_jitter_moves_the_due_time_by_the_same_for_all_and_not_the_instant() -> None:
+    due = [schedule("1m", jitter=10_000).due(NOON + n * MINUTE) - (NOON + n * MINUTE) for n in range(200)]
+    assert due == [schedule("1m", jitter=10_000).due(NOON + n * MINUTE) - (NOON + n * MINUTE) for n in range(200)]
+    assert min(due) >= 0
+    assert max(due) <= 10_000
+    assert len(set(due)) > 100
+    assert schedule("1m", jitter=10_000).after(NOON) == NOON + MINUTE
+
+
+@pytest.mark.parametrize("missed", ["skip", "once", "all"])
+def test_an_instant_in_time_is_handled_and_followed_by_the_next(missed: Missed) -> None:
+    assert schedule("1h", missed=missed).step(NOON, NOON + LATE) == Step(True, NOON + HOUR)
+
+
+@pytest.mark.parametrize(
+    ("missed", "step"),
+    [
+        ("skip", Step(False, NOON + 4 * HOUR)),
+        ("once", Step(True, NOON + 4 * HOUR)),
+        ("all", Step(True, NOON + HOUR)),
+    ],
+)
+def test_late_instants_are_left_out_or_handled_once_or_all_of_them(missed: Missed, step: Step) -> None:
+    assert schedule("1h", missed=missed).step(NOON, NOON + 3 * HOUR + 5) == step
+
+
+@pytest.mark.parametrize(("missed", "call"), [("skip", False), ("once", True), ("all", True)])
+def test_a_minute_after_its_time_an_instant_is_late_before_the_next_has_passed(missed: Missed, call: bool) -> None:
+    assert schedule("1h", missed=missed).step(NOON, NOON + LATE + 1) == Step(call, NOON + HOUR)
+
+
+def test_an_instant_is_late_when_the_next_has_passed_within_a_minute() -> None:
+    assert schedule("1s", missed="skip").step(NOON, NOON + 999) == Step(True, NOON + 1000)
+    assert schedule("1s", missed="skip").step(NOON, NOON + 1000) == Step(False, NOON + 2000)
+
+
+@pytest.mark.parametrize(("text", "each"), [("1m", MINUTE), ("* * * * *", MINUTE), ("0 * * * *", HOUR), ("0 12 * * *", DAY)])
+def test_of_very_many_late_instants_the_latest_thousand_are_handled(text: str, each: int) -> None:
+    every = schedule(text, missed="all")
+    assert every.step(NOON, NOON + (MOST - 1) * each) == Step(True, NOON + each)
+    assert every.step(NOON, NOON + MOST * each) == Step(False, NOON + each, dropped=True)
+    assert every.step(NOON, NOON + 5 * MOST * each + 1) == Step(False, NOON + (4 * MOST + 1) * each, dropped=True)
+
+
+def test_at_the_end_nothing_follows() -> None:
+    assert schedule("1h", end=NOON).step(NOON, NOON) == Step(True, None)
+    assert schedule("1h", end=NOON + HOUR).step(NOON, NOON + 5 * HOUR) == Step(True, None)
+
+
+@pytest.mark.parametrize(("text", "ms"), [("5m", 5 * MINUTE), ("1h 30m", 90 * MINUTE), ("200ms", 200), ("0 9 * * *", None)])
+def test_what_is_an_interval(text: str, ms: int | None) -> None:
+    assert interval(text) == ms
+
+
+def test_what_can_never_run_is_refused() -> None:
+    with pytest.raises(BadTime, match="100ms"):
+        schedule("99ms")
+    with pytest.raises(BadTime, match="end is before start"):
+        schedule("1h", start=NOON, end=NOON - 1)
+    with pytest.raises(BadOption, match="50 years"):
+        schedule("0 0 31 4 *")
+    with pytest.raises(BadOption, match="missed"):
+        schedule("1h", missed="never")
+    with pytest.raises(BadOption, match="five fields"):
+        schedule("5 minutes")
