@@ -169,7 +169,7 @@ $(BIN)/python: | prerequisites
 
 .venv/.demo: pyproject.toml | $(BIN)/python
 	@echo "== installing bide and its command line"
-	@$(BIN)/python -m pip install --quiet --editable ".[cli]"
+	@$(BIN)/python -m pip install --quiet --editable ".[cli,cron]"
 	@touch $@
 
 .venv/.dev: pyproject.toml | $(BIN)/python

@@ -234,6 +234,28 @@ class Stats(msgspec.Struct, frozen=True):
         return self.scheduled + self.ready
 
 
+class ScheduleInfo(msgspec.Struct, frozen=True):
+    """What is known about a schedule, from any machine."""
+
+    name: str
+    topic: str
+    schedule: str  # an interval, or a cron expression
+    timezone: str
+    missed: str
+    next: int | None  # the instant that is planned or handled now
+    announced: int  # when a worker announced it last
+    paused: bool
+    changed: bool  # by an operator, so that it differs from what the application says
+
+    @property
+    def next_at(self) -> datetime | None:
+        return None if self.next is None else moment(self.next)
+
+    @property
+    def announced_at(self) -> datetime:
+        return moment(self.announced)
+
+
 class Span(NamedTuple):
     """One bucket of a timeline: how many messages fall due from `start` up to, not including, `end`."""
 

@@ -3,10 +3,12 @@
 import asyncio
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any
 
+from bide.clock import epoch_ms
 from bide.errors import ConfigError
 
 STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
@@ -16,6 +18,7 @@ UNREAD = object()
 """In place of a body that nobody has asked for yet."""
 
 ERROR_LENGTH = 500
+PLANNED = "bide-planned"  # the header with the instant of a schedule
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
 
 running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
@@ -40,6 +43,17 @@ def error_text(error: object) -> str | None:
     if isinstance(error, BaseException) and text != type(error).__name__:
         text = f"{type(error).__name__}: {text}"
     return text.encode("utf-8", "replace").decode()[:ERROR_LENGTH]
+
+
+def planned_of(headers: Mapping[str, str]) -> int | None:
+    """The instant that a schedule has planned a message for, in milliseconds; None for any other message."""
+    text = headers.get(PLANNED)
+    if text is None:
+        return None
+    try:
+        return epoch_ms(datetime.fromisoformat(text))
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 class Cycles:

@@ -15,6 +15,7 @@ from bide.errors import BadOption
 from bide.logs import Log
 from bide.queue.envelope import Envelope
 from bide.queue.outbox import check
+from bide.queue.schedules.definition import Schedules
 from bide.queue.tasks.definition import Middleware, Tasks
 from bide.types import Duration
 
@@ -41,6 +42,7 @@ class Setup:
         self.hooks: Sequence[Hook] = hooks
         self.max_body: int = options.count(max_body, "max_body", 2**30)
         self.tasks: Tasks = Tasks()
+        self.schedules: Schedules = Schedules()
         self.moved_by: int | None = None  # the thread whose test has moved it elsewhere
         self.middleware: tuple[Middleware, ...] = ()  # of time travel; a worker has its own
         self.envelope: Envelope = Envelope(codec, self.max_body, self.now_ms, self.tasks.attempts)

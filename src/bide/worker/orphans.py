@@ -6,6 +6,7 @@ from collections.abc import Callable
 from bide.engines.aio import AsyncEngine
 from bide.errors import BideError
 from bide.logs import Log
+from bide.queue.schedules.records import OWN
 from bide.queue.tasks.definition import Tasks
 
 _log = Log("bide.worker")
@@ -33,7 +34,7 @@ class Orphans:
     async def look(self) -> None:
         """Count what is due and has no handler, and say it once for each topic."""
         served = [topic for topic in self._tasks if not self._late(topic)]
-        stats = await self._engine.stats(but=served)
+        stats = await self._engine.stats(but=[*served, *OWN])
         waiting = {topic: each.ready for topic, each in stats.topics.items() if each.ready}
         self.count = sum(waiting.values())
         for topic, ready in waiting.items():

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from bide.core import options
 from bide.errors import BadOption, ConfigError, Unsupported
 from bide.queue import AsyncQueue, Queue
+from bide.queue.aio.planning import check
 from bide.queue.tasks.definition import Definition, Middleware
 from bide.worker.claim_log import ClaimLog
 
@@ -57,6 +58,7 @@ def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
             f"{source.shown} takes {most:,} topics in one worker, and this one has tasks for {len(chosen):,}: give each of "
             "several workers a part of them as topics=."
         )
+    check(queue.session.setup)
     for task in chosen.values():
         task.arguments.prepare()
         if task.limits is not None and not source.capabilities.gates:

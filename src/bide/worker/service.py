@@ -15,12 +15,14 @@ from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
+from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.session import AsyncOpened, AsyncSession
 from bide.queue.beats import BEATS, Beat
+from bide.queue.deliveries import PLANNED
 from bide.queue.sync.calling import leave
 from bide.queue.sync.session import Session
-from bide.queue.tasks.outcome import RELEASED, Outcome
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
 from bide.worker.claim_log import Health
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
@@ -29,6 +31,7 @@ from bide.worker.handling import Handlers, Handling, given_up, left_over
 from bide.worker.leaving import Leaving
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, limited, served
+from bide.worker.planning import Planning
 from bide.worker.retry import reached
 from bide.worker.settling import Entry, Settling
 from bide.worker.slots import Slots
@@ -42,6 +45,7 @@ _hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgett
 
 class Service:
     def __init__(self, queue: AsyncQueue | Queue, plan: Plan) -> None:
+        self._setup = queue.session.setup
         self._tasks = queue.session.setup.tasks
         self._plan = plan
         self._loop = asyncio.get_running_loop()
@@ -100,6 +104,8 @@ class Service:
         self._heartbeat = opened.heartbeat
         self._leaving = Leaving(engine)
         self._entrance = Entrance(engine, self._heartbeat, self._leaving, self._slots, plan.lease_ms, self)
+        announced = [each for each in self._setup.schedules if self._served.get(each.topic) is each.definition]
+        self._planning = Planning(AsyncPlanner(engine, self._setup), announced, self)
         if plan.claim_log is not None:
             self._heartbeat.on_beat = plan.claim_log.beat
         readers = {topic: task.arguments.of_json for topic, task in self._served.items()}
@@ -109,6 +115,8 @@ class Service:
             beside.append(self._loop.create_task(self._unhandled.run()))
         if any(task.limits is not None and task.limits.calls for task in self._served.values()):
             beside.append(self._loop.create_task(self._leaving.look()))
+        if announced:
+            beside.append(self._loop.create_task(self._planning.run()))
         if opened.outbox is not None:
             beside.append(self._loop.create_task(opened.outbox.run()))
         self.begun.set()
@@ -146,10 +154,23 @@ class Service:
         for topic, count in Counter(map(_topic, claimed)).items():
             self._slots.take(topic, count)
         for handling in handlings:
-            if handling.task.limits is None:
-                self.admitted(handling)
+            headers = handling.delivery.claimed.headers
+            if headers and PLANNED in headers:
+                self._planning.put(handling)
             else:
-                self._entrance.put(handling)
+                self.planned(handling)
+
+    def planned(self, handling: Handling) -> None:
+        """No schedule holds a message back: the limits of its task may."""
+        if handling.task.limits is None:
+            self.admitted(handling)
+        else:
+            self._entrance.put(handling)
+
+    def left_out(self, handling: Handling) -> None:
+        """The handler of a planned instant is not called: it is late, or its schedule is paused or has ended."""
+        _log.info("The schedule leaves out %s", name(handling.delivery), extra=about(handling.delivery))
+        self._ended(handling, DONE, by_itself=False)
 
     def admitted(self, handling: Handling) -> None:
         """Nothing holds a message back: call its handler."""

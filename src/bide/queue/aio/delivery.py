@@ -15,7 +15,7 @@ from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.errors import LeaseLost
 from bide.logs import Log
 from bide.queue.batching import AsyncBatching
-from bide.queue.deliveries import STOPS, UNREAD, error_text
+from bide.queue.deliveries import STOPS, UNREAD, error_text, planned_of
 from bide.types import Duration
 
 _log = Log("bide.delivery")
@@ -95,6 +95,12 @@ class AsyncDelivery:
     @property
     def due_at(self) -> datetime:
         return moment(self.claimed.due)
+
+    @property
+    def planned_at(self) -> datetime | None:
+        """The instant that a schedule has planned this message for; None for a message that was sent otherwise."""
+        planned = planned_of(self.claimed.headers)
+        return None if planned is None else moment(planned)
 
     @property
     def attempt(self) -> int:

@@ -18,6 +18,7 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.locking import AsyncLock
 from bide.queue.aio.many import AsyncManyVerbs
 from bide.queue.aio.receiving import listen
+from bide.queue.aio.scheduling import AsyncScheduleVerbs
 from bide.queue.aio.session import AsyncSession
 from bide.queue.aio.topics import AsyncTopicVerbs
 from bide.queue.envelope import move, ref
@@ -38,8 +39,8 @@ from bide.types import (
 )
 
 
-class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs):
-    """All that AsyncQueue can do; with whole topics and with many messages, by its bases."""
+class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncScheduleVerbs):
+    """All that AsyncQueue can do; with whole topics, with many messages and with schedules, by its bases."""
 
     def __init__(
         self,

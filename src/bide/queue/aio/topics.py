@@ -13,6 +13,7 @@ from bide.queue.aio import sweeping
 from bide.queue.aio.session import AsyncSession
 from bide.queue.choosing import Choice
 from bide.queue.envelope import info
+from bide.queue.schedules.records import OWN
 from bide.types import Duration, Page, Removed, Requeued, Span, State, Stats, Where
 
 
@@ -23,7 +24,7 @@ class AsyncTopicVerbs:
 
     async def topics(self) -> list[str]:
         """List the topics that have messages, are paused, or have dropped dead letters."""
-        return sorted((await (await self.session.engine()).stats()).topics)
+        return sorted((await (await self.session.engine()).stats(but=OWN)).topics)
 
     async def messages(
         self,
@@ -53,7 +54,7 @@ class AsyncTopicVerbs:
         each topic.
         """
         name = None if topic is None else options.topic(topic)
-        return await (await self.session.engine()).stats(name)
+        return await (await self.session.engine()).stats(name, but=OWN if name is None else ())
 
     async def timeline(
         self,
@@ -76,7 +77,9 @@ class AsyncTopicVerbs:
                 "end is not after start, or so close that a bucket would be under a millisecond. "
                 "An instant before 1970 counts as 1970."
             )
-        stats = await (await self.session.engine()).stats(name, window=Window(begin, until, parts))
+        stats = await (await self.session.engine()).stats(
+            name, but=OWN if name is None else (), window=Window(begin, until, parts)
+        )
         step = timedelta(milliseconds=until - begin) / parts
         first = moment(begin)
         return [Span(first + place * step, first + (place + 1) * step, count) for place, count in enumerate(stats.timeline)]

@@ -14,10 +14,13 @@ from bide.errors import BideError, ConfigError
 from bide.logs import Log
 from bide.queue.aio.calling import leave
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.planning import AsyncPlanner, check
 from bide.queue.aio.session import AsyncOpened
+from bide.queue.deliveries import PLANNED
+from bide.queue.schedules.records import OWN
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Tasks
-from bide.queue.tasks.outcome import Outcome, outcome, unread
+from bide.queue.tasks.outcome import DONE, Outcome, outcome, unread
 from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
@@ -48,7 +51,7 @@ class AsyncAhead:
         """What has become ready since the last look, and has no task, in due order."""
         found: list[Stored] = []
         waiting: dict[str, set[str]] = {}
-        for topic, counts in (await self._engine.stats()).topics.items():
+        for topic, counts in (await self._engine.stats(but=OWN)).topics.items():
             if self._tasks.get(topic) is not None:
                 continue
             known = self._waiting.get(topic, set())
@@ -63,7 +66,7 @@ class AsyncAhead:
 
     async def look(self) -> None:
         """Find out what falls due next."""
-        stats = await self._engine.stats()
+        stats = await self._engine.stats(but=OWN)
         stops: list[int] = []
         found: list[Stored] = []
         beyond: list[int] = []
@@ -157,6 +160,9 @@ class AsyncTravel(Relocatable):
         opened = await self._session.open()
         engine = opened.engine
         ahead = AsyncAhead(engine, self._setup.tasks)
+        if len(self._setup.schedules):
+            check(self._setup)
+            await AsyncPlanner(engine, self._setup).announce(self._setup.schedules, begins=True)
         await _tend_all(engine)
         await ahead.fell_due()  # what is ready now is taken for known
         handled = await self._handle_ready(opened, ahead)
@@ -212,6 +218,10 @@ class AsyncTravel(Relocatable):
             raise
 
     async def _handled(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
+        if PLANNED in delivery.headers:
+            [call] = await AsyncPlanner(engine, self._setup).follow([delivery.claimed], delivery.now)
+            if not call:
+                return (await _end(engine, delivery, DONE, None))._replace(outcome="left out")
         try:
             arguments = task.arguments.of_message(delivery.body)
         except Unread as error:

@@ -20,6 +20,7 @@ from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.locking import Lock
 from bide.queue.sync.many import ManyVerbs
 from bide.queue.sync.receiving import listen
+from bide.queue.sync.scheduling import ScheduleVerbs
 from bide.queue.sync.session import Session
 from bide.queue.sync.topics import TopicVerbs
 from bide.queue.task import P, R, Task
@@ -38,8 +39,8 @@ from bide.types import (
 )
 
 
-class Verbs(TopicVerbs, ManyVerbs):
-    """All that Queue can do; with whole topics and with many messages, by its bases."""
+class Verbs(TopicVerbs, ManyVerbs, ScheduleVerbs):
+    """All that Queue can do; with whole topics, with many messages and with schedules, by its bases."""
 
     def __init__(
         self,

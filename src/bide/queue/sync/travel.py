@@ -12,12 +12,15 @@ from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
+from bide.queue.deliveries import PLANNED
+from bide.queue.schedules.records import OWN
 from bide.queue.sync.calling import leave
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.planning import Planner, check
 from bide.queue.sync.session import Opened
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Tasks
-from bide.queue.tasks.outcome import Outcome, outcome, unread
+from bide.queue.tasks.outcome import DONE, Outcome, outcome, unread
 from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
@@ -48,7 +51,7 @@ class Ahead:
         """What has become ready since the last look, and has no task, in due order."""
         found: list[Stored] = []
         waiting: dict[str, set[str]] = {}
-        for topic, counts in self._engine.stats().topics.items():
+        for topic, counts in self._engine.stats(but=OWN).topics.items():
             if self._tasks.get(topic) is not None:
                 continue
             known = self._waiting.get(topic, set())
@@ -63,7 +66,7 @@ class Ahead:
 
     def look(self) -> None:
         """Find out what falls due next."""
-        stats = self._engine.stats()
+        stats = self._engine.stats(but=OWN)
         stops: list[int] = []
         found: list[Stored] = []
         beyond: list[int] = []
@@ -157,6 +160,9 @@ class Travel(Relocatable):
         opened = self._session.open()
         engine = opened.engine
         ahead = Ahead(engine, self._setup.tasks)
+        if len(self._setup.schedules):
+            check(self._setup)
+            Planner(engine, self._setup).announce(self._setup.schedules, begins=True)
         _tend_all(engine)
         ahead.fell_due()  # what is ready now is taken for known
         handled = self._handle_ready(opened, ahead)
@@ -212,6 +218,10 @@ class Travel(Relocatable):
             raise
 
     def _handled(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
+        if PLANNED in delivery.headers:
+            [call] = Planner(engine, self._setup).follow([delivery.claimed], delivery.now)
+            if not call:
+                return _end(engine, delivery, DONE, None)._replace(outcome="left out")
         try:
             arguments = task.arguments.of_message(delivery.body)
         except Unread as error:

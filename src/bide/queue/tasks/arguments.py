@@ -81,6 +81,11 @@ class Arguments:
         """The names of all arguments; None when it takes any."""
         return self._all if self._rest is None else None
 
+    @property
+    def needed(self) -> frozenset[str]:
+        """The names of the arguments that have no default."""
+        return frozenset(self._needed)
+
     def with_defaults(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """As the function sees them."""
         return arguments if len(arguments) >= len(self.named) else {**self._default, **arguments}

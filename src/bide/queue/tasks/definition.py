@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from bide.core import options
-from bide.core.backoff import Backoff
+from bide.core.backoff import USUAL, Backoff
 from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
@@ -31,11 +31,11 @@ class Definition:
         self,
         function: Callable[..., Any],
         *,
-        topic: str | None,
-        aliases: Sequence[str],
-        max_attempts: int,
-        backoff: Backoff,
-        timeout: Duration | None,
+        topic: str | None = None,
+        aliases: Sequence[str] = (),
+        max_attempts: int = options.MAX_ATTEMPTS,
+        backoff: Backoff = USUAL,
+        timeout: Duration | None = None,
         unknown: Unknown = "retry",
         retry_for: Errors | None = None,
         no_retry_for: Errors = (),

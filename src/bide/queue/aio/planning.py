@@ -1,0 +1,161 @@
+# unasync: ../sync/planning.py
+"""Keeps schedules going: announces them, plans each instant from the one before, ends those that nobody announces."""
+
+from collections.abc import Iterable, Sequence
+
+from bide.clock import moment
+from bide.core.schedule import Schedule
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Claimed, NewMessage, Ref, Stored
+from bide.errors import Unsupported
+from bide.logs import Log
+from bide.queue.schedules.announcing import SILENT, Actions, announced, plan
+from bide.queue.schedules.definition import Planned
+from bide.queue.schedules.records import (
+    ANNOUNCED,
+    REFS,
+    TOPIC,
+    Instant,
+    Kept,
+    in_force,
+    instant_message,
+    instant_of,
+    kept,
+    key_of,
+    name_of,
+    refs,
+)
+from bide.queue.setup import Setup
+
+_log = Log("bide.schedules")
+_PART = 200  # schedules in one call
+_LEAST_LEASE = 1_000
+
+
+def check(setup: Setup) -> None:
+    """Refuse schedules on an engine that can't keep them."""
+    can = setup.source.capabilities
+    if len(setup.schedules) and not (can.keys and can.cancel and can.lookup and can.inspect):
+        raise Unsupported(
+            f"{setup.source.shown} can't keep schedules, which need keys, cancel and lookup: leave out @queue.every, or "
+            "use another engine for them."
+        )
+
+
+class AsyncPlanner:
+    def __init__(self, engine: AsyncEngine, setup: Setup) -> None:
+        self._engine = engine
+        self._setup = setup
+        self._watching = 0  # since when it has been looking for what nobody announces
+        self._looked = 0
+
+    async def now(self) -> int:
+        """The engine's time."""
+        return (await self._engine.claim([], 1, _LEAST_LEASE)).now
+
+    async def kept(self, names: Sequence[str]) -> list[Kept]:
+        """What is stored of each."""
+        found: list[Kept] = []
+        for first in range(0, len(names), _PART):
+            stored = await self._engine.get([ref for name in names[first : first + _PART] for ref in refs(name)])
+            found += [kept(stored[place : place + REFS]) for place in range(0, len(stored), REFS)]
+        return found
+
+    async def pending(self, schedules: Sequence[tuple[str, str]]) -> list[Stored | None]:
+        """The messages of the next instants, by name and topic."""
+        found: list[Stored | None] = []
+        for first in range(0, len(schedules), _PART):
+            some = schedules[first : first + _PART]
+            found += await self._engine.get([Ref(topic=topic, key=key_of(name)) for name, topic in some])
+        return found
+
+    async def announce(self, schedules: Iterable[Planned], *, begins: bool) -> None:
+        """Say that these are in use for the next ten minutes, and see that the next instant of each is planned."""
+        each = list(schedules)
+        for first in range(0, len(each), _PART):
+            some = each[first : first + _PART]
+            now = await self.now()
+            whats = await self.kept([planned.name for planned in some])
+            pending = await self.pending([(planned.name, planned.topic) for planned in some])
+            actions = Actions([], [], [])
+            for planned, what, stored in zip(some, whats, pending, strict=True):
+                announced(planned, what, stored, now, self._setup.envelope, actions, begins=begins)
+            await self.act(actions)
+
+    async def replan(self, name: str, topic: str, what: Kept, *, anew: bool) -> None:
+        """Have the next instant planned, or none, after an operator has spoken."""
+        [pending] = await self.pending([(name, topic)])
+        actions = Actions([], [], [])
+        schedule = in_force(name, self._setup.schedules.get(name), what)
+        plan(schedule, topic, what, pending, await self.now(), self._setup.envelope, actions, anew=anew)
+        await self.act(actions)
+
+    async def act(self, actions: Actions) -> None:
+        if actions.moves:
+            await self._engine.reschedule(actions.moves)
+        if actions.cancels:
+            await self._engine.cancel(actions.cancels)
+        if actions.puts:
+            await self._engine.put(actions.puts)
+
+    async def follow(self, claimed: Sequence[Claimed], now: int) -> list[bool]:
+        """Plan what comes after these instants. Returns for each whether its handler is to be called.
+
+        An instant has the schedule's key until the next one is planned. Without it, it has been here before.
+        """
+        instants = [instant_of(each) for each in claimed]
+        names = sorted({each.name for each in instants if each is not None})
+        whats = dict(zip(names, await self.kept(names), strict=True))
+        answers: list[bool] = []
+        puts: list[NewMessage] = []
+        for each, instant in zip(claimed, instants, strict=True):
+            if instant is None or each.key != key_of(instant.name):
+                answers.append(True)
+            else:
+                answers.append(self._one(each, instant, whats[instant.name], now, puts))
+        if puts:
+            await self._engine.put(puts)
+        return answers
+
+    def _one(self, claimed: Claimed, instant: Instant, what: Kept, now: int, puts: list[NewMessage]) -> bool:
+        if what.paused:
+            return False
+        schedule = self._followed(instant.name, what, now)
+        if schedule is None:
+            _log.warning("The schedule %s has ended: no worker announces it. Instant: %s", *_shown(instant))
+            return False
+        step = schedule.step(instant.planned, now)
+        puts += instant_message(schedule, claimed.topic, step.next, now, self._setup.envelope, after=claimed)
+        if step.dropped:
+            _log.warning("The schedule %s is over 1,000 instants late, and drops those from %s on", *_shown(instant))
+        return step.call or claimed.attempt > 1  # its handler may have begun already
+
+    def _followed(self, name: str, what: Kept, now: int) -> Schedule | None:
+        own = self._setup.schedules.get(name)
+        if what.until > now:
+            return in_force(name, own, what)
+        return None if own is None else in_force(name, own, what._replace(record=None))
+
+    async def sweep(self) -> None:
+        """End what nobody has announced for ten minutes, while this has been looking."""
+        now = await self.now()
+        if now - self._looked > SILENT:  # it was not running, as when its machine slept, so others may not have been either
+            self._watching = now
+        self._looked = now
+        if now - self._watching < ANNOUNCED:
+            return
+        page = await self._engine.scan(TOPIC, "ready", _PART)
+        for stored in page.messages:
+            name = name_of(stored)
+            record = None if name is None else kept([stored, None, None]).record
+            if name is None or record is None or self._setup.schedules.get(name) is not None:
+                continue
+            await self._engine.cancel([Ref(topic=record.topic, key=key_of(name))])
+            if all(await self._engine.cancel([Ref(id=stored.id)])):
+                _log.warning(
+                    "The schedule %s has ended: no worker has announced it since %s", name, moment(stored.due - ANNOUNCED)
+                )
+
+
+def _shown(instant: Instant) -> tuple[str, str]:
+    return instant.name, moment(instant.planned).isoformat()

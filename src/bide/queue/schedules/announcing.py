@@ -1,0 +1,69 @@
+"""What to do about a schedule that is announced, from what is stored about it."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from bide.core.schedule import Schedule
+from bide.engines.base import Move, NewMessage, Ref, Stored
+from bide.queue.envelope import Envelope
+from bide.queue.schedules.definition import Planned
+from bide.queue.schedules.records import ANNOUNCED, Kept, Record, announcement, in_force, instant_message, key_of
+
+SILENT = 180_000  # ms: who has announced or looked for nothing for so long is not there; a worker does so every minute
+
+
+class Actions(NamedTuple):
+    """Changes to be made, in this order."""
+
+    moves: list[Move]
+    cancels: list[Ref]
+    puts: list[NewMessage]
+
+
+def announced(
+    planned: Planned, what: Kept, pending: Stored | None, now: int, envelope: Envelope, actions: Actions, *, begins: bool
+) -> None:
+    """Add what there is to do. A worker that `begins` makes its own release's schedule the one in force.
+
+    `pending`: the message of the next instant.
+    """
+    own, before = Record(planned.topic, planned.schedule.timing), what.record
+    differs = before is not None and before != own
+    if differs and not begins and what.until - ANNOUNCED > now - SILENT:
+        return  # another release has been started since, and announces its own
+    if what.stored is None or differs:
+        actions.puts.append(announcement(planned))
+    else:
+        actions.moves.append(Move(Ref(id=what.stored.id), ANNOUNCED))
+    if before is not None and before.topic != own.topic:
+        actions.cancels.append(Ref(topic=before.topic, key=key_of(planned.name)))
+    schedule = in_force(planned.name, planned, what._replace(record=own))
+    plan(schedule, planned.topic, what, pending, now, envelope, actions, anew=differs)
+
+
+def plan(
+    schedule: Schedule | None,
+    topic: str,
+    what: Kept,
+    pending: Stored | None,
+    now: int,
+    envelope: Envelope,
+    actions: Actions,
+    *,
+    anew: bool,
+) -> None:
+    """See that the next instant is planned, or that none is. `anew`: also if there is one that is not due yet."""
+    if schedule is None or what.paused:
+        if pending is not None and pending.state != "leased":
+            actions.cancels.append(Ref(id=pending.id))
+        return
+    if pending is not None and not (anew and pending.state == "scheduled"):
+        return
+    following = instant_message(schedule, topic, schedule.after(now), now, envelope)
+    if pending is None:
+        actions.puts.extend(following)
+    elif following:
+        actions.puts.append(msgspec.structs.replace(following[0], if_exists="replace"))
+    else:
+        actions.cancels.append(Ref(id=pending.id))

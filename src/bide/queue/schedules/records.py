@@ -1,0 +1,153 @@
+"""What is stored about schedules: planned instants in their task's topic, and the rest in a topic of bide's own.
+
+That topic holds, under the schedule's name, what its workers have announced; it falls due when none of them has done so for ten
+minutes. It also holds what operators have said: that a schedule is paused, or that it has other times. All are messages that
+nobody receives.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from bide.clock import moment
+from bide.core.schedule import Schedule, Timing
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import Claimed, NewMessage, Ref, Stored
+from bide.errors import BadMessage, ConfigError
+from bide.logs import Log
+from bide.queue.deliveries import PLANNED, planned_of
+from bide.queue.envelope import Envelope
+from bide.queue.schedules.definition import Planned, schedule_of
+
+T = TypeVar("T")
+_log = Log("bide.schedules")
+TOPIC = "bide.schedules"
+OWN = (TOPIC,)  # topics that are not the user's
+NAME = "bide-schedule"
+_DAY = 86_400_000
+ANNOUNCED = 600_000  # ms that an announcement counts
+_FOR_GOOD = MAX_DELAY_MS - 25 * _DAY  # ms until a mark falls due
+REFS = 3  # that tell what is kept of a schedule
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What workers announce."""
+
+    topic: str
+    timing: Timing
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What an operator has said in place of the application."""
+
+    schedule: str
+    timezone: str
+
+
+class Kept(NamedTuple):
+    """What is stored of one schedule."""
+
+    record: Record | None
+    stored: Stored | None  # the message that holds the record
+    paused: bool
+    change: Change | None
+
+    @property
+    def until(self) -> int:
+        """When the announcement ends."""
+        return 0 if self.stored is None else self.stored.due
+
+    def timing(self, announced: Timing) -> Timing:
+        """As announced, but for what an operator has changed."""
+        change = self.change
+        if change is None:
+            return announced
+        return msgspec.structs.replace(announced, schedule=change.schedule, timezone=change.timezone)
+
+
+class Instant(NamedTuple):
+    """What the headers of a message say: that it is an instant of a schedule."""
+
+    name: str
+    planned: int
+
+
+def key_of(name: str) -> str:
+    """The key of the next instant, in its task's topic."""
+    return f"every {name}"
+
+
+def paused_ref(name: str) -> Ref:
+    return Ref(topic=TOPIC, key=f"paused {name}")
+
+
+def changed_ref(name: str) -> Ref:
+    return Ref(topic=TOPIC, key=f"changed {name}")
+
+
+def refs(name: str) -> list[Ref]:
+    return [Ref(topic=TOPIC, key=name), paused_ref(name), changed_ref(name)]
+
+
+def kept(found: Sequence[Stored | None]) -> Kept:
+    """From what these refs have brought."""
+    stored, paused, changed = found
+    record = None if stored is None else _decoded(stored.body, Record)
+    change = None if changed is None else _decoded(changed.body, Change)
+    return Kept(record, None if record is None else stored, paused is not None, change)
+
+
+def name_of(stored: Stored) -> str | None:
+    """Whose announcement this is; None for what operators have said."""
+    return None if stored.key is None or " " in stored.key else stored.key
+
+
+def announcement(planned: Planned) -> NewMessage:
+    body = msgspec.json.encode(Record(planned.topic, planned.schedule.timing))
+    return NewMessage(TOPIC, body, ANNOUNCED, key=planned.name, if_exists="replace")
+
+
+def pause_mark(name: str) -> NewMessage:
+    return NewMessage(TOPIC, b"{}", _FOR_GOOD, key=paused_ref(name).key)
+
+
+def change_mark(name: str, change: Change) -> NewMessage:
+    return NewMessage(TOPIC, msgspec.json.encode(change), _FOR_GOOD, key=changed_ref(name).key, if_exists="replace")
+
+
+def instant_message(
+    schedule: Schedule, topic: str, planned: int | None, now: int, envelope: Envelope, *, after: Claimed | None = None
+) -> list[NewMessage]:
+    """The message of a planned instant, to be put; none, if there is no such instant."""
+    if planned is None or planned - now > _FOR_GOOD:
+        return []
+    headers = {NAME: schedule.name, PLANNED: moment(planned).isoformat(timespec="milliseconds")}
+    options = {} if after is None else {"operation": f"after {after.headers[PLANNED]}", "within": after.id}
+    new = envelope.message(topic, {}, key=key_of(schedule.name), headers=headers)
+    return [msgspec.structs.replace(new, at=schedule.due(planned), **options)]
+
+
+def instant_of(claimed: Claimed) -> Instant | None:
+    """None for a message that no schedule has planned."""
+    name, planned = claimed.headers.get(NAME), planned_of(claimed.headers)
+    return None if name is None or planned is None else Instant(name, planned)
+
+
+def in_force(name: str, own: Planned | None, what: Kept) -> Schedule | None:
+    """The schedule as it is to be followed now: as announced, or as it is written here; None when it has ended."""
+    known = [] if what.record is None else [what.record.timing]
+    known += [] if own is None else [own.schedule.timing]
+    for timing in (*map(what.timing, known), *known):
+        try:
+            return schedule_of(name, timing)
+        except (BadMessage, ConfigError) as error:
+            _log.error("The schedule %s can't be used here as %a: %s", name, timing.schedule, error)
+    return None
+
+
+def _decoded(body: bytes, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError:
+        return None  # somebody else's message

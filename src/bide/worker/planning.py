@@ -1,0 +1,69 @@
+"""Schedules in a worker: announces them, and has the next instant planned before the handler of one is called."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from bide.errors import BideError, EngineError
+from bide.logs import Log
+from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.batching import Batches
+from bide.queue.schedules.definition import Planned
+from bide.worker.handling import Handling
+from bide.worker.retry import Retrying
+
+_log = Log("bide.worker")
+EVERY = 60.0  # seconds
+AGAIN = 5.0  # seconds, when the engine has failed
+
+
+class Called(Protocol):
+    """Who is told whether the handler of an instant is to be called."""
+
+    def planned(self, handling: Handling) -> None: ...
+    def left_out(self, handling: Handling) -> None: ...
+
+
+class Planning(Batches[Handling]):
+    def __init__(self, planner: AsyncPlanner, schedules: Sequence[Planned], called: Called) -> None:
+        super().__init__()
+        self._planner = planner
+        self._schedules = schedules
+        self._called = called
+        self._retrying = Retrying("plan the next instants of its schedules")
+
+    async def run(self) -> None:
+        """Announce its schedules at once, and then every minute."""
+        begins = True
+        while True:
+            wait = EVERY
+            try:
+                await self._planner.announce(self._schedules, begins=begins)
+                begins = False
+                await self._planner.sweep()
+            except BideError as error:
+                _log.warning("The worker could not announce its schedules, and tries again: %s", error)
+                wait = AGAIN
+            await asyncio.sleep(wait)
+
+    async def one_call(self, batch: list[Handling]) -> None:
+        instants = [each for each in batch if not each.told]
+        try:
+            answers = await self._planner.follow([each.delivery.claimed for each in instants], _now(instants))
+        except EngineError as error:
+            self.bring_again(instants)
+            await self._retrying.lose(error)
+            return
+        self._retrying.regain()
+        for handling, call in zip(instants, answers, strict=True):
+            if handling.told:
+                continue
+            if call:
+                self._called.planned(handling)
+            else:
+                self._called.left_out(handling)
+
+
+def _now(handlings: Sequence[Handling]) -> int:
+    """The engine's time when these were handed out."""
+    return max((each.delivery.now for each in handlings), default=0)
