@@ -11,7 +11,22 @@ from typing import Annotated, cast
 import typer
 
 import bide
-from bide.cli import cancel, dead, listing, messages, migrate, purge, reshard, script, send, system, timeline, topics, worker
+from bide.cli import (
+    cancel,
+    dead,
+    listing,
+    messages,
+    migrate,
+    purge,
+    reshard,
+    schedules,
+    script,
+    send,
+    system,
+    timeline,
+    topics,
+    worker,
+)
 from bide.cli.exits import Exit
 from bide.cli.output import Unwritable, discard, flush, note, prepare_streams
 from bide.errors import BideError, OutcomeUnknown
@@ -50,6 +65,7 @@ for _section in (
     topics.section,
     timeline.section,
     purge.section,
+    schedules.section,
     dead.section,
     worker.section,
     system.section,

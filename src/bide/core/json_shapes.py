@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 from bide.clock import moment
-from bide.types import Info, Sent, Stats
+from bide.types import Info, ScheduleInfo, Sent, Stats
 
 
 def iso(ms: int) -> str:
@@ -53,4 +53,18 @@ def stats(topic: str | None, counts: Stats) -> dict[str, Any]:
         "oldest_overdue": counts.oldest_overdue,
         **instant("next_due", counts.next_due),
         "about": counts.about,
+    }
+
+
+def schedule(info: ScheduleInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "topic": info.topic,
+        "schedule": info.schedule,
+        "timezone": info.timezone,
+        "missed": info.missed,
+        **instant("next", info.next),
+        **instant("announced", info.announced),
+        "paused": info.paused,
+        "changed": info.changed,
     }
