@@ -35,6 +35,11 @@ def from_server(shown: str, text: str) -> ConfigError | None:
     """What the error of a server means that is not what its URL says; None when it means something else."""
     if "SELECT is not allowed in cluster mode" in text:
         return of_cluster(shown)
+    if "DB index is out of range" in text:
+        return ConfigError(
+            f"{shown} names a database that the server does not have: name a lower one, such as 0. If this names a node of a "
+            f"Redis Cluster, {to_cluster(shown)}."
+        )
     if _NO_SCRIPTS.search(text):
         return ConfigError(
             f"{shown} runs no scripts, so it can't hold messages. If it is a Sentinel, {to_sentinels(shown)} "
