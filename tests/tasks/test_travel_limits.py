@@ -1,6 +1,6 @@
 """Limits and locks in time travel: what may not begin yet begins when its time has come."""
 
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import pytest
@@ -9,8 +9,10 @@ from bide import AsyncQueue, ManualClock, Queue
 
 
 @pytest.fixture(params=[AsyncQueue, Queue])
-def queue(request: pytest.FixtureRequest) -> Any:
-    return request.param("memory://", clock=ManualClock())
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    made = request.param("memory://", clock=ManualClock())
+    yield made
+    await done(made.close())
 
 
 async def done(answer: Any) -> Any:

@@ -55,6 +55,14 @@ class Moving:
 
     @needs("cancel", "keys")
     async def test_cancel_by_key_is_cancel_by_id(self, bench: Bench) -> None:
+        twice = await bench.put("mail", delay=5_000, key="twice")
+        named_twice = [Ref(id=twice.id), Ref(topic="mail", key="twice")]
+        for refs in (named_twice, named_twice[::-1]):
+            moves = [Move(ref, 1_000 * place) for place, ref in enumerate(refs, 1)]
+            assert await bench.engine.reschedule(moves, now=bench.now) == [RescheduleResult.MOVED] * 2
+            if bench.can.lookup:
+                assert (await bench.find(id=twice.id)).due == bench.now + 2_000
+        assert await bench.engine.cancel(named_twice, now=bench.now) == [CancelResult.CANCELLED, CancelResult.GONE]
         sent = await bench.put("mail", delay=5_000, key="k")
         other = await bench.put("news", delay=5_000, key="k")
         assert await bench.cancel(topic="mail", key="unknown") is CancelResult.GONE

@@ -26,6 +26,8 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     now bigint := bide.engine_us(given, true) / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
+    -- all by their ids, or all by their keys: else one message may be named in both ways, and what is said first counts first
+    alike boolean := array_position(ids, null) is null or array_remove(ids, null) = '{}';
     each record;
     known record;
 begin
@@ -33,7 +35,8 @@ begin
     if answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
         for each in
-            select * from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number) order by g.topic, g.key, g.id, g.number
+            select * from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
+            order by case when alike then g.topic end, case when alike then g.key end, case when alike then g.id end, g.number
         loop
             select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
             if known.id is null then
@@ -64,6 +67,7 @@ declare
     us bigint := bide.engine_us(given, true);
     now bigint := us / 1000;
     answered text[] := case when request is not null then bide.recall(request, now) end;
+    alike boolean := array_position(ids, null) is null or array_remove(ids, null) = '{}';  -- as in cancel
     new_due bigint;
     each record;
     known record;
@@ -77,7 +81,7 @@ begin
         for each in
             select * from unnest(ids, topics, keys, delays, ats, origins) with ordinality
                 as g(id, topic, key, delay, at, origin, number)
-            order by g.topic, g.key, g.id, g.number
+            order by case when alike then g.topic end, case when alike then g.key end, case when alike then g.id end, g.number
         loop
             select f.* into known from bide.found(each.id, each.topic, each.key, now) as f;
             if known.id is null then
