@@ -14,6 +14,7 @@ from tests.model.turns import COLOURS, LONG
 IN_ONE_SHARD = {
     # the order of messages
     "test_a_key_is_free_when_its_message_has_ended",
+    "test_a_message_set_aside_can_be_called_back_to_the_front",
     "test_a_paused_topic_hands_out_nothing_and_tells_no_time",
     "test_higher_priority_comes_first",
     "test_an_operation_is_forgotten_after_ten_minutes",
