@@ -17,8 +17,8 @@ from bide.queue.heartbeat import Heartbeat
 from bide.queue.tasks.outcome import DONE, Outcome
 from bide.worker import ending, handling
 from bide.worker.handling import Handlers, Handling
-from bide.worker.service import Service
 from bide.worker.threads import Threads
+from bide.worker.under_way import UnderWay
 from tests.negative.faulty import DeliversTwice, Fault, FaultySource, Steps
 
 
@@ -164,13 +164,13 @@ def _counts_threads_too_soon(queue: AsyncQueue) -> None:
 
 def _logs_first(queue: AsyncQueue) -> None:
     """A worker that frees a place after it has logged, and so does not when that fails."""
-    plain = Service._ended
+    plain = UnderWay.ended
 
-    def ended(self: Service, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
+    def ended(self: UnderWay, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
         logging.getLogger("bide.worker").warning("a handler has ended")
         plain(self, handling, became, by_itself=by_itself)
 
-    Service._ended = ended  # type: ignore[method-assign]
+    UnderWay.ended = ended  # type: ignore[method-assign]
 
 
 def _renews_nothing(queue: AsyncQueue) -> None:

@@ -18,8 +18,8 @@ Around: TypeAlias = Callable[[Call, Sequence[Any]], Awaitable[Any]]
 class Faults:
     """The place of a queue, for all that open it from now on: `around` and `beat` hold what happens in place of a verb.
 
-    around: async verbs by name; each is given the call as it would be made, and what is asked. beat: those that the
-    heartbeat calls.
+    around: async verbs by name, those of gates as "gates.leave"; each is given the call as it would be made, and what is
+    asked. beat: those that the heartbeat calls.
     """
 
     def __init__(self, queue: Any) -> None:
@@ -85,13 +85,16 @@ class Faults:
 
 
 class _Aio:
-    def __init__(self, engine: Any, around: dict[str, Around]) -> None:
+    def __init__(self, engine: Any, around: dict[str, Around], prefix: str = "") -> None:
         self._engine = engine
         self._around = around
+        self._prefix = prefix
 
     def __getattr__(self, verb: str) -> Any:
         inner = getattr(self._engine, verb)
-        around = self._around.get(verb)
+        if verb == "gates":
+            return _Aio(inner, self._around, "gates.")
+        around = self._around.get(self._prefix + verb)
         if around is None:
             return inner
 

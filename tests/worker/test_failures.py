@@ -255,7 +255,7 @@ async def test_a_handler_that_is_closed_with_its_loop_tells_nobody(memory: Async
     async with Worker(memory, grace=0) as worker:
         await soon(begun.wait())
         assert worker._service is not None
-        [under_way] = worker._service._under_way.values()
+        [under_way] = worker._service._under_way
         assert under_way.runner is not None
         coroutine: Any = under_way.runner.get_coro()
         coroutine.close()

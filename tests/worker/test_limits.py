@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, CancelResult, Locked, current
+from bide import AsyncQueue, BadOption, CancelResult, Locked, Worker, current
 from bide.engines.gates import Entry
 from tests.worker.conftest import LONG, Working
+from tests.worker.faults import Faults
 
 
 class Crowd:
@@ -338,11 +339,30 @@ async def test_a_worker_whose_place_is_lost_stops_the_handler_and_releases_its_m
     async with working(queue, lease="300ms") as worker:
         await until(lambda: begun == [1])
         assert worker._service is not None
-        [handling] = worker._service._under_way.values()
+        [handling] = worker._service._under_way
         assert handling.places is not None
         await (await queue.session.engine()).gates.leave(handling.places.held)
         await until(lambda: begun == [1, 1])
     assert "has lost its lock" in caplog.text
+
+
+@pytest.mark.parametrize("verb", ["gates.enter", "gates.leave"])
+async def test_a_worker_that_ends_while_the_engine_fails_leaves_no_task(queue: AsyncQueue, until: Any, verb: str) -> None:
+    begun = asyncio.Event()
+
+    @queue.task("pay", lock="order")
+    async def pay() -> None:
+        begun.set()
+
+    await pay.send()
+    before = asyncio.all_tasks()
+    faults = await Faults.of(queue)
+    failures = faults.fail(verb)
+    async with Worker(queue, grace=0) as worker:
+        await until(lambda: len(failures) > 1)
+        assert begun.is_set() == (verb == "gates.leave")
+    assert worker.health().running == 0
+    await until(lambda: asyncio.all_tasks() <= before)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,16 @@ class Batches(abc.ABC, Generic[E]):
             if self.waiting:
                 self.stopped()
 
+    async def emptied(self) -> None:
+        """Wait until nothing is on its way."""
+        while self.caller is not None:
+            await asyncio.shield(self.caller)
+
+    def drop(self) -> None:
+        """Give up what is left."""
+        if self.caller is not None:
+            self.caller.cancel()
+
     @abc.abstractmethod
     async def one_call(self, batch: list[E]) -> None: ...
 
@@ -95,8 +105,7 @@ class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
     async def close(self) -> None:
         """Take no more, and see what has gathered through to its answers."""
         self._closed = True
-        if self.caller is not None:
-            await asyncio.shield(self.caller)
+        await self.emptied()
         while self._apart:
             await asyncio.wait(self._apart)
 

@@ -2,21 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from bide.engines.base import MAX_BATCH, Claim
 from bide.errors import EngineError
 from bide.logs import Log
-from bide.queue import AsyncDelivery
 from bide.queue.absence import Absence
-from bide.queue.aio.receiving import CAUTION, Reader
+from bide.queue.aio.receiving import CAUTION
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.beats import Asked
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.plan import Plan
 from bide.worker.retry import Retrying
-from bide.worker.settling import Settling
 from bide.worker.slots import Slots
+from bide.worker.under_way import UnderWay
 
 _log = Log("bide.worker")
 
@@ -25,24 +24,21 @@ class Claiming:
     def __init__(
         self,
         opened: AsyncOpened,
-        slots: Slots,
-        settling: Settling,
         plan: Plan,
+        slots: Slots,
+        names: Names | ClaimLog,
+        under_way: UnderWay,
         stopping: asyncio.Event,
-        begin: Callable[[Sequence[AsyncDelivery], int, int], None],
-        readers: Mapping[str, Reader],
     ) -> None:
         self._engine = opened.engine
         self._receiver = opened.receiver
         self.absence: Absence = opened.receiver.notice_absence()
         self._slots = slots
-        self._settling = settling
-        self.names: Names | ClaimLog = plan.claim_log or Names()
+        self._under_way = under_way
+        self._names = names
         self._heartbeat = opened.heartbeat
         self._unsure: list[tuple[int, Asked]] = []  # claims whose answer did not come
         self._lease_ms = plan.lease_ms
-        self._begin = begin
-        self._readers = readers
         self._stopping = stopping
         self.retrying: Retrying = Retrying("take messages", stopping)
         self._short = False  # some topics were not asked for, since there is no room for them
@@ -83,7 +79,7 @@ class Claiming:
         for group in groups:
             topics, room = self._slots.ask(group)
             limit = min(room, MAX_BATCH)
-            if not limit or len(self._settling.waiting) >= MAX_BATCH:
+            if not limit or len(self._under_way.settling.waiting) >= MAX_BATCH:
                 continue
             claim = await self._claim(topics, limit)
             if self._stopping.is_set():
@@ -103,7 +99,7 @@ class Claiming:
         await self._rest(sorted(drained), timeout)
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
-        slot, request = self.names.begin()
+        slot, request = self._names.begin()
         asked = Asked(request, self._lease_ms)
         self._unsure.append((slot, asked))
         with self._heartbeat.asking(asked):
@@ -120,11 +116,11 @@ class Claiming:
                 await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        found = await self._receiver.open(claim, asked, self._readers)
+        found = await self._receiver.open(claim, asked, self._under_way.readers)
         self._unsure.pop()
-        self.names.hold(slot, len(found))
+        self._names.hold(slot, len(found))
         if found:
-            self._begin(found, slot, asked.until or 0)
+            self._under_way.begin(found, slot, asked.until or 0)
 
     async def _full(self, timeout: float) -> None:
         """There is no room for anything, until some is freed, or a topic may be asked for again."""

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -231,10 +231,10 @@ def given_up(handling: Handling) -> Outcome | None:
     return became
 
 
-def left_over(under_way: Mapping[Hold, Handling]) -> list[End]:
+def left_over(under_way: Iterable[Handling]) -> list[End]:
     """The ends of those whose handlers go on at the end of a grace: for another thread, when the loop does not go any more."""
     ends = []
-    for each in list(under_way.values()):
+    for each in under_way:
         if not each.told and not each.ending:
             each.why = each.why or "stop"
             each.expire()

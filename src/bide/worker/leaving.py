@@ -71,9 +71,7 @@ class Leaving(Batches[Held]):
                 _log.exception("The engine broke down over a look for places that were left behind")
             await asyncio.sleep(LOOK)
 
-    async def drain(self) -> None:
-        """See all through."""
-        while self.caller is not None:
-            await asyncio.shield(self.caller)
-        for each in list(self._calls):
+    def drop(self) -> None:
+        super().drop()
+        for each in self._calls:
             each.cancel()

@@ -28,7 +28,7 @@ class Planning(Batches[Handling]):
     def __init__(self, planner: AsyncPlanner, schedules: Sequence[Planned], called: Called) -> None:
         super().__init__()
         self._planner = planner
-        self._schedules = schedules
+        self.schedules: Sequence[Planned] = schedules
         self._called = called
         self._retrying = Retrying("plan the next instants of its schedules")
 
@@ -38,7 +38,7 @@ class Planning(Batches[Handling]):
         while True:
             wait = EVERY
             try:
-                await self._planner.announce(self._schedules, begins=begins)
+                await self._planner.announce(self.schedules, begins=begins)
                 begins = False
                 await self._planner.sweep()
             except BideError as error:

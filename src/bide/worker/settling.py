@@ -45,11 +45,6 @@ class Settling(Batches[Entry]):
             await ending.wait([self.begin()], seconds)
         return len(self)
 
-    def drop(self) -> None:
-        """Give up what is left: its leases end by themselves."""
-        if self.caller is not None:
-            self.caller.cancel()
-
     async def one_call(self, batch: list[Entry]) -> None:
         try:
             answers = await self._engine.settle(list(map(_end, batch)))

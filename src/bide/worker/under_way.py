@@ -1,0 +1,217 @@
+"""The messages of a worker: from the claim that brings them until the engine has answered how they ended."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from bide.engines.base import Ended, Hold
+from bide.logs import Log
+from bide.queue import AsyncDelivery, Delivery
+from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.aio.receiving import Reader
+from bide.queue.aio.session import AsyncOpened
+from bide.queue.beats import Beat
+from bide.queue.deliveries import PLANNED
+from bide.queue.setup import Setup
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
+from bide.worker.claim_log import ClaimLog, Names
+from bide.worker.entrance import Entrance
+from bide.worker.handling import Handlers, Handling
+from bide.worker.leaving import Leaving
+from bide.worker.planning import Planning
+from bide.worker.settling import Entry, Settling
+from bide.worker.slots import Slots
+from bide.worker.telling import about, name, tell, tell_lost, tell_place_lost
+
+_log = Log("bide.worker")
+_hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("slot")
+
+
+class UnderWay:
+    def __init__(
+        self,
+        opened: AsyncOpened,
+        *,
+        setup: Setup,
+        served: Mapping[str, Definition],
+        slots: Slots,
+        names: Names | ClaimLog,
+        lease_ms: int,
+        handlers: Handlers,
+        stopping: asyncio.Event,
+        in_sync: Callable[[AsyncDelivery], Delivery],
+        freed: Callable[[], None],
+    ) -> None:
+        """`freed` is called whenever a message has left a place."""
+        self._loop = asyncio.get_running_loop()
+        self._heartbeat = opened.heartbeat
+        self._served = served
+        self.readers: Mapping[str, Reader] = {topic: task.arguments.of_json for topic, task in served.items()}
+        self._slots = slots
+        self._names = names
+        self._lease_ms = lease_ms
+        self._handlers = handlers
+        self._stopping = stopping
+        self._in_sync = in_sync
+        self._freed = freed
+        self._handlings: dict[Hold, Handling] = {}
+        self.done: int = 0
+        self.failed: int = 0
+        self.settling: Settling = Settling(opened.engine, self._settled)
+        self.leaving: Leaving = Leaving(opened.engine)
+        self.entrance: Entrance = Entrance(opened.engine, opened.heartbeat, self.leaving, slots, lease_ms, self)
+        announced = [each for each in setup.schedules if served.get(each.topic) is each.definition]
+        self.planning: Planning = Planning(AsyncPlanner(opened.engine, setup), announced, self)
+
+    def __len__(self) -> int:
+        return len(self._handlings)
+
+    def __iter__(self) -> Iterator[Handling]:
+        """Any thread may ask."""
+        return iter(list(self._handlings.values()))
+
+    def drop(self) -> None:
+        """Give up what the engine could not be told: leases and places end by themselves."""
+        for part in (self.planning, self.entrance, self.leaving, self.settling):
+            part.drop()
+
+    def begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int) -> None:
+        """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
+        beat = Beat(map(_hold, claimed), self._lease_ms, until, self._lost_soon)
+        self._heartbeat.add(beat)
+        served, unkept = self._served, self._heartbeat.remove
+        handlings = [Handling(each, served[each.claimed.topic], beat, slot, self._in_sync, unkept) for each in claimed]
+        self._handlings.update(zip(map(_hold, claimed), handlings, strict=True))
+        for topic, count in Counter(map(_topic, claimed)).items():
+            self._slots.take(topic, count)
+        for handling in handlings:
+            headers = handling.delivery.claimed.headers
+            if headers and PLANNED in headers:
+                self.planning.put(handling)
+            else:
+                self.planned(handling)
+
+    def planned(self, handling: Handling) -> None:
+        """No schedule holds a message back: the limits of its task may."""
+        if handling.task.limits is None:
+            self.admitted(handling)
+        else:
+            self.entrance.put(handling)
+
+    def left_out(self, handling: Handling) -> None:
+        """The handler of a planned instant is not called: it is late, or its schedule is paused or has ended."""
+        _log.info("The schedule leaves out %s", name(handling.delivery), extra=about(handling.delivery))
+        self.ended(handling, DONE, by_itself=False)
+
+    def admitted(self, handling: Handling) -> None:
+        """Nothing holds a message back: call its handler."""
+        # a factory of the loop's may begin a task before it gives it
+        handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
+
+    def refused(self, handling: Handling, became: Outcome) -> None:
+        """A message may not pass now."""
+        if became.verdict == "dead":
+            _log.error("%s is buried: %s", name(handling.delivery), became.error, extra=about(handling.delivery))
+            handling.runner = asyncio.Task(self._bury(handling, became), loop=self._loop)
+        else:
+            self.ended(handling, became, by_itself=False)
+
+    async def _bury(self, handling: Handling, became: Outcome) -> None:
+        told: Outcome | None = RELEASED
+        try:
+            told = await self._handlers.told_dead(handling, became)
+        finally:
+            handling.runner = None
+            self.ended(handling, told, by_itself=handling.ended)
+
+    def lost_place(self, handling: Handling) -> None:
+        """A place of a message that runs is lost. Called by the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self._lost_place, handling)
+
+    def _lost_place(self, handling: Handling) -> None:
+        if not handling.told:
+            handling.stop("place")
+            tell_place_lost(handling.delivery)
+
+    async def _handle(self, handling: Handling) -> None:
+        """One message, from the call of its handler until its end is on its way to the engine."""
+        runner = handling.runner
+        became: Outcome | None = RELEASED  # by Ctrl-C, which ends the loop: the message is given back with the rest
+        error: BaseException | None = None
+        try:
+            if handling.why is None and not self._stopping.is_set() and self._handlers.ready(handling):
+                try:
+                    await self._handlers.call(handling)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as raised:
+                    # a GeneratorExit that the handler met in an await has closed all coroutines within this one
+                    if isinstance(raised, GeneratorExit) and not self._runs(runner):
+                        raise
+                    error = raised
+                became, error = self._handlers.became(handling, error)
+                became = await self._handlers.told_dead(handling, became)
+        finally:
+            if handling.alarm is not None:
+                handling.alarm.cancel()
+                handling.alarm = None  # it names the handling
+            if self._runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
+                handling.runner = None  # or the two would hold each other, and wait for the garbage collector
+                self.ended(handling, became, by_itself=handling.ended)
+        if error is not None:
+            tell(handling.delivery, became, error)
+            error = None  # from Python 3.12 on its traceback leads back to this frame
+
+    def _runs(self, runner: "asyncio.Task[Any] | None") -> bool:
+        """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
+        return asyncio.current_task(self._loop) is runner
+
+    def ended(self, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
+        """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
+        if handling.told:  # it went on after its message was given back
+            return
+        handling.told = True
+        if handling.places is not None:
+            self.leaving.leave(self._heartbeat, handling.places)
+            handling.places = None
+        self._slots.give_back(handling.delivery.claimed.topic)
+        self._freed()
+        if became is None or by_itself:
+            self.done += by_itself
+            self._forget([handling])
+        else:
+            self.settling.put((handling, handling.delivery.end(*became)))
+
+    def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
+        """The engine has answered the ends of deliveries."""
+        for (handling, end), answer in zip(batch, answers, strict=True):
+            if answer == "lost":
+                if handling.why != "lost":
+                    tell_lost(handling.delivery, "its handler had ended by then")
+            elif end.verdict != "release":
+                self.done += end.verdict == "done"
+                self.failed += end.verdict != "done"
+        self._forget([handling for handling, _ in batch])
+        self._freed()
+
+    def _forget(self, handlings: Sequence[Handling]) -> None:
+        """Nothing is left to be done about these."""
+        for each in handlings:
+            self._handlings.pop(each.delivery.hold, None)
+            each.delivery.ended = True
+        for slot, count in Counter(map(_slot, handlings)).items():
+            self._names.let_go(slot, count)
+        self._heartbeat.remove_all((each.beat, each.delivery.hold) for each in handlings)
+
+    def _lost_soon(self, hold: Hold) -> None:
+        """Called by the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self._lost, hold)
+
+    def _lost(self, hold: Hold) -> None:
+        handling = self._handlings.get(hold)
+        if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
+            handling.stop("lost")
+            tell_lost(handling.delivery, "its handler is told to stop")
