@@ -124,3 +124,11 @@ def _exact_ms(value: float) -> int:
 
 def _away_from_zero(ms: Decimal) -> int:
     return int(ms.to_integral_value(ROUND_UP))
+
+
+def life_ms(value: Duration) -> int:
+    """How long a message lives after it fell due."""
+    life = duration_ms(value, "expires_in")
+    if not life:
+        raise BadTime("expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.")
+    return life

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from bide.core import options
 from bide.core.codec import Codec, Encoded, decode, encode
-from bide.core.when import bounded_instant_ms, duration_ms
+from bide.core.when import bounded_instant_ms, duration_ms, life_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.errors import BadMessage, BadOption, BadTime
 from bide.queue.deliveries import sender
+from bide.queue.topic_rules import shorter
 from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
 
 
@@ -22,6 +23,7 @@ class Envelope(NamedTuple):
     max_body: int
     now_ms: Callable[[], int]  # this machine's idea of the time, for bounds
     attempts: Mapping[str, int] = {}  # of topics that have a task: a message is the same whichever way it is sent
+    lives: Mapping[str, int] = {}  # of topics whose messages expire, in milliseconds
 
     def body(self, raw: bytes) -> Any:
         return decode(self.codec, raw, self.max_body)
@@ -47,6 +49,9 @@ class Envelope(NamedTuple):
         if type(topic) is not str or topic not in options.known_topics:
             topic = options.topic(topic)
         key = None if key is None else options.key(key)
+        life = None if expires_in is None else life_ms(expires_in)
+        if self.lives:
+            life = shorter(life, self.lives.get(topic))
         return NewMessage(
             topic,
             body if type(body) is Encoded else encode(self.codec, body, self.max_body),
@@ -55,7 +60,7 @@ class Envelope(NamedTuple):
             key,
             "keep" if if_exists == "keep" else options.if_exists(if_exists),
             options.NORMAL if priority == "normal" else options.level(priority),
-            None if expires_in is None else _life(expires_in),
+            life,
             self.attempts.get(topic, options.MAX_ATTEMPTS)
             if max_attempts is None
             else options.count(max_attempts, "max_attempts", 1_000),
@@ -72,7 +77,8 @@ class Envelope(NamedTuple):
                 f"items is a {type(items).__name__}. Give a list of bodies or Outgoing(…); for one message use send()."
             )
         made: list[NewMessage] = []
-        codec, largest, most = self.codec, self.max_body, self.attempts.get(topic, options.MAX_ATTEMPTS)
+        codec, largest, life = self.codec, self.max_body, self.lives.get(topic)
+        most = self.attempts.get(topic, options.MAX_ATTEMPTS)
         for place, item in enumerate(items):
             try:
                 if isinstance(item, Outgoing):
@@ -90,19 +96,12 @@ class Envelope(NamedTuple):
                     )
                     made.append(one)
                 else:
-                    made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most))
+                    made.append(NewMessage(topic, encode(codec, item, largest), max_attempts=most, expires_in=life))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
         if operation is None:
             return made
         return [replace(new, operation=f"{operation}#{place}") for place, new in enumerate(made)]
-
-
-def _life(expires_in: Duration) -> int:
-    life = duration_ms(expires_in, "expires_in")
-    if not life:
-        raise BadTime("expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.")
-    return life
 
 
 def when(delay: Duration | None, at: datetime | None, now_ms: Callable[[], int]) -> tuple[int, int | None]:

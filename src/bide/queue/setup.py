@@ -45,7 +45,7 @@ class Setup:
         self.schedules: Schedules = Schedules()
         self.moved_by: int | None = None  # the thread whose test has moved it elsewhere
         self.middleware: tuple[Middleware, ...] = ()  # of time travel; a worker has its own
-        self.envelope: Envelope = Envelope(codec, self.max_body, self.now_ms, self.tasks.attempts)
+        self.envelope: Envelope = Envelope(codec, self.max_body, self.now_ms, self.tasks.attempts, self.tasks.rules.lives)
         self.settings: Settings = Settings(
             url=_chosen(url, client),
             namespace=_namespace(namespace),

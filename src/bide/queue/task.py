@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
+from msgspec.structs import replace
+
 from bide.core.codec import Encoded, decode, encode
 from bide.engines.base import Move, NewMessage, Ref
 from bide.errors import BadMessage, BadOption
@@ -12,6 +14,7 @@ from bide.queue.aio.session import AsyncSession
 from bide.queue.envelope import move, ref
 from bide.queue.sync.session import Session
 from bide.queue.tasks.definition import Definition
+from bide.queue.topic_rules import shorter
 from bide.types import CancelResult, Duration, Info, OneOptions, Outgoing, RescheduleResult, SendOptions, Sent
 
 P = ParamSpec("P")
@@ -94,11 +97,18 @@ class Bound(Generic[P, R]):
         raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
-        return self._setup.envelope.message(self.topic, self._body(args, kwargs), **self._options)
+        new = self._setup.envelope.message(self.topic, self._body(args, kwargs), **self._options)
+        return new if self.definition.rule.expires_in is None else self._living(new)
 
     def _messages(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewMessage]:
         items, operation = self._all_outgoing(arguments), self._options.get("operation")
-        return self._setup.envelope.messages(self.topic, items, operation)
+        messages = self._setup.envelope.messages(self.topic, items, operation)
+        return messages if self.definition.rule.expires_in is None else [self._living(each) for each in messages]
+
+    def _living(self, new: NewMessage) -> NewMessage:
+        """As long as the task says at most, also on a queue that does not know the task."""
+        life = shorter(new.expires_in, self.definition.rule.expires_in)
+        return new if life == new.expires_in else replace(new, expires_in=life)
 
     def _body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
         """The arguments as a message's body, tried on the function as a worker would have it."""

@@ -125,7 +125,8 @@ def instant_message(
     headers = {NAME: schedule.name, PLANNED: moment(planned).isoformat(timespec="milliseconds")}
     options = {} if after is None else {"operation": f"after {after.headers[PLANNED]}", "within": after.id}
     new = envelope.message(topic, {}, key=key_of(schedule.name), headers=headers)
-    return [msgspec.structs.replace(new, at=schedule.due(planned), **options)]
+    # late instants are for `missed` to decide: an instant that expired would end the chain
+    return [msgspec.structs.replace(new, at=schedule.due(planned), expires_in=None, **options)]
 
 
 def instant_of(claimed: Claimed) -> Instant | None:

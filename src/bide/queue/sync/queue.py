@@ -1,19 +1,18 @@
 # Generated from ../aio/queue.py by tools/unasync.py; change that file instead.
 """The queue's verbs, as users call them: arguments are checked, the session is asked, answers are unwrapped."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from bide.clock import Clock
 from bide.core import options
-from bide.core.backoff import USUAL, Backoff
 from bide.core.codec import JSON, MAX_BODY, Codec
 from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
-from bide.errors import BadTime, ConfigError
+from bide.errors import BadTime
 from bide.queue.envelope import move, ref
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
@@ -22,11 +21,8 @@ from bide.queue.sync.many import ManyVerbs
 from bide.queue.sync.receiving import listen
 from bide.queue.sync.scheduling import ScheduleVerbs
 from bide.queue.sync.session import Session
+from bide.queue.sync.tasking import TaskVerbs
 from bide.queue.sync.topics import TopicVerbs
-from bide.queue.task import P, R, Task
-from bide.queue.tasks.definition import Definition, Unknown
-from bide.queue.tasks.failing import Errors, OnDead
-from bide.queue.tasks.limits import OnConflict
 from bide.types import (
     CancelResult,
     Duration,
@@ -39,8 +35,8 @@ from bide.types import (
 )
 
 
-class Verbs(TopicVerbs, ManyVerbs, ScheduleVerbs):
-    """All that Queue can do; with whole topics, with many messages and with schedules, by its bases."""
+class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs):
+    """All that Queue can do; with whole topics, many messages, tasks and schedules by its bases."""
 
     def __init__(
         self,
@@ -139,7 +135,8 @@ class Verbs(TopicVerbs, ManyVerbs, ScheduleVerbs):
         """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
         - key: your name for the message until it ends. `if_exists` says what to do if another message holds it.
-        - expires_in: drop the message if nobody received it this long after its due time.
+        - expires_in: drop the message if nobody received it this long after its due time. If its topic says so too, the shorter
+          one counts.
         - max_attempts: 3 by default.
         - operation: within 10 minutes, sends with the same operation, topic and key act once and get the first answer.
           OutcomeUnknown has the one to use.
@@ -258,75 +255,3 @@ class Verbs(TopicVerbs, ManyVerbs, ScheduleVerbs):
         Raises Locked if somebody else holds it, LockLost at the end if it was lost, and Unsupported if the engine has no locks.
         """
         return Lock(self.session, name, ttl, wait)
-
-    # tasks
-
-    def task(
-        self,
-        topic: str | None = None,
-        *,
-        aliases: Sequence[str] = (),
-        max_attempts: int = options.MAX_ATTEMPTS,
-        backoff: Backoff = USUAL,
-        timeout: Duration | None = None,
-        unknown: Unknown = "retry",
-        retry_for: Errors | None = None,
-        no_retry_for: Errors = (),
-        on_dead: OnDead | None = None,
-        concurrency: int | None = None,
-        rate: str | None = None,
-        per: str | None = None,
-        lock: str | None = None,
-        on_conflict: OnConflict = "wait",
-        lock_wait: Duration = "10m",
-        lock_delay: Duration = "5s",
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Make a function the handler of a topic: `@queue.task("order.cancel")`.
-
-        A worker calls it with the arguments that were sent. The function may be sync or async.
-
-        - topic: "module.function" by default.
-        - aliases: other topics that it handles too, such as an earlier name.
-        - backoff: the delays between attempts, such as exponential("1s", cap="10m"), or a function from the number of the
-          failed attempt to a delay.
-        - timeout: how long an attempt may take; unlimited by default.
-        - unknown: what to do with arguments that the function does not know. "retry": the attempt fails, because another worker
-          may run a newer release. "ignore": drop these arguments.
-        - retry_for: errors that are worth another attempt; all by default. no_retry_for: errors that are not. A message that
-          fails with any other becomes a dead letter at once.
-        - on_dead: called with the delivery and the reason, before its message becomes a dead letter.
-        - concurrency: how many of its messages run at once, over all workers. rate: how many begin, such as "100/m".
-        - per: count these for each value of arguments, such as "{user}".
-        - lock: run under the lock of this name, such as "order:{order}", which tasks and `queue.lock` share.
-        - on_conflict: what to do with a message whose lock is held. "wait": call it when the lock is free, and bury it after
-          `lock_wait`. "defer": try again after `lock_delay`. "error": bury it at once. None of these counts as an attempt.
-
-        Raises ConfigError for a function that can't be a task, and for a topic that has another function.
-        """
-
-        if callable(topic):
-            raise ConfigError("Write @queue.task() with parentheses, or with a topic: @queue.task('order.cancel').")
-
-        def decorate(function: Callable[P, R]) -> Task[P, R]:
-            definition = Definition(
-                function,
-                topic=topic,
-                aliases=aliases,
-                max_attempts=max_attempts,
-                backoff=backoff,
-                timeout=timeout,
-                unknown=unknown,
-                retry_for=retry_for,
-                no_retry_for=no_retry_for,
-                on_dead=on_dead,
-                concurrency=concurrency,
-                rate=rate,
-                per=per,
-                lock=lock,
-                on_conflict=on_conflict,
-                lock_wait=lock_wait,
-                lock_delay=lock_delay,
-            )
-            return Task(self.session, self.session.setup.tasks.add(definition))
-
-        return decorate

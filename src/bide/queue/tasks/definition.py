@@ -9,12 +9,13 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
-from bide.core.when import duration_ms
+from bide.core.when import duration_ms, life_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.limits import Limits, OnConflict
+from bide.queue.topic_rules import Rule, TopicRules
 from bide.types import Duration
 
 Unknown: TypeAlias = Literal["retry", "ignore"]
@@ -47,6 +48,7 @@ class Definition:
         on_conflict: OnConflict = "wait",
         lock_wait: Duration = "10m",
         lock_delay: Duration = "5s",
+        expires_in: Duration | None = None,
     ) -> None:
         given: object = function
         if isinstance(known := getattr(given, "definition", None), Definition):
@@ -92,6 +94,7 @@ class Definition:
             lock_delay=lock_delay,
         )
         self.limits: Limits | None = limits if limits.any else None
+        self.rule: Rule = Rule(None if expires_in is None else life_ms(expires_in))
         written = _written(function)
         code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
         self.place: tuple[str, str] = written.__module__, getattr(written, "__qualname__", self.name)
@@ -127,6 +130,7 @@ class Tasks:
     def __init__(self) -> None:
         self._by_topic: dict[str, Definition] = {}
         self.attempts: dict[str, int] = {}  # by topic, so that a message sent by its topic gets what the task says
+        self.rules: TopicRules = TopicRules()
 
     def add(self, task: Definition) -> Definition:
         for topic in task.topics:
@@ -139,6 +143,7 @@ class Tasks:
         for topic in task.topics:
             self._by_topic[topic] = task
             self.attempts[topic] = task.max_attempts
+            self.rules.of_task(topic, task.rule)
         return task
 
     def get(self, topic: str) -> Definition | None:

@@ -1,0 +1,107 @@
+# Generated from ../aio/tasking.py by tools/unasync.py; change that file instead.
+"""The queue's verbs that say what a topic is for: the task that handles its messages, and rules for what is sent to it."""
+
+from collections.abc import Callable, Sequence
+
+from bide.core import options
+from bide.core.backoff import USUAL, Backoff
+from bide.core.when import life_ms
+from bide.errors import ConfigError
+from bide.queue.sync.session import Session
+from bide.queue.task import P, R, Task
+from bide.queue.tasks.definition import Definition, Unknown
+from bide.queue.tasks.failing import Errors, OnDead
+from bide.queue.tasks.limits import OnConflict
+from bide.queue.topic_rules import Rule
+from bide.types import Duration
+
+
+class TaskVerbs:
+    """What Queue can do with the code of an application."""
+
+    session: Session
+
+    def task(
+        self,
+        topic: str | None = None,
+        *,
+        aliases: Sequence[str] = (),
+        max_attempts: int = options.MAX_ATTEMPTS,
+        backoff: Backoff = USUAL,
+        timeout: Duration | None = None,
+        unknown: Unknown = "retry",
+        retry_for: Errors | None = None,
+        no_retry_for: Errors = (),
+        on_dead: OnDead | None = None,
+        concurrency: int | None = None,
+        rate: str | None = None,
+        per: str | None = None,
+        lock: str | None = None,
+        on_conflict: OnConflict = "wait",
+        lock_wait: Duration = "10m",
+        lock_delay: Duration = "5s",
+        expires_in: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Make a function the handler of a topic: `@queue.task("order.cancel")`.
+
+        A worker calls it with the arguments that were sent. The function may be sync or async.
+
+        - topic: "module.function" by default.
+        - aliases: other topics that it handles too, such as an earlier name.
+        - backoff: the delays between attempts, such as exponential("1s", cap="10m"), or a function from the number of the
+          failed attempt to a delay.
+        - timeout: how long an attempt may take; unlimited by default.
+        - unknown: what to do with arguments that the function does not know. "retry": the attempt fails, because another worker
+          may run a newer release. "ignore": drop these arguments.
+        - retry_for: errors that are worth another attempt; all by default. no_retry_for: errors that are not. A message that
+          fails with any other becomes a dead letter at once.
+        - on_dead: called with the delivery and the reason, before its message becomes a dead letter.
+        - concurrency: how many of its messages run at once, over all workers. rate: how many begin, such as "100/m".
+        - per: count these for each value of arguments, such as "{user}".
+        - lock: run under the lock of this name, such as "order:{order}", which tasks and `queue.lock` share.
+        - on_conflict: what to do with a message whose lock is held. "wait": call it when the lock is free, and bury it after
+          `lock_wait`. "defer": try again after `lock_delay`. "error": bury it at once. None of these counts as an attempt.
+        - expires_in: drop its messages if no worker received them this long after their due time. The shorter one of this and
+          the send's own counts. `missed` of a schedule decides for what it plans.
+
+        Raises ConfigError for a function that can't be a task, and for a topic that has another function.
+        """
+
+        if callable(topic):
+            raise ConfigError("Write @queue.task() with parentheses, or with a topic: @queue.task('order.cancel').")
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            definition = Definition(
+                function,
+                topic=topic,
+                aliases=aliases,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                timeout=timeout,
+                unknown=unknown,
+                retry_for=retry_for,
+                no_retry_for=no_retry_for,
+                on_dead=on_dead,
+                concurrency=concurrency,
+                rate=rate,
+                per=per,
+                lock=lock,
+                on_conflict=on_conflict,
+                lock_wait=lock_wait,
+                lock_delay=lock_delay,
+                expires_in=expires_in,
+            )
+            return Task(self.session, self.session.setup.tasks.add(definition))
+
+        return decorate
+
+    def topic(self, name: str, *, expires_in: Duration | None = None) -> None:
+        """Say rules for what this program sends to a topic, such as one whose task is part of another program.
+
+        - expires_in: drop a message if nobody received it this long after its due time. The shortest one of this, the task's
+          and the send's own counts.
+
+        The last call for a topic counts, for this queue, its `.sync` and its `.sync`. Nothing is stored.
+        """
+        rule = Rule(None if expires_in is None else life_ms(expires_in))
+        self.session.setup.tasks.rules.say(options.topic(name), rule)
