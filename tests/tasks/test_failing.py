@@ -89,6 +89,24 @@ def test_a_task_is_told_before_its_message_is_dead(queue: Queue, is_async: bool)
     assert told == [(sent.id, 3, "ValueError: 7")]
 
 
+def test_time_travel_tells_the_task_of_every_way_to_die() -> None:
+    queue, told = Queue("memory://", clock=ManualClock()), Told()
+
+    @queue.task("locked", lock="x", on_conflict="error", on_dead=told)
+    def locked() -> None: ...
+
+    @queue.task("unread", on_dead=told)
+    def unread(n: int) -> None: ...
+
+    with queue.lock("x"):
+        locked.send()
+        queue.send("unread", {"n": "seven"})
+        assert [each.outcome for each in queue.testing.advance(0, raise_errors=False)] == ["dead", "dead"]
+    assert told.reasons[0] == "Locked: the lock x is held"
+    assert "Expected `int`, got `str`" in told.reasons[1]
+    queue.close()
+
+
 class Told:
     def __init__(self) -> None:
         self.reasons: list[str] = []

@@ -226,7 +226,7 @@ class AsyncTravel(Relocatable):
             arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
-            return await _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
+            return await self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         await self._invoke.check(task)
         if task.limits is None:
             return await self._call(engine, task, delivery, arguments)
@@ -234,7 +234,7 @@ class AsyncTravel(Relocatable):
         try:
             refused = await _pass(engine, passage, delivery.now)
             if refused is not None:
-                held_back = await _end(engine, delivery, refused, None)
+                held_back = await self._end(engine, task, delivery, refused, None)
                 return held_back if refused.verdict == "dead" else held_back._replace(outcome=_WAITS)
             return await self._call(engine, task, delivery, arguments)
         finally:
@@ -243,11 +243,17 @@ class AsyncTravel(Relocatable):
     async def _call(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
         raised = await self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
-        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
-            await self._invoke.tell_dead(task, delivery, became.error or "")
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
-        return await _end(engine, delivery, became, raised)
+        return await self._end(engine, task, delivery, became, raised)
+
+    async def _end(
+        self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery, became: Outcome, error: BaseException | None
+    ) -> Handled:
+        """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""
+        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
+            await self._invoke.tell_dead(task, delivery, became.error or "")
+        return await _end(engine, delivery, became, error)
 
 
 async def _pass(engine: AsyncEngine, passage: Passage, now: int) -> Outcome | None:

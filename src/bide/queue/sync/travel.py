@@ -226,7 +226,7 @@ class Travel(Relocatable):
             arguments = task.arguments.of_message(delivery.body)
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
-            return _end(engine, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
+            return self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         self._invoke.check(task)
         if task.limits is None:
             return self._call(engine, task, delivery, arguments)
@@ -234,7 +234,7 @@ class Travel(Relocatable):
         try:
             refused = _pass(engine, passage, delivery.now)
             if refused is not None:
-                held_back = _end(engine, delivery, refused, None)
+                held_back = self._end(engine, task, delivery, refused, None)
                 return held_back if refused.verdict == "dead" else held_back._replace(outcome=_WAITS)
             return self._call(engine, task, delivery, arguments)
         finally:
@@ -243,11 +243,17 @@ class Travel(Relocatable):
     def _call(self, engine: Engine, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Handled:
         raised = self._invoke.call(task, arguments, delivery)
         became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
-        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
-            self._invoke.tell_dead(task, delivery, became.error or "")
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
-        return _end(engine, delivery, became, raised)
+        return self._end(engine, task, delivery, became, raised)
+
+    def _end(
+        self, engine: Engine, task: Definition, delivery: Delivery, became: Outcome, error: BaseException | None
+    ) -> Handled:
+        """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""
+        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
+            self._invoke.tell_dead(task, delivery, became.error or "")
+        return _end(engine, delivery, became, error)
 
 
 def _pass(engine: Engine, passage: Passage, now: int) -> Outcome | None:
