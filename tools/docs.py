@@ -1,4 +1,4 @@
-"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors.
+"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
@@ -17,7 +17,8 @@ from bide.engines.base import Capabilities
 from bide.errors import BideError
 
 ROOT = Path(__file__).resolve().parents[1]
-PART = re.compile(r"(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+RECIPES = ROOT / "examples" / "recipes"
 
 WORDS = {
     "accepted": "accepted means",
@@ -86,6 +87,13 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+def recipe(name: str) -> str:
+    """The file of a recipe. Its first line is the text of the page; its tests are in tests/examples, so docs don't run it."""
+    code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
+    says, code = re.fullmatch(r'"""(.*?)"""\n\n(.*)', code, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{says}\n\n```py\n# examples/recipes/{name}.py\n{code}```\n"
+
+
 def _shown(word: str, can: Capabilities) -> str:
     value = getattr(can, word)
     if isinstance(value, bool):
@@ -120,9 +128,11 @@ def written(text: str) -> str:
     """A document with its generated parts as they should be."""
 
     def part(found: re.Match[str]) -> str:
-        begin, name, end = found.groups()
+        begin, name, which, end = found.groups()
+        if name == "recipe":
+            return f"{begin}{recipe(which)}{end}"
         if name not in PARTS:
-            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}")
+            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}, recipe NAME")
         return f"{begin}{PARTS[name]()}{end}"
 
     return PART.sub(part, text)
