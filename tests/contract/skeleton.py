@@ -36,6 +36,7 @@ class Message(msgspec.Struct):
     lease_until: int | None = None
     error: str | None = None
     died: int = 0
+    began: int | None = None
 
     @property
     def expires(self) -> int | None:
@@ -51,7 +52,7 @@ class Message(msgspec.Struct):
 
     def claimed(self) -> base.Claimed:
         new, times = self.new, (self.due, self.since, self.attempt)
-        return base.Claimed(self.id, new.topic, new.body, new.headers, None, *times, new.max_attempts, self.token)
+        return base.Claimed(self.id, new.topic, new.body, new.headers, None, *times, new.max_attempts, self.token, self.began)
 
     def stored(self, now: int) -> base.Stored:
         new, most = self.new, self.new.max_attempts
@@ -65,8 +66,7 @@ class Shelf:  # what the engines of one namespace share
         self.dropped: dict[str, int] = {}
         self.sleepers: Sleepers[str] = Sleepers()
         self.numbers = itertools.count(1)
-        self.dead_for, self.dead_max = dead_for, dead_max
-        self.now = self.claims = 0
+        self.dead_for, self.dead_max, self.now, self.claims = dead_for, dead_max, 0, 0
 
     def at(self, now: int | None) -> int:
         self.now = max(self.now, time.time_ns() // 1_000_000 if now is None else now)
@@ -168,7 +168,7 @@ class Skeleton(AsyncEngine):
         due = message.due if end.verdict == "release" and not end.delay else self._shelf.now + end.delay
         message.attempt -= end.verdict == "release"
         due = min(due, message.expires - 1) if end.aside and message.expires is not None else due
-        message.error = end.error or message.error
+        message.error, message.began = end.error or message.error, message.began if end.began is None else end.began
         return "scheduled" if self._shelf.schedule(message, due) else "expired"
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: Now = None) -> list[bool]:
@@ -195,7 +195,7 @@ class Skeleton(AsyncEngine):
 
     def _move(self, message: Message | None, move: base.Move, at: int) -> RescheduleResult:
         if message is not None and message.kind == "scheduled":
-            message.since = move.due(message.due, message.since, at, at)
+            message.since, message.began = move.due(message.due, message.since, at, at), None
             self._shelf.schedule(message, message.since)
             return RescheduleResult.MOVED
         return RescheduleResult[_why(message)]
@@ -216,6 +216,7 @@ class Skeleton(AsyncEngine):
             elif message in last:
                 shelf.bury(message, "The lease of the last attempt has ended.")
             else:
+                message.began = message.began or min(int(message.token), at)
                 shelf.schedule(message, message.due)
         did = [sum(each in some for each in work[:budget]) for some in (ended, last, expired, old)]
         return base.Tended(did[0], did[1], did[2], did[3], len(work) > budget)
@@ -270,7 +271,7 @@ class Skeleton(AsyncEngine):
         dead = [each for each in self._shelf.all("dead", topic) if ids is None or each.id in ids]
         for place, message in enumerate(dead[:limit]):
             due = at + delay + place * over // limit
-            message.attempt, message.error, message.since = 0, None, due
+            message.attempt, message.error, message.since, message.began = 0, None, due, None
             self._shelf.schedule(message, due)
         return base.Swept(min(len(dead), limit), len(dead) > limit)
 

@@ -73,6 +73,7 @@ class Draw(Random):
             self.choice(SPANS),
             self.choice([None, "it broke", "∅"]),
             verdict == "release" and aside,
+            self.choice([None, each.began, self._runner.clock]),
         )
         if self.random() < 0.9:
             return end

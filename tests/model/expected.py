@@ -43,6 +43,9 @@ class Message:
     token: str = ""  # of the last delivery
     order: int | None = None  # of sending; None once its time was changed
     died: int = 0
+    began: int | None = None  # its first attempt since it was last given a time, as an end told it, or the end of its lease
+    claimed_at: int = 0
+    began_by: int | None = None  # of one whose lease ended: it began between claimed_at and then, and the next claim says when
 
     @property
     def topic(self) -> str:
@@ -77,6 +80,7 @@ class Message:
     def plan(self, due: int) -> None:
         """Ask for a time, from which its expiry counts."""
         self.due = self.since = due
+        self.began = self.began_by = None
         self.expires = None if self.sent.expires_in is None else due + self.sent.expires_in
 
     def too_late(self, when: int) -> bool:

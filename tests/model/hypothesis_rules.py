@@ -276,6 +276,8 @@ class EngineMachine(RuleBasedStateMachine):
         end = End(each.topic, each.id, each.token, ending.verdict, ending.delay, ending.error)
         if ending.aside and ending.verdict == "release":
             end = replace(end, aside=True)
+        if ending.began is not None:
+            end = replace(end, began=self.model.now - ending.began)
         if ending.made_up == "token":
             return replace(end, token=each.token + "0")
         if ending.made_up == "topic":

@@ -141,9 +141,11 @@ class Model:
         why = "paused or not asked for" if message.stage == "ready" else f"{message.stage}, due {message.due}"
         insist(claimed.id in left, f"claim: {claimed.id} of {message.topic} was handed out at {self.now} though it is {why}.")
         sent, attempt = message.sent, message.attempt + 1
+        if message.began_by is not None and message.claimed_at <= (claimed.began or 0) <= message.began_by:
+            message.began, message.began_by = claimed.began, None
         expected = Claimed(
             message.id, message.topic, sent.body, sent.headers, message.key, message.due, message.since,
-            attempt if self.can.attempts else claimed.attempt, sent.max_attempts, claimed.token,
+            attempt if self.can.attempts else claimed.attempt, sent.max_attempts, claimed.token, message.began,
         )  # fmt: skip
         agree("claim", expected, claimed)
         insist(
@@ -152,6 +154,7 @@ class Model:
         )
         message.step("claim")
         message.attempt, message.token, message.lease_until = attempt, claimed.token, self.now + lease
+        message.claimed_at = self.now
         return left.pop(claimed.id)
 
     def _claim_again(self, topics: Sequence[str], live: Mapping[str, Claimed], answer: Claim) -> None:
@@ -192,6 +195,8 @@ class Model:
         else:
             message.step("release")
             message.attempt -= 1
+        if end.began is not None:
+            message.began, message.began_by = end.began, None
         message.due, message.order = due, None
         self._ripen(message)
         return "scheduled"
@@ -254,6 +259,8 @@ class Model:
             else:
                 message.step("lease ends")
                 message.order = None
+                if message.began is None:
+                    message.began_by = self.now
         self.leaving.expired(sum(each.expired for each in answer))
         self.leaving.dropped(sum(each.dropped for each in answer), None if left is None else set(left))
 

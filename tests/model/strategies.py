@@ -32,6 +32,7 @@ class Ending(NamedTuple):
     delay: int
     error: str | None
     aside: bool
+    began: int | None  # how long before now the first attempt began
     made_up: str
 
 
@@ -74,8 +75,9 @@ pointers: Drawn[list[Pointer]] = st.lists(
 )
 made_up: Drawn[str] = st.sampled_from([*[""] * 6, "token", "topic", "id"])
 origins: Drawn[Origin] = st.sampled_from(["now", "now", "due", "since"])
+begans: Drawn[int | None] = st.sampled_from([None, None, 0, 1, 60_000])
 endings: Drawn[list[Ending]] = st.lists(
-    st.builds(Ending, st.sampled_from([True, True, False]), picks, verdicts, spans, errors, st.booleans(), made_up),
+    st.builds(Ending, st.sampled_from([True, True, False]), picks, verdicts, spans, errors, st.booleans(), begans, made_up),
     min_size=1,
     max_size=4,
 )

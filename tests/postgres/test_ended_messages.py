@@ -36,7 +36,7 @@ def now(client: psycopg.Connection[Any]) -> int:
 
 
 def test_a_claim_with_a_bound_does_not_walk_over_ended_messages(ended: psycopg.Connection[Any]) -> None:
-    claim = "select bide.claim('{mail}', array[%s::bigint], 100, 60000, 'r', '{}', null)"
+    claim = "select bide.hand_out('{mail}', array[%s::bigint], 100, 60000, 'r', '{}', null)"
     assert read(ended, "message_due", claim, -1) >= MANY
     assert read(ended, "message_due", claim, now(ended)) == 0
 
@@ -63,7 +63,7 @@ def test_the_verbs_of_a_delivery_find_it_by_its_id_also_when_statistics_say_that
     with Queue(postgres_url) as queue:
         queue.send_many("mail", [None] * 3)
         first = now(ended) - 60_000
-        assert read(ended, index, "select bide.claim('{mail}', array[%s::bigint], 3, 60000, 'r', '{}', null)", first) < 50
+        assert read(ended, index, "select bide.hand_out('{mail}', array[%s::bigint], 3, 60000, 'r', '{}', null)", first) < 50
         held = queue.receive("mail", limit=3)
         args = [[int(each.id, 16) for each in held], ["mail"], [int(each.token) for each in held]]
     assert len(held) == 3
@@ -85,7 +85,7 @@ def test_a_claim_finds_what_its_request_was_given_by_the_request_also_when_anoth
         )
         other.execute("delete from bide.message")
         other.execute("analyze bide.message")
-    claim = "select bide.claim('{mail}', array[%s::bigint], 100, 60000, 'r', '{}', null)"
+    claim = "select bide.hand_out('{mail}', array[%s::bigint], 100, 60000, 'r', '{}', null)"
     assert read(ended, "message_lease", claim, now(ended)) == 0
 
 

@@ -19,8 +19,8 @@ def task(backoff: Any = steps("1s", "5s")) -> Definition:  # noqa: B008
     return Definition(handle, topic="t", aliases=[], max_attempts=3, backoff=backoff, timeout=None)
 
 
-def became(error: BaseException | None, *, attempt: int = 1, waited_ms: int = 0, of: Definition | None = None) -> Outcome:
-    return outcome(error, of or task(), attempt, waited_ms)
+def became(error: BaseException | None, *, attempt: int = 1, tried_ms: int = 0, of: Definition | None = None) -> Outcome:
+    return outcome(error, of or task(), attempt, tried_ms)
 
 
 def test_no_error_is_done() -> None:
@@ -92,13 +92,13 @@ def test_a_text_that_fails_changes_no_decision() -> None:
 
 def test_snooze_gives_the_message_back_and_says_nothing_of_an_error() -> None:
     assert became(Snooze("30s")) == Outcome("release", 30_000, None)
-    assert became(Snooze("30s"), waited_ms=10**9) == Outcome("release", 30_000, None)
+    assert became(Snooze("30s"), tried_ms=10**9) == Outcome("release", 30_000, None)
 
 
 def test_snooze_goes_on_up_to_max_wait_and_not_beyond() -> None:
     snooze = Snooze("30s", max_wait="1h")
-    assert became(snooze, waited_ms=3_570_000) == Outcome("release", 30_000)
-    over = became(snooze, waited_ms=3_570_001)
+    assert became(snooze, tried_ms=3_570_000) == Outcome("release", 30_000)
+    over = became(snooze, tried_ms=3_570_001)
     assert (over.verdict, over.error) == ("dead", "put off for 3570 s, and max_wait is 3600 s")
 
 

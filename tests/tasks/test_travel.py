@@ -206,6 +206,23 @@ def test_a_snooze_goes_on_no_longer_than_max_wait(queue: Any, do: Do, diary: Dia
     assert do(queue.get(sent)).last_error == "put off for 60 s, and max_wait is 60 s"
 
 
+def test_max_wait_counts_from_the_first_attempt_and_not_from_an_outage_before_it(queue: Any, do: Do, coloured: Any) -> None:
+    def handle() -> None:
+        raise Snooze("20s", max_wait="1m")
+
+    # Given a message that nobody could receive for an hour
+    task = queue.task("t")(coloured(handle))
+    do(queue.pause("t"))
+    sent = do(task.send())
+    assert do(queue.testing.advance("1h")) == []
+    do(queue.resume("t"))
+    # Then it is put off as long as any other
+    assert [each.outcome for each in do(queue.testing.advance("1h"))] == ["snoozed"] * 3 + ["dead"]
+    # And a requeued one again
+    assert do(queue.requeue("t", ids=[sent.id])) == 1
+    assert [each.outcome for each in do(queue.testing.advance("1h"))] == ["snoozed"] * 3 + ["dead"]
+
+
 def test_bury_is_the_end(queue: Any, do: Do, coloured: Any) -> None:
     def handle() -> None:
         raise Bury("no such order")

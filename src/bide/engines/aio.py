@@ -112,6 +112,11 @@ class AsyncEngine(ABC):
         - Bodies and headers come back as they were sent.
         - Attempts count from one.
         - Since tells when a message first fell due.
+        - Began tells when the first attempt began.
+        - Began tells when a lease that ended began.
+        - A new time makes a message forget when its first attempt began.
+        - Replacing makes a message forget when its first attempt began.
+        - Requeue makes a message forget when its first attempt began.
         - Tokens rise as text with each delivery of a message.
         - The same request gives the same deliveries.
         - A claim of no topics gives only what its request still holds.

@@ -80,6 +80,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     max_attempts: int
     token: str
+    began: int | None = None  # its first attempt since it was last given a time, as far as an end has told; None: this one
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -124,6 +125,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     delay: int = 0  # for retry and release
     error: str | None = None  # for retry and dead
     aside: bool = False  # for release: it is called back, and the delay is only the longest that it waits for that
+    began: int | None = None  # for retry and release: when the first attempt began, which later deliveries are told
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False, eq=False):

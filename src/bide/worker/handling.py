@@ -254,7 +254,7 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
         if handling.why == "timeout":
             error = TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")
     try:
-        return outcome(error, handling.task, delivery.attempt, delivery.waited_ms), error
+        return outcome(error, handling.task, delivery.attempt, delivery.tried_ms), error
     except KeyboardInterrupt:
         raise
     except BaseException:  # by what is somebody else's: a backoff, or an attribute of the error

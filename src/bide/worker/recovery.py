@@ -120,10 +120,14 @@ async def _give_back(engine: AsyncEngine, requests: Sequence[str], reason: str, 
     """How many, and whether some may be left."""
     claims = [await engine.claim([], 1, 1_000, request=request) for request in requests]
     held = [each for claim in claims for each in claim.messages]
+    now = max((claim.now for claim in claims), default=0)
     verdict: Verdict = "retry" if counts else "release"
     # the last attempt is no more than a name here: what is buried does not come back, and takes nobody's turn
     waits = delays([each.attempt if counts and each.attempt < each.max_attempts else 1 for each in held])
-    ends = [End(each.topic, each.id, each.token, verdict, wait, reason) for each, wait in zip(held, waits, strict=True)]
+    ends = [
+        End(each.topic, each.id, each.token, verdict, wait, reason, began=(each.began or now) if counts else None)
+        for each, wait in zip(held, waits, strict=True)
+    ]
     answers = [
         answer for first in range(0, len(ends), MAX_BATCH) for answer in await engine.settle(ends[first : first + MAX_BATCH])
     ]

@@ -9,8 +9,8 @@ from typing import Any
 from bide.engines.base import Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
-from bide.queue.aio.opening import Reader
 from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.aio.receiving import Reader
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED

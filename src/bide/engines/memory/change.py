@@ -74,6 +74,7 @@ def _replace(store: Store, holder: Message, new: NewMessage, due: int, now: int)
     store.topics[new.topic].forget()
     later = new.if_exists == "later"
     holder.due = holder.since = max(due, holder.due) if later else due
+    holder.began = None
     holder.content = new
     holder.attempt = 0
     holder.last_error = None
@@ -115,6 +116,7 @@ def _reschedule(store: Store, move: Move, floor: int, ceiling: int) -> Reschedul
     message.entry = store.new_entry()
     store.topics[message.content.topic].forget()
     message.due = message.since = move.due(message.due, message.since, floor, ceiling)
+    message.began = None
     store.schedule(message, floor)
     store.expire_in_time(message)
     return RescheduleResult.MOVED
@@ -148,6 +150,7 @@ def _revive(store: Store, message: Message, due: int, now: int) -> bool:
     message.attempt = 0
     message.last_error = None
     message.due = message.since = due
+    message.began = None
     message.entry = store.new_entry()
     store.schedule(message, now)
     store.expire_in_time(message)

@@ -54,7 +54,7 @@ def _take(store: Store, topic: Topic, now: int) -> Message | None:
 
 def _lease(store: Store, messages: list[Message], until: int, request: str | None, now: int) -> HeldClaim:
     store.last_token = max(store.last_token + 1, now)
-    held = HeldClaim(f"{store.last_token:016d}", request, [message.id for message in messages], len(messages))
+    held = HeldClaim(f"{store.last_token:016d}", request, [message.id for message in messages], len(messages), now)
     for message in messages:
         message.stage = LEASED
         message.attempt += 1
@@ -85,6 +85,8 @@ def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
     if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= message.content.max_attempts):
         store.bury(message, end.error, floor)
         return "dead"
+    if end.began is not None:
+        message.began = end.began
     if end.verdict == "release":
         message.attempt -= 1
         due = due_time(end.delay, None, floor, ceiling) if end.delay else message.due
@@ -183,6 +185,8 @@ def _ended(store: Store, message_id: str, claim: HeldClaim, until: int) -> Messa
 
 def _take_back(store: Store, message: Message, now: int) -> bool:
     """True when that was the last attempt."""
+    if message.began is None and message.claim is not None:
+        message.began = message.claim.at
     end_delivery(store, message)
     if message.attempt < message.content.max_attempts:
         come_back(store, message, message.due, now)

@@ -26,6 +26,7 @@ class HeldClaim(msgspec.Struct, gc=False):
     request: str | None
     ids: list[str]
     live: int  # of them, how many are still held
+    at: int  # when it was made
 
 
 class Message(msgspec.Struct, gc=False):
@@ -41,12 +42,13 @@ class Message(msgspec.Struct, gc=False):
     lease_until: int | None = None
     last_error: str | None = None
     died: int = 0
+    began: int | None = None  # its first attempt, once that has failed, put it off or ended with its lease
 
     def claimed(self, token: str) -> Claimed:
         content = self.content
         return Claimed(
             self.id, content.topic, content.body, content.headers, self.key, self.due, self.since, self.attempt,
-            content.max_attempts, token,
+            content.max_attempts, token, self.began,
         )  # fmt: skip
 
     @property

@@ -14,9 +14,9 @@ from bide.types import Sent, State, Stats
 CALLS: Mapping[str, str] = {
     "put": "select * from {schema}.put(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
     "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::{text}, %s::int[], %s::bigint[], %s, %s::{text}, %s)",
-    "claim": "select * from {schema}.claim(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
-    "settle": "select * from {schema}.settle(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, "
-    "%s, %s)",
+    "claim": "select * from {schema}.hand_out(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
+    "settle": "select * from {schema}.end_all(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
+    "%s::{text}, %s::bigint[], %s, %s)",
     "extend": "select * from {schema}.extend(%s::bigint[], %s::{text}, %s::bigint[], %s, %s)",
     "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
     "reschedule": "select * from {schema}.move(%s, %s::bigint[], %s::{text}, %s::{text}, %s::bigint[], %s::bigint[], "
@@ -101,8 +101,8 @@ def claim_of(rows: Sequence[Any]) -> tuple[Claim, int]:
     places = {topic: place for place, topic in enumerate(topics)}
     delivered.sort(key=lambda row: (places[row[1]], row[10])) if len(topics) > 1 else delivered.sort(key=_place)
     messages = [
-        Claimed(public_id(id), topic, body, headers_of(headers), key, due, since, attempt, most, f"{token:019d}")
-        for id, topic, body, headers, key, due, since, attempt, most, token, _ in delivered
+        Claimed(public_id(id), topic, body, headers_of(headers), key, due, since, attempt, most, f"{token:019d}", began)
+        for id, topic, body, headers, key, due, since, attempt, most, token, _, began in delivered
     ]
     return Claim(messages, last[6], last[5]), last[7]
 
@@ -123,6 +123,7 @@ def settle_args(ends: Sequence[End]) -> list[Any]:
         None if plain else ["aside" if end.aside else end.verdict for end in ends],
         None if plain else numbers([end.delay for end in ends]),
         None if plain else [_storable(end.error) for end in ends],
+        None if plain else numbers([end.began for end in ends], default=None),
     ]
 
 

@@ -35,7 +35,7 @@ def claim(
 def _again(tx: Transaction, namespace: Namespace, request: str) -> list[Claimed]:
     """What this request holds already."""
     rows = tx.sql.all("claimed_again", {"request": request, "space": namespace.name})
-    return [claimed_of(row, row[10], token_text(row[9]), 0) for row in rows]
+    return [claimed_of(row, row[11], token_text(row[10]), 0) for row in rows]
 
 
 def _choose(tx: Transaction, namespace: Namespace, topics: dict[str, int], limit: int, now: int) -> list[tuple[str, Any]]:
@@ -58,7 +58,7 @@ def _due(tx: Transaction, topic: int, limit: int, now: int) -> list[list[Any]]:
     for level in LEVELS:
         while True:
             rows = tx.sql.all("due", {"topic": topic, "level": level, "now": now, "limit": limit})
-            expired = [row[0] for row in rows if row[9] is not None and row[9] <= now]
+            expired = [row[0] for row in rows if row[10] is not None and row[10] <= now]
             tx.messages.end(expired)
             if not expired:
                 break
@@ -111,10 +111,10 @@ def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor
         due = due_time(end.delay, None, floor, ceiling) if end.delay else held.due
         if end.aside and held.expires is not None:
             due = min(due, held.expires - 1)
-        held = held._replace(attempt=held.attempt - 1)
+        held = held._replace(attempt=held.attempt - 1, began=end.began)
     else:
         due = due_time(end.delay, None, floor, ceiling)
-        held = held._replace(error=end.error)
+        held = held._replace(error=end.error, began=end.began)
     return "scheduled" if come_back(tx, namespace, held, due, floor, end.topic) else "expired"
 
 
@@ -138,7 +138,7 @@ def come_back(tx: Transaction, namespace: Namespace, held: Delivered, due: int, 
         tx.messages.end([held.id])
         return False
     first = tx.topics.first_due(held.topic)
-    tx.sql.run("come_back", {"id": held.id, "due": due, "attempt": held.attempt, "error": held.error})
+    tx.sql.run("come_back", {"id": held.id, "due": due, "attempt": held.attempt, "error": held.error, "began": held.began})
     if due <= now or first is None or due < first:
         tx.wake(namespace, name)
     return True
@@ -158,7 +158,7 @@ GIVE_BACK = 1_000  # pages that are free go back to the filesystem, so many at a
 def tend(tx: Transaction, namespace: Namespace, budget: int, now: int | None, ended_by: int | None = None) -> Tended:
     at = tx.times.now(namespace, now)
     until = at if ended_by is None else min(at, ended_by)
-    leases = _page(tx, "ended_leases", {"space": namespace.name, "until": until}, budget)
+    leases = _page(tx, "ended_leases", {"space": namespace.name, "until": until, "now": at}, budget)
     buried = sum(_take_back(tx, namespace, Delivered(*row), at) for row in leases[:budget])
     returned = min(len(leases), budget)
     expired = _page(tx, "expired", {"space": namespace.name, "now": at}, budget - returned)

@@ -44,6 +44,7 @@ class Delivered(NamedTuple):
     most: int
     expires: int | None
     error: str | None
+    began: int | None = None  # its first attempt, as its end tells
 
 
 def public_id(number: int, salt: int) -> str:
@@ -76,8 +77,10 @@ def headers_of(text: str | None) -> Any:
 
 def claimed_of(row: tuple[Any, ...], topic: str, token: str, counted: int) -> Claimed:
     """From a row of `due` (whose attempt is not counted yet: 1) or of `claimed_again` (0)."""
-    number, salt, due, attempt, most, body, headers, key, since = row[:9]
-    return Claimed(public_id(number, salt), topic, body, headers_of(headers), key, due, since, attempt + counted, most, token)
+    number, salt, due, attempt, most, body, headers, key, since, began = row[:10]
+    return Claimed(
+        public_id(number, salt), topic, body, headers_of(headers), key, due, since, attempt + counted, most, token, began
+    )
 
 
 def by_priority(levels: Sequence[list[tuple[Any, ...]]], count: int) -> list[tuple[Any, ...]]:

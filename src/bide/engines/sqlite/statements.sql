@@ -15,7 +15,7 @@ insert or replace into large (id, body) values (?, ?)
 -- name: replace
 update message
 set level = :level, due = :due, most = :most, body = :body, headers = :headers, life = :life, expires = :expires,
-    since = null, attempt = 0, error = null
+    since = null, began = null, attempt = 0, error = null
 where id = :id
 
 -- name: lose_key
@@ -43,7 +43,7 @@ from message
 where key = :key and stage < 2 and topic = (select id from topic where space = :space and name = :name)
 
 -- name: reschedule
-update message set due = :due, since = null, expires = :expires where id = :id
+update message set due = :due, since = null, began = null, expires = :expires where id = :id
 
 -- name: dead
 select id, key, life from message where topic = :topic and stage = 2 order by died, id limit :limit
@@ -53,7 +53,7 @@ select id, key, life from message where id = :id and salt = :salt and topic = :t
 
 -- name: revive
 update message
-set stage = 0, attempt = 0, error = null, died = null, due = :due, since = null, expires = :expires,
+set stage = 0, attempt = 0, error = null, died = null, due = :due, since = null, began = null, expires = :expires,
     key = case when exists (
         select 1 from message other where other.topic = message.topic and other.key = message.key and other.stage < 2
     ) then null else key end
@@ -77,7 +77,7 @@ update topic set dropped = 0 where id = :topic
 -- name: due
 -- What is due of one topic and level, in order.
 select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key,
-    coalesce(since, due), expires
+    coalesce(since, due), began, expires
 from message left join large on large.id = message.id
 where topic = :topic and stage = 0 and level = :level and due <= :now
 order by due, message.id
@@ -89,7 +89,7 @@ update message set stage = 1, attempt = attempt + 1, token = ?, request = ?, unt
 -- name: claimed_again
 -- What a request holds.
 select message.id, salt, due, attempt, most, coalesce(message.body, large.body), headers, key,
-    coalesce(since, due), token, topic.name
+    coalesce(since, due), began, token, topic.name
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where request = :request and stage = 1 and topic.space = :space
 order by due, message.id
@@ -120,7 +120,7 @@ delete from large where id = ?
 -- name: come_back
 update message
 set stage = 0, since = coalesce(since, nullif(due, :due)), due = :due, attempt = :attempt, error = :error,
-    token = null, request = null, until = null
+    began = coalesce(:began, began), token = null, request = null, until = null
 where id = :id
 
 -- name: bury
@@ -136,7 +136,7 @@ select exists (select 1 from large)
 
 -- Upkeep.
 -- name: ended_leases
-select message.id, topic, due, attempt, most, expires, error
+select message.id, topic, due, attempt, most, expires, error, coalesce(began, min(token, :now))
 from message
 where stage = 1 and until <= :until and +topic in (select id from topic where space = :space)
 order by until limit :limit

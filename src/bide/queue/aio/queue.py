@@ -14,9 +14,9 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadTime
 from bide.queue.aio.delivery import AsyncDelivery
-from bide.queue.aio.listening import listen
 from bide.queue.aio.locking import AsyncLock
 from bide.queue.aio.many import AsyncManyVerbs
+from bide.queue.aio.receiving import listen
 from bide.queue.aio.scheduling import AsyncScheduleVerbs
 from bide.queue.aio.session import AsyncSession
 from bide.queue.aio.tasking import AsyncTaskVerbs

@@ -242,7 +242,7 @@ class AsyncTravel(Relocatable):
 
     async def _call(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
         raised = await self._invoke.call(task, arguments, delivery)
-        became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
+        became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return await self._end(engine, task, delivery, became, raised)
@@ -264,7 +264,9 @@ async def _pass(engine: AsyncEngine, passage: Passage, now: int) -> Outcome | No
         else:
             passage.entered((await engine.gates.enter([passage.entry(step, _DAY)]))[0], now)
     refused = passage.refused
-    return refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000))
+    return (
+        refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
+    )
 
 
 async def _tend_all(engine: AsyncEngine) -> None:

@@ -121,9 +121,9 @@ class Delivery:
         return (self.now - self.claimed.due) / 1000
 
     @property
-    def waited_ms(self) -> int:
-        """Milliseconds from the message's first due time to this delivery. Retries and releases do not change that due time."""
-        return self.now - self.claimed.since
+    def tried_ms(self) -> int:
+        """Milliseconds from the message's first attempt to this delivery; 0 in the first. Releases do not change it."""
+        return 0 if self.claimed.began is None else self.now - self.claimed.began
 
     def ack(self, *, connection: object | None = None) -> None:
         """End the message: its work is done.
@@ -186,8 +186,10 @@ class Delivery:
 
     def end(self, verdict: Verdict, delay: int = 0, error: str | None = None, aside: bool = False) -> End:
         """What an engine takes to end this delivery."""
-        claimed = self.claimed
-        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside)
+        claimed, began = self.claimed, None
+        if verdict == "retry" or (verdict == "release" and delay and not aside):  # else it is as if it had not been received
+            began = self.now if claimed.began is None else claimed.began
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began)
 
     def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
         """Call `tell` once when this delivery ends, or `dropped` if it is dropped without being ended.

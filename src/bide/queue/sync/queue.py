@@ -16,9 +16,9 @@ from bide.errors import BadTime
 from bide.queue.envelope import move, ref
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.listening import listen
 from bide.queue.sync.locking import Lock
 from bide.queue.sync.many import ManyVerbs
+from bide.queue.sync.receiving import listen
 from bide.queue.sync.scheduling import ScheduleVerbs
 from bide.queue.sync.session import Session
 from bide.queue.sync.tasking import TaskVerbs

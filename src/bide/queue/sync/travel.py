@@ -242,7 +242,7 @@ class Travel(Relocatable):
 
     def _call(self, engine: Engine, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Handled:
         raised = self._invoke.call(task, arguments, delivery)
-        became = outcome(raised, task, delivery.attempt, delivery.waited_ms, by_chance=False)
+        became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
         if became.verdict in ("retry", "dead"):
             _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
         return self._end(engine, task, delivery, became, raised)
@@ -264,7 +264,9 @@ def _pass(engine: Engine, passage: Passage, now: int) -> Outcome | None:
         else:
             passage.entered((engine.gates.enter([passage.entry(step, _DAY)]))[0], now)
     refused = passage.refused
-    return refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000))
+    return (
+        refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
+    )
 
 
 def _tend_all(engine: Engine) -> None:

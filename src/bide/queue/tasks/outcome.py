@@ -30,7 +30,7 @@ class Retry(Exception):
 class Snooze(Exception):
     """Raise it in a handler if it is too early. The message comes back after `delay`, and this does not count as an attempt.
 
-    max_wait: bury the message if it would come back later than this after it was first due.
+    max_wait: bury the message if it would come back later than this after its first attempt began.
     """
 
     def __init__(self, delay: Duration = "30s", *, max_wait: Duration | None = None) -> None:
@@ -64,16 +64,16 @@ DONE = Outcome("done")
 RELEASED = Outcome("release")
 
 
-def outcome(error: BaseException | None, task: Definition, attempt: int, waited_ms: int, *, by_chance: bool = True) -> Outcome:
-    """`waited_ms`: since the message first fell due. Not `by_chance`: waits aren't spread, so that they can be foreseen."""
+def outcome(error: BaseException | None, task: Definition, attempt: int, tried_ms: int, *, by_chance: bool = True) -> Outcome:
+    """`tried_ms`: since the first attempt began. Not `by_chance`: waits aren't spread, so that they can be foreseen."""
     if error is None:
         return DONE
     error = decisive(error)
     if isinstance(error, Snooze):
         if not _is_wait(error.delay_ms):
             return Outcome("retry", _without_wait(error, task, attempt, by_chance), error_text(error))
-        if error.max_wait_ms is not None and waited_ms + error.delay_ms > error.max_wait_ms:
-            return Outcome("dead", 0, f"put off for {waited_ms / 1000:.0f} s, and max_wait is {error.max_wait_ms / 1000:.0f} s")
+        if error.max_wait_ms is not None and tried_ms + error.delay_ms > error.max_wait_ms:
+            return Outcome("dead", 0, f"put off for {tried_ms / 1000:.0f} s, and max_wait is {error.max_wait_ms / 1000:.0f} s")
         return Outcome("release", error.delay_ms)
     if isinstance(error, Bury):
         return Outcome("dead", 0, error_text(said(error)))

@@ -14,6 +14,7 @@ from bide.engines.gates.aio import AsyncGates
 from bide.engines.gates.sync import Gates
 from bide.engines.registry import Guarded, Source
 from bide.engines.sync import Engine
+from bide.testing.contract.began import Began
 from bide.testing.contract.bench import Bench, fits
 from bide.testing.contract.claim import Claiming, Order
 from bide.testing.contract.exactness import Exactness
@@ -121,6 +122,7 @@ class EngineContract(
     Successors,
     Claiming,
     Order,
+    Began,
     Settling,
     Leases,
     Moving,

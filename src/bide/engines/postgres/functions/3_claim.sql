@@ -56,11 +56,11 @@ begin
     return ids;
 end $$;
 
-create or replace function bide.claim(
+create or replace function bide.hand_out(
     topics text[], firsts bigint[], places int, lease bigint, request text, quiet text[], given bigint
 ) returns table (
     id bigint, topic text, body bytea, headers text, key text, due bigint, since bigint, attempt int, most int, token bigint,
-    place bigint
+    place bigint, began bigint
 ) language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- One row for each delivery; then one with the next due time, the engine's now, and how many µs all this took.
@@ -82,8 +82,8 @@ begin
     if request is not null then
         return query
             select m.id, m.topic, m.body, m.headers, m.key, m.due, coalesce(m.since, m.due), m.attempt, m.most, m.token,
-                row_number() over (order by m.due, m.id)
-            from bide.message m where m.request = claim.request;  -- with `until`, the planner may walk all leases
+                row_number() over (order by m.due, m.id), m.began
+            from bide.message m where m.request = hand_out.request;  -- with `until`, the planner may walk all leases
         if found then
             room := 0;
         end if;
@@ -102,12 +102,12 @@ begin
                 room := room - cardinality(ids);
                 return query
                     update bide.message m set
-                        until = now + lease, attempt = m.attempt + 1, request = claim.request,
+                        until = now + lease, attempt = m.attempt + 1, request = hand_out.request,
                         token = (greatest(now, (coalesce(m.token, 0) >> 20) + 1) << 20) + floor(random() * 1048576)::bigint
                     from unnest(ids) with ordinality as c(id, place)
                     where m.id = any (array[c.id])  -- see settle
                     returning m.id, m.topic, m.body, m.headers, m.key, m.due, coalesce(m.since, m.due), m.attempt, m.most,
-                        m.token, pass * 1000000 + c.place;
+                        m.token, pass * 1000000 + c.place, m.began;
             end if;
         end loop;
         exit when share >= places;
@@ -124,5 +124,16 @@ begin
         next_due := least(next_due, soonest);
     end loop;
     return query select null::bigint, null, null::bytea, null, null, next_due, now,
-        (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::int, 0, 0::bigint, 0::bigint;
+        (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::int, 0, 0::bigint, 0::bigint, null::bigint;
 end $$;
+
+create or replace function bide.claim(
+    topics text[], firsts bigint[], places int, lease bigint, request text, quiet text[], given bigint
+) returns table (
+    id bigint, topic text, body bytea, headers text, key text, due bigint, since bigint, attempt int, most int, token bigint,
+    place bigint
+) language sql as $$
+-- As the release before calls it.
+    select h.id, h.topic, h.body, h.headers, h.key, h.due, h.since, h.attempt, h.most, h.token, h.place
+    from bide.hand_out(topics, firsts, places, lease, request, quiet, given) as h
+$$;

@@ -50,8 +50,9 @@ create or replace function bide.sum_up(of text[]) returns table (topic text, dea
     select t.topic, sum(t.dead)::bigint, sum(t.dropped)::bigint from taken t group by t.topic
 $$;
 
-create or replace function bide.come_back(of_id bigint, new_due bigint, new_attempt int, reason text, now bigint) returns boolean
-language plpgsql as $$
+create or replace function bide.return_to(
+    of_id bigint, new_due bigint, new_attempt int, reason text, first_began bigint, now bigint
+) returns boolean language plpgsql as $$
 -- Make a message pending again; false when it would come back after its expiry, and so has ended.
 begin
     delete from bide.message m where m.id = of_id and m.expires <= greatest(new_due, now);
@@ -60,13 +61,13 @@ begin
     end if;
     update bide.message m set
         since = coalesce(m.since, nullif(m.due, new_due)), due = new_due, attempt = new_attempt, error = reason, until = null,
-        request = null
+        request = null, began = coalesce(first_began, m.began)
     where m.id = of_id;
     return true;
 end $$;
 
-create or replace function bide.settle(
-    request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[],
+create or replace function bide.end_all(
+    request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
     dead_max bigint, given bigint
 ) returns table (ended text) language plpgsql
 set search_path = pg_catalog
@@ -99,7 +100,8 @@ begin
         answered := '{}';
         for each in
             select g.*, coalesce(g.topic, topics[1]) as of
-            from unnest(ids, topics, tokens, verdicts, delays, errors) as g(id, topic, token, verdict, delay, error)
+            from unnest(ids, topics, tokens, verdicts, delays, errors, begans)
+                as g(id, topic, token, verdict, delay, error, began)
         loop
             select m.* into held from bide.message m
             where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0 for update;
@@ -121,9 +123,9 @@ begin
                     new_due := least(new_due, held.expires - 1);
                 end if;
                 perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
-                ended := case when bide.come_back(
+                ended := case when bide.return_to(
                     each.id, new_due, held.attempt - (each.verdict in ('release', 'aside'))::int,
-                    case when each.verdict in ('release', 'aside') then held.error else each.error end, now
+                    case when each.verdict in ('release', 'aside') then held.error else each.error end, each.began, now
                 ) then 'scheduled' else 'expired' end;
             end if;
             answered := answered || ended;
@@ -142,6 +144,14 @@ begin
     end if;
     return query select a from unnest(answered) as a;
 end $$;
+
+create or replace function bide.settle(
+    request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[],
+    dead_max bigint, given bigint
+) returns table (ended text) language sql set search_path = pg_catalog as $$
+-- As the release before calls it.
+    select e.ended from bide.end_all(request, ids, topics, tokens, verdicts, delays, errors, null, dead_max, given) as e
+$$;
 
 create or replace function bide.extend(ids bigint[], topics text[], tokens bigint[], lease bigint, given bigint)
 returns table (id bigint, topic text, token bigint) language plpgsql

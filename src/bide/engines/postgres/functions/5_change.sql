@@ -98,7 +98,7 @@ begin
                     else bide.due_time(each.delay, each.at, us)
                 end;
                 perform bide.tell(known.topic, case when request is not null then new_due else 0 end, now);
-                update bide.message m set due = new_due, since = null, expires = new_due + m.life where m.id = known.id;
+                update bide.message m set due = new_due, since = null, began = null, expires = new_due + m.life where m.id = known.id;
                 answered[each.number] := 'moved';
             end if;
         end loop;

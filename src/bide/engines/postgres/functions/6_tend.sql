@@ -14,7 +14,7 @@ begin
     returned := 0;
     dropped := 0;
     for each in
-        select m.id, m.topic, m.due, m.attempt, m.most, m.error from bide.message m
+        select m.id, m.topic, m.due, m.attempt, m.most, m.error, m.began, m.token from bide.message m
         where m.until > first and m.until <= least(now, ended_by) order by m.until limit budget for update skip locked
     loop
         returned := returned + 1;
@@ -23,7 +23,9 @@ begin
                 'The lease of attempt %s, the last, ended: its worker died, froze or took too long.', each.attempt
             ), now);
             topics := topics || each.topic;
-        elsif bide.come_back(each.id, each.due, each.attempt, each.error, now) then
+        elsif bide.return_to(
+            each.id, each.due, each.attempt, each.error, coalesce(each.began, least(each.token >> 20, now)), now
+        ) then
             perform bide.tell(each.topic, each.due, now);
         end if;
     end loop;

@@ -15,6 +15,7 @@ LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
 SPREAD = "4"  # the same in a Cluster, or after a reshard
 ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 KEYLESS = 1
+BEGAN = b"@"  # no error begins with it
 USUAL_ATTEMPTS = 3
 LONG_KEY = 255  # the first byte of the length of a key that has so many bytes or more; two more tell it
 LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads it but a claim
@@ -58,6 +59,7 @@ class Life(NamedTuple):
     attempt: int
     level: int
     marks: int
+    began: int | None
     error: str | None
 
 
@@ -194,9 +196,11 @@ def read_life(text: bytes) -> Life | None:
     if not text:
         return None
     due, since, attempt, level, marks = _LIFE.unpack_from(text)
-    told = text[_LIFE.size :]  # nothing, or what error_text makes
+    told, began = text[_LIFE.size :], None  # nothing, or what error_text makes; before it when the first attempt began
+    if told[:1] == BEGAN:
+        began, told = int.from_bytes(told[1:7], "big"), told[7:]
     error = told[1:].decode(errors="replace") if told else None
-    return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
+    return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, began, error)
 
 
 def flags_and_start(full: bytes) -> tuple[int, int]:
@@ -220,7 +224,7 @@ def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: 
         return Claimed(id, topic, what.body, what.headers, what.key, due, due, 1, what.attempts, token)
     key = None if life.marks & KEYLESS else what.key
     return Claimed(
-        id, topic, what.body, what.headers, key, life.due, life.since, life.attempt + 1, what.attempts, token
+        id, topic, what.body, what.headers, key, life.due, life.since, life.attempt + 1, what.attempts, token, life.began
     )  # fmt: skip
 
 

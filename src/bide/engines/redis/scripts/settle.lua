@@ -21,7 +21,8 @@ end
 -- script: settle
 -- End deliveries. After what every script is told: how many dead letters a topic keeps; how many groups of done ones,
 -- and each: request, claim's number, topic, its number, their positions (2 bytes each), their full ids;
--- then how many others, each: request, claim's number, topic, full id, position, verdict, delay in ms, error ('-' none, '+' and it).
+-- then how many others, each: request, claim's number, topic, full id, position, verdict, delay in ms, error (nothing, or '+' and it),
+-- when the first attempt began ('': not told).
 -- The verdict `aside` is a release that comes back a millisecond before the message expires, if not sooner.
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
@@ -86,6 +87,10 @@ local function end_other(other, most)
       due = math.min(other.delay > 0 and ceiling + other.delay or due, latest)
       life = life or new_life(id, value)
     end
+    if other.began then
+      life = life or new_life(id, value)
+      life.began = other.began
+    end
     return come_back(topic, id, value, life, due) and 'scheduled' or 'expired'
   end
   life = give_attempt(id, value, life)
@@ -93,7 +98,7 @@ local function end_other(other, most)
     bury(topic, id, value, life, other.error, most)
     return 'dead'
   end
-  life.error = other.error
+  life.error, life.began = other.error, other.began or life.began
   return come_back(topic, id, value, life, other.delay > 0 and ceiling + other.delay or now) and 'scheduled' or 'expired'
 end
 
@@ -104,7 +109,8 @@ if again then return again end
 local most, groups, others = take_number(), take_groups(), {}
 for o = 1, take_number() do
   local other = {request = take_text(), number = take_text(), topic = take_text(), full = take_text(), position = take_number() + 1}
-  other.verdict, other.delay, other.error = take_text(), take_number(), take_text()
+  other.verdict, other.delay, other.error, other.began = take_text(), take_number(), take_text(), take_text()
+  other.began = other.began ~= '' and number(other.began) or nil
   if not VERDICTS[other.verdict] or #other.full ~= FULLID then error('BADARG verdict or id', 0) end
   others[o] = other
 end

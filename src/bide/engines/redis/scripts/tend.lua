@@ -16,7 +16,7 @@ local function first_time(name)
   return tonumber(call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')[2] or math.huge)
 end
 
-local function take_back(full)
+local function take_back(full, claimed)
   local digits, id = parts_of(full)
   local topic = load(digits)
   local value = topic and read(topic, id)
@@ -28,6 +28,7 @@ local function take_back(full)
     bury(topic, id, value, life, format(REASON, life.attempt), most)
     buried = buried + 1
   else
+    life.began = life.began or math.min(now, claimed)
     come_back(topic, id, value, life, life.due)
   end
 end
@@ -42,7 +43,7 @@ local function end_claim(request, ends)
       local mine = deadlines and deadline_at(deadlines, position) or ends
       if mine <= until_ and spare() > 0 then
         end_delivery(claim, position)
-        take_back(full_at(claim, position))
+        take_back(full_at(claim, position), floor(tonumber(claim.number) / 1000))
       else
         soonest = math.min(soonest, mine)
       end

@@ -54,7 +54,7 @@ local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(f
 -- What is written there: salt (2 bytes), due time (from the slot's start), flags, and what the client put together:
 -- [max_attempts][expires_in][key][headers] body. A body over 1 KiB has a key of its own.
 -- What has changed since it was sent (its time, its attempts, its level, its death) is in the hash `life`: due, since,
--- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
+-- attempt, level, marks, began ('@' and 6 bytes, or nothing: its first attempt), error. Whoever has a life is looked for in the zsets alone, never in its slot.
 
 local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 local LONG_KEY = 255 -- the first byte of the length of a key that has so many bytes or more; two more tell it
@@ -101,6 +101,9 @@ end
 local function life_from(text)
   if not text then return nil end
   local due, since, attempt, level, marks = unpack_('>I6I6I2BB', text)
+  if byte(text, 17) == 64 then -- no error begins with it
+    return {due = due, since = since, attempt = attempt, level = level, marks = marks, began = unpack_('>I6', text, 18), error = sub(text, 24)}
+  end
   return {due = due, since = since, attempt = attempt, level = level, marks = marks, error = sub(text, 17)}
 end
 
@@ -109,7 +112,8 @@ local function life_of(topic, id)
 end
 
 local function life_text(life)
-  return pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
+  local head = pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks)
+  return life.began and head .. pack('>BI6', 64, life.began) .. life.error or head .. life.error
 end
 
 local function opened(topic, id)
