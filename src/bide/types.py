@@ -19,7 +19,8 @@ IfExists: TypeAlias = Literal["keep", "replace", "later", "error"]
 """What a send does if another message holds its key.
 
 keep: the other message stays as it is. replace: it gets the new body and time, and keeps its id. later: it gets the new body
-and the later of both times, and keeps its id. error: raise Exists. A running message can't be changed: keep returns it, error
+and the later of both times, and keeps its id; with max_wait, never later than that after the first of these sends. error: raise
+Exists. A running message can't be changed: keep returns it, error
 raises Exists, and with replace and later a new message takes over the key.
 """
 
@@ -44,6 +45,7 @@ class Outgoing(_Body, frozen=True, kw_only=True):
     expires_in: Duration | None = None
     max_attempts: int | None = None
     headers: Mapping[str, str] | None = None
+    max_wait: Duration | None = None
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -275,6 +277,7 @@ class OneOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     operation: str | None
     connection: object | None
+    max_wait: Duration | None
 
 
 class SendOptions(OneOptions, total=False):

@@ -61,6 +61,15 @@ def test_a_key_that_is_taken_is_answered_as_if_exists_says(bide: Bide) -> None:
     assert re.fullmatch(r"bide: Message \w+ of t has the key 'k' and has not ended\.\n", refused.err)
 
 
+def test_max_wait_bounds_how_far_later_sends_move_a_message(bide: Bide, queue: Queue) -> None:
+    later = ("send", "t", "1", "--key", "k", "--if-exists", "later", "--json")
+    first = json.loads(bide(*later, "--delay", "1m", "--max-wait", "1h").out)
+    last = json.loads(bide(*later, "--at", "2100-01-15T09:00:00+01:00", "--max-wait", "1h").out)
+    assert (last["id"], last["outcome"]) == (first["id"], "postponed")
+    assert last["due_ms"] == first["due_ms"] - 60_000 + 3_600_000  # after the first send
+    assert bide("send", "t", "1", "--max-wait", "1h").code == 1
+
+
 def test_an_operation_sent_twice_acts_once(bide: Bide, queue: Queue) -> None:
     first, again = (json.loads(bide("send", "t", "1", "--operation", "o", "--json").out) for _ in range(2))
     assert first["id"] == again["id"]

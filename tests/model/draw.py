@@ -23,7 +23,7 @@ class Draw(Random):
 
     def message(self) -> NewMessage:
         operation = f"o{self.randrange(200)}" if self._runner.can.idempotent and self.random() < 0.15 else None
-        return NewMessage(
+        new = NewMessage(
             self.choice(TOPICS),
             self.choice([b"", b"1", b"\x00\xff", b"{}" * 50, b"L" * 2_000]),
             delay=min(self.choice(SPANS), self._runner.can.max_delay),
@@ -36,6 +36,9 @@ class Draw(Random):
             headers=self.choice([{}, {}, {"x": "y"}, {"ü": ""}]),
             operation=operation,
         )
+        if new.key is None or new.if_exists != "later" or self.random() < 0.5:
+            return new
+        return replace(new, max_wait=min(new.delay + self.choice([1, 50, 60_000, DAY]), 36_525 * DAY))
 
     def level(self) -> int:
         return self.choice([1, 1, 1, 1, 0, 2]) if self._runner.can.priority else 1

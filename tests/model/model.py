@@ -67,6 +67,8 @@ class Model:
         self.leaving.meet(new.topic)
         due = self._due(new.delay, new.at)
         message = self._holder(new.topic, new.key)
+        if new.max_wait is not None:
+            new, due = self._bounded(new, due, message if message and message.pending else None)
         if message and new.if_exists in ("keep", "error") and not message.sends(new):
             outcome = "kept" if new.if_exists == "keep" else "exists"
             agree(f"put {new}", Sent(message.id, new.topic, message.due, outcome), sent)  # type: ignore[arg-type]
@@ -87,6 +89,14 @@ class Model:
             message.step("send")
         message.plan(due)
         self._ripen(message)
+
+    def _bounded(self, new: NewMessage, due: int, message: Message | None) -> tuple[NewMessage, int]:
+        """Not later than its longest wait after the first of such sends, of which none was delivered; a header tells it."""
+        first = self.now
+        if message and not message.attempt:
+            first = int(message.sent.headers.get("bide-first", first))
+        marked = {"bide-first": f"{first:013}", **new.headers}
+        return replace(new, headers=marked), min(due, first + (new.max_wait or 0))
 
     def claim(
         self,

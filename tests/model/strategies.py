@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy as Drawn
+from msgspec.structs import replace
 
 from bide.engines.base import NewMessage, Origin, Verdict
 
@@ -53,7 +54,15 @@ pages: Drawn[int] = st.integers(1, 4)
 verdicts: Drawn[Verdict] = st.sampled_from(["done", "retry", "retry", "release", "dead", "dead"])
 some_verdicts: Drawn[list[Verdict]] = st.lists(verdicts, min_size=1, max_size=4)
 errors: Drawn[str | None] = st.sampled_from([None, "it broke", "∅"])
-messages: Drawn[NewMessage] = st.builds(
+
+
+def _fitting(new: NewMessage, longer: int | None) -> NewMessage:
+    """With a longest wait, where it may have one."""
+    may = longer is not None and new.key is not None and new.if_exists == "later"
+    return replace(new, max_wait=new.delay + longer) if may and longer is not None else new
+
+
+_any_messages: Drawn[NewMessage] = st.builds(
     NewMessage,
     topic=topics,
     body=st.sampled_from([b"", b"1", b"\x00\xff", b"{}" * 50]),
@@ -67,6 +76,7 @@ messages: Drawn[NewMessage] = st.builds(
     headers=st.sampled_from([{}, {"x": "y"}, {"ü": ""}]),
     operation=st.sampled_from([None, None, None, "o", "p"]),
 )
+messages: Drawn[NewMessage] = st.builds(_fitting, _any_messages, st.sampled_from([None, 1, 50, 60_000]))
 batches: Drawn[list[NewMessage]] = st.lists(messages, min_size=1, max_size=5)
 pointers: Drawn[list[Pointer]] = st.lists(
     st.builds(Pointer, st.sampled_from(["live", "live", "any", "key", "key", "none"]), picks, topics, st.sampled_from(KEYS)),

@@ -12,11 +12,12 @@ from bide.engines.postgres import source
 from bide.engines.postgres.layout import OURS, Found, Layout
 from bide.engines.postgres.sync.migrating import Migrating
 
+NOW, LATER = OURS.number, OURS.number + 1
 NEXT = Layout(
     {
         **OURS.migrations,
-        "0004_more.sql": "alter table bide.message add column more text;",
-        "0004_more.post.sql": "alter table bide.answer rename to answer_of_old;",
+        f"{LATER:04}_more.sql": "alter table bide.message add column more text;",
+        f"{LATER:04}_more.post.sql": "alter table bide.answer rename to answer_of_old;",
     },
     OURS.functions,
 )
@@ -64,14 +65,14 @@ def test_both_releases_work_until_the_second_part_was_run(postgres_url: str, dat
         queue.send("t", 1)
     later = migrating(postgres_url, NEXT)
     assert later.begin() is True
-    assert later.found() == Found(4, 3)
+    assert later.found() == Found(LATER, NOW)
     assert "more" in columns(database)
     # This release goes on, also when it is started anew
     with Queue(postgres_url) as queue:
         queue.send("t", 2)
         assert queue.stats("t").ready == 2
     assert later.finish() is True
-    assert later.found() == Found(4, 4)
+    assert later.found() == Found(LATER, LATER)
     assert database.execute("select to_regclass('bide.answer')").fetchone() == (None,)
     assert later.finish() is False
     # Then it is refused
@@ -81,11 +82,11 @@ def test_both_releases_work_until_the_second_part_was_run(postgres_url: str, dat
 
 def test_a_migration_that_fails_changes_nothing(postgres_url: str, database: psycopg.Connection) -> None:
     migrating(postgres_url).begin()
-    bad = Layout({**NEXT.migrations, "0005_bad.sql": "alter table bide.nowhere add column x text;"}, OURS.functions)
+    bad = Layout({**NEXT.migrations, f"{LATER + 1:04}_bad.sql": "alter table bide.nowhere add column x text;"}, OURS.functions)
     with pytest.raises(SchemaMismatch):
         migrating(postgres_url, bad).begin()
     assert "more" not in columns(database)
-    assert migrating(postgres_url).found() == Found(3, 3)
+    assert migrating(postgres_url).found() == Found(NOW, NOW)
 
 
 def test_a_migration_waits_for_an_open_transaction_and_nobody_waits_behind_it(

@@ -74,6 +74,17 @@ async def test_a_key_is_kept_replaced_or_refused(queue: Any) -> None:
     assert (await queue.get(topic="t", key="k")).body == "four"
 
 
+async def test_sends_that_never_pause_put_a_message_off_no_longer_than_max_wait(queue: Any, clock: ManualClock) -> None:
+    received = []
+    for number in range(21):  # one each six seconds
+        await queue.send("t", number, delay="30s", key="k", if_exists="later", max_wait="1m")
+        clock.advance(6)
+        for delivery in await queue.receive("t"):
+            received.append((6 * (number + 1), delivery.body))
+            await delivery.ack()
+    assert received == [(60, 9), (120, 19)]
+
+
 async def test_send_many_answers_for_each_in_order(queue: Any, clock: ManualClock) -> None:
     items = ["plain", Outgoing("keyed", key="k", delay="1m"), Outgoing("again", key="k", if_exists="error"), {"n": 3}]
     sent = await queue.send_many("t", items)

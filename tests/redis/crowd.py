@@ -120,6 +120,14 @@ BATCH = [
 ]
 
 
+RULED = [
+    *BATCH,
+    NewMessage("near", LARGE, key="near 1", if_exists="later", delay=1, max_wait=DAY),
+    NewMessage("new", b"9", key="rare", if_exists="later", delay=3, max_wait=5),
+    NewMessage("new", b"9", key="rare", if_exists="later", delay=5, max_wait=5),
+]
+
+
 def any_shard(bench: Bench) -> Any:
     """What is below the seam, for what is no verb of it."""
     engine: Any = bench.engine
@@ -155,6 +163,7 @@ CALLS: dict[str, list[Ask]] = {
         lambda at, _: at.put_all(*BATCH),
         lambda at, _: at.put("new", operation=f"~0.{'0' * 16}.7#2"),  # asked after, and never heard of
     ],
+    "put_ruled": [lambda at, _: at.put_all(*RULED)],
     "claim": [lambda at, _: at.engine.claim(["near", "ready", "slots", "held"], 100, 10_000, request="mine", now=at.now)],
     "settle": [
         lambda at, crowd: at.engine.settle(_ends(crowd), now=at.now),

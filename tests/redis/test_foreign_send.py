@@ -79,6 +79,21 @@ def test_all_options_mean_what_they_mean_in_python(queue: Queue, foreign: Foreig
     assert foreign.send("t", "[3]", "key", "k", "if_exists", "later") == [id, sooner, b"postponed"]
 
 
+def test_a_longest_wait_is_one_for_all_who_send(queue: Queue, foreign: Foreign) -> None:
+    headers = msgspec.json.encode({"bide-first": "mine", "a": "b/c"})
+    later = ["key", "k", "if_exists", "later", "headers", headers]
+    id, due, _ = foreign.send("t", "1", *later, "delay", "1s", "max_wait", "1h")
+    first = queue.get(id.decode())
+    assert first is not None
+    assert list(first.headers) == ["bide-first", "a"]
+    assert first.headers == {"bide-first": str(due - 1_000), "a": "b/c"}
+    sent = queue.send("t", 2, delay="9m", key="k", if_exists="later", max_wait="10m")
+    assert sent.due > due
+    assert foreign.send("t", "3", *later, "delay", "1m", "max_wait", "1m") == [id, sent.due, b"postponed"]
+    last = queue.send("t", 4, delay="1h", key="k", if_exists="later", max_wait="1h")
+    assert (last.id, last.due) == (id.decode(), due - 1_000 + 3_600_000)
+
+
 def test_an_operation_acts_once_whoever_sends_it(queue: Queue, foreign: Foreign) -> None:
     first = foreign.send("t", "1", "operation", "once", "delay", "1h")
     assert foreign.send("t", "2", "operation", "once") == first
@@ -269,6 +284,9 @@ REFUSED: list[tuple[Any, ...]] = [
     ("t", "1", "now", "9000000000000"), ("t", "1", "within", "1"),
     ("t", "1", "delay", "1s", "at", "2100-01-01T00:00:00Z"),
     ("t", "1", "expires_in", "0s"), ("t", "1", "expires_in", "-1s"), ("t", "1", "expires_in", "101000w"),
+    ("t", "1", "max_wait", "1m"), ("t", "1", "max_wait", "1m", "key", "k"), ("t", "1", "max_wait", "1m", "if_exists", "later"),
+    ("t", "1", "max_wait", "0", "key", "k", "if_exists", "later"), ("t", "1", "max_wait", "", "key", "k", "if_exists", "later"),
+    ("t", "1", "max_wait", "1m", "delay", "2m", "key", "k", "if_exists", "later"),
     ("t", "1", "if_exists", "perhaps"), ("t", "1", "priority", "urgent"), ("t", "1", "priority", ""), ("t", "1", "format",
     "xml"),
     *[("t", "1", "max_attempts", each) for each in ("0", "1001", "-1", "1.5", "1e2", "0x1", "nan", "", "9" * 400)],

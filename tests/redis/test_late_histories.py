@@ -22,7 +22,7 @@ from tests.redis.late import Place
 from tests.redis.small import places
 
 LANE = 2  # among the arguments: '' where a script may run again at will
-WRITES = {"put", "put_named", "claim", "settle", "extend", "cancel", "reschedule", "requeue", "purge", "pause"}
+WRITES = {"put", "put_named", "put_ruled", "claim", "settle", "extend", "cancel", "reschedule", "requeue", "purge", "pause"}
 
 
 @pytest.fixture(autouse=True)

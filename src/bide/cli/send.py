@@ -62,6 +62,12 @@ def send(
     at: At = None,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Your name for the message until it ends.")] = None,
     if_exists: Annotated[IfExists, typer.Option("--if-exists", help="What to do if a message has the key already.")] = "keep",
+    max_wait: Annotated[
+        str | None,
+        typer.Option(
+            "--max-wait", metavar="TIME", help="With --if-exists later: due at the latest this long after the first send."
+        ),
+    ] = None,
     priority: Annotated[Priority, typer.Option("--priority", help="Priority among messages that are due.")] = "normal",
     expires_in: Annotated[
         str | None,
@@ -91,7 +97,7 @@ def send(
     as_json: JsonLines = False,
 ) -> int:
     if topic is None:
-        alone = (text, delay, at, key, priority != "normal", expires_in, max_attempts, header)
+        alone = (text, delay, at, key, max_wait, priority != "normal", expires_in, max_attempts, header)
         if any(alone) or not (source or stdin):
             raise WrongUsage("Give a TOPIC; or --from FILE alone, whose lines are those of `bide list --json`.")
         return send_records(options, source or "-", Wanted(leased, dead, if_exists, operation), as_json=as_json)
@@ -108,6 +114,7 @@ def send(
         expires_in=parse_duration(expires_in, "--expires-in"),
         max_attempts=max_attempts,
         headers=dict(_header(each) for each in header or ()) or None,
+        max_wait=parse_duration(max_wait, "--max-wait"),
     )
     if file is None:
         return _send_one(options, topic, _with_body(message, body, text=text), operation, as_json=as_json)

@@ -60,6 +60,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forb
     headers: Mapping[str, str] = NO_HEADERS
     operation: str | None = None
     within: str | None = None  # the id of the running message whose handler sends this, under that message's own key
+    max_wait: int | None = None  # with if_exists later: never due later than this after the first of such sends
 
 
 def operation_of(new: NewMessage) -> str:

@@ -42,6 +42,7 @@ class Envelope(NamedTuple):
         max_attempts: int | None = None,
         headers: Mapping[str, str] | None = None,
         operation: str | None = None,
+        max_wait: Duration | None = None,
         connection: object | None = None,  # an option of a send, for whoever sends the message
     ) -> NewMessage:
         """One message, checked. What most sends leave out costs no call."""
@@ -67,6 +68,7 @@ class Envelope(NamedTuple):
             options.headers(headers) if headers else NO_HEADERS,
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
+            None if max_wait is None else _longest(max_wait, wait, key, if_exists),
         )
 
     def messages(self, topic: str, items: Iterable[Outgoing | object], operation: str | None) -> list[NewMessage]:
@@ -93,6 +95,7 @@ class Envelope(NamedTuple):
                         expires_in=item.expires_in,
                         max_attempts=item.max_attempts,
                         headers=item.headers,
+                        max_wait=item.max_wait,
                     )
                     made.append(one)
                 else:
@@ -102,6 +105,15 @@ class Envelope(NamedTuple):
         if operation is None:
             return made
         return [replace(new, operation=f"{operation}#{place}") for place, new in enumerate(made)]
+
+
+def _longest(max_wait: Duration, wait: int, key: str | None, if_exists: IfExists) -> int:
+    longest = duration_ms(max_wait, "max_wait")
+    if key is None or if_exists != "later":
+        raise BadOption("max_wait is for messages that each send moves later: give it with key= and if_exists='later'.")
+    if wait > longest or not longest:
+        raise BadTime("max_wait is less than delay: the first message would be too late already. Give it more time.")
+    return longest
 
 
 def when(delay: Duration | None, at: datetime | None, now_ms: Callable[[], int]) -> tuple[int, int | None]:

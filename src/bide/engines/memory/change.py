@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from bide.clock import MS
 from bide.core.when import Dues, check_delay, due_time
 from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
+from bide.engines.debounce import bounded
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
 from bide.types import CancelResult, RescheduleResult, Sent, State
@@ -54,9 +55,10 @@ def forget_operations(store: Store, now: int) -> None:
 
 
 def _keyed(store: Store, new: NewMessage, due: int, now: int) -> Sent:
-    if new.key is None:
+    key = new.key
+    if key is None:
         return _create(store, new, due, now)
-    holder = store.find(Ref(topic=new.topic, key=new.key), now)
+    holder = store.find(Ref(topic=new.topic, key=key), now)
     if holder is not None:
         own = holder.id == new.within and holder.stage != PENDING
         if new.if_exists in ("keep", "error") and not own:
@@ -64,8 +66,10 @@ def _keyed(store: Store, new: NewMessage, due: int, now: int) -> Sent:
         if holder.stage == PENDING:
             return _replace(store, holder, new, due, now)
         holder.key = None  # it is running, and goes on without: the new message takes the key over
+    if new.max_wait is not None:
+        new, due = bounded(new, due, now, None)
     sent = _create(store, new, due, now)
-    store.topics[new.topic].keys[new.key] = store.messages[sent.id]
+    store.topics[new.topic].keys[key] = store.messages[sent.id]
     return sent
 
 
@@ -73,6 +77,8 @@ def _replace(store: Store, holder: Message, new: NewMessage, due: int, now: int)
     holder.entry = store.new_entry()
     store.topics[new.topic].forget()
     later = new.if_exists == "later"
+    if new.max_wait is not None:
+        new, due = bounded(new, due, now, (holder.due, holder.attempt, holder.content.headers))
     holder.due = holder.since = max(due, holder.due) if later else due
     holder.began = None
     holder.content = new

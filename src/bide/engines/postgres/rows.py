@@ -8,6 +8,7 @@ import msgspec
 
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NO_HEADERS, Claim, Claimed, End, Hold, Move, NewMessage, Ref, Scanned, Stored, operation_of
+from bide.engines.debounce import marked
 from bide.errors import BadOption, OutcomeUnknown
 from bide.types import Sent, State, Stats
 
@@ -71,7 +72,7 @@ def put_args(messages: Sequence[NewMessage]) -> list[Any]:
         own = _OWN_OPERATION.fullmatch(new.operation or "")
         operations.append(own[1] if own else None if new.operation is None else operation_of(new))
         places.append(int(own[2]) + 1 if own else 1)
-    headers = [_encode_headers(dict(new.headers)).decode() if new.headers else None for new in messages]
+    headers = [_headers_text(new) if new.headers or new.max_wait is not None else None for new in messages]
     return [
         _same([new.topic for new in messages]),
         [new.body for new in messages],
@@ -82,12 +83,20 @@ def put_args(messages: Sequence[NewMessage]) -> list[Any]:
         numbers([new.expires_in for new in messages], default=None),
         headers if any(headers) else None,
         [new.key for new in messages] if keyed else None,
-        [new.if_exists for new in messages] if keyed else None,
+        [_how(new) for new in messages] if keyed else None,
         operations if keyed else None,
         numbers(places) if keyed else None,
         numbers([private_id(new.within) for new in messages]) if keyed else None,
         MAX_DELAY_MS,
     ]
+
+
+def _headers_text(new: NewMessage) -> str:
+    return _encode_headers(dict(new.headers if new.max_wait is None else marked(new.headers))).decode()
+
+
+def _how(new: NewMessage) -> str:
+    return new.if_exists if new.max_wait is None else f"{new.if_exists} {new.max_wait}"
 
 
 def sent_of(messages: Sequence[NewMessage], rows: Iterable[Any]) -> list[Sent]:

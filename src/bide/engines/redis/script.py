@@ -4,7 +4,7 @@ A file of `scripts` holds one script or several: each begins with a line `-- scr
 the beginning of all. A line `-- include: a b` stands for the files of `parts` with these names.
 
 The script by which programs in other languages send is none of them, and bide never runs it: it checks and encodes as Python
-does, and then runs `put_named`. In its files, those of `scripts/foreign`, a line `-- run: a` stands for one of the others.
+does, and then runs `put_ruled`. In its files, those of `scripts/foreign`, a line `-- run: a` stands for one of the others.
 """
 
 import functools

@@ -7,7 +7,8 @@ from typing import Any
 from bide.clock import MS
 from bide.core.when import Dues, check_delay, due_time
 from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
-from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_text, private_id, public_id
+from bide.engines.debounce import bounded
+from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_of, headers_text, private_id, public_id
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
 
@@ -98,13 +99,18 @@ def _keyed(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, d
             outcome: Outcome = "kept" if new.if_exists == "keep" else "exists"
             return Sent(id, new.topic, holder.due, outcome)
         if holder.stage == PENDING:
-            return _replace(tx, holder, new, due)
+            return _replace(tx, holder, new, due, now)
         tx.sql.run("lose_key", {"id": holder.id})  # it is running, and goes on without
+    if new.max_wait is not None:
+        new, due = bounded(new, due, now, None)
     return _put(tx, topic, new, due)
 
 
-def _replace(tx: Transaction, holder: Known, new: NewMessage, due: int) -> Sent:
+def _replace(tx: Transaction, holder: Known, new: NewMessage, due: int, now: int) -> Sent:
     later = new.if_exists == "later"
+    if new.max_wait is not None:
+        attempt, headers = tx.sql.one("told", {"id": holder.id})
+        new, due = bounded(new, due, now, (holder.due, attempt, headers_of(headers)))
     due = max(due, holder.due) if later else due
     large = len(new.body) > LARGE
     tx.sql.run(

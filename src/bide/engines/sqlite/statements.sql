@@ -18,6 +18,9 @@ set level = :level, due = :due, most = :most, body = :body, headers = :headers, 
     since = null, began = null, attempt = 0, error = null
 where id = :id
 
+-- name: told
+select attempt, headers from message where id = :id
+
 -- name: lose_key
 update message set key = null where id = :id
 

@@ -132,11 +132,13 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncScheduleV
         max_attempts: int | None = None,
         headers: Mapping[str, str] | None = None,
         operation: str | None = None,
+        max_wait: Duration | None = None,
         connection: object | None = None,
     ) -> Sent:
         """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
         - key: your name for the message until it ends. `if_exists` says what to do if another message holds it.
+        - max_wait: with if_exists="later", the message is due at the latest this long after the first of these sends.
         - expires_in: drop the message if nobody received it this long after its due time. If its topic says so too, the shorter
           one counts.
         - max_attempts: 3 by default.
@@ -158,6 +160,7 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncScheduleV
             max_attempts=max_attempts,
             headers=headers,
             operation=operation,
+            max_wait=max_wait,
         )
         return await self.session.put(new, connection)
 

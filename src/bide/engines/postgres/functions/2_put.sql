@@ -4,14 +4,24 @@ create or replace function bide.put_one(
     new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
     new_key text, how text, within_id bigint, now bigint, out id bigint, out due bigint, out outcome text
 ) language plpgsql as $$
--- A message that may have a key, which another one may hold.
+-- A message that may have a key, which another one may hold. `how` is what if_exists says; `later` and two numbers: the longest
+-- wait, and now, rounded up. When the first of such sends was, that is in the first header, which has a place for it.
 declare
     holder record;
+    longest bigint;
+    first bigint;
 begin
+    if how like 'later %' then
+        longest := split_part(how, ' ', 2);
+        first := split_part(how, ' ', 3);
+        how := 'later';
+        new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
+        new_due := least(new_due, first + longest);
+    end if;
     due := new_due;
     loop
         if new_key is not null then
-            select m.id, m.due, m.until, m.expires into holder
+            select m.id, m.due, m.until, m.expires, m.attempt, m.headers into holder
             from bide.message m where m.topic = of and m.key = new_key for update;
             if holder.id is not null and holder.until is null and holder.expires <= now then
                 delete from bide.message m where m.id = holder.id;
@@ -25,6 +35,13 @@ begin
                     id := holder.id;
                     outcome := case how when 'later' then 'postponed' else 'replaced' end;
                     if how = 'later' then
+                        if longest is not null and holder.attempt = 0 then  -- a delivery ends what was sent before
+                            first := substring(holder.headers from '^{"bide-first":"(\d{13})"');
+                            if first is not null then
+                                new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
+                                new_due := least(new_due, first + longest);
+                            end if;
+                        end if;
                         due := greatest(new_due, holder.due);
                     end if;
                     update bide.message m set
@@ -127,7 +144,9 @@ begin
             else
                 select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_one(
                     each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
-                    each.life, each.headers, each.key, coalesce(each.how, 'keep'), each.within, now
+                    each.life, each.headers, each.key,
+                    case when each.how like 'later %' then concat(each.how, ' ', (us + 999) / 1000) else coalesce(each.how, 'keep') end,
+                    each.within, now
                 ) as p;
                 if each.operation is not null then
                     known[each.place] := answer;

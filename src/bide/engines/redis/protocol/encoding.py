@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
+from bide.engines.debounce import marked
 from bide.types import State
 
 LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
@@ -155,9 +156,9 @@ def content(new: NewMessage) -> tuple[bytes, bytes]:
         key = new.key.encode()
         flags |= KEYED
         head += (bytes((len(key),)) if len(key) < LONG_KEY else _LONG_KEY.pack(LONG_KEY, len(key))) + key
-    if new.headers:
+    if new.headers or new.max_wait is not None:
         flags |= HEADERS
-        headers = _encode_headers(dict(new.headers))
+        headers = _encode_headers(dict(new.headers if new.max_wait is None else marked(new.headers)))
         tail = _LENGTH.pack(len(headers)) + headers + tail
     if len(tail) > LONG:
         return bytes((flags | LARGE,)) + head, tail

@@ -68,6 +68,7 @@ def put(messages: Sequence[NewMessage]) -> Put:
     sections: dict[tuple[str, int], tuple[list[int], list[Arg]]] = {}
     others: list[int] = []
     other_args: list[Arg] = []
+    ruled = False
     for i, new in enumerate(messages):
         blob, large = content(new)
         moment = str(new.delay) if new.at is None else f"@{new.at}"
@@ -80,7 +81,10 @@ def put(messages: Sequence[NewMessage]) -> Put:
             section[1].append(blob)
         else:
             others.append(i)
-            other_args += (new.topic, new.level, moment, blob, new.key or "", new.if_exists, new.operation or "", large)
+            how = new.if_exists
+            if new.max_wait is not None:
+                how, ruled = f"{how} {new.max_wait}", True
+            other_args += (new.topic, new.level, moment, blob, new.key or "", how, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
     args: list[Arg] = [str(MAX_DELAY_MS), str(len(sections))]  # text, which is sent as it is
     for (topic, level), (indexes, each) in sections.items():
@@ -88,7 +92,7 @@ def put(messages: Sequence[NewMessage]) -> Put:
         args += each
     if others:
         args += (len(others), *other_args)
-    return Put("put_named" if others else "put", sections, others, args)
+    return Put("put_ruled" if ruled else "put_named" if others else "put", sections, others, args)
 
 
 def within(sender: Name) -> bytes:

@@ -2,9 +2,9 @@
 
 local OPTIONS = { -- tests add `now`, and `within`, which names the message whose handler sends this
   delay = true, at = true, key = true, if_exists = true, priority = true, expires_in = true, max_attempts = true,
-  headers = true, operation = true, format = true, max_body = true, shards = true,
+  headers = true, operation = true, max_wait = true, format = true, max_body = true, shards = true,
 }
-local LISTED = 'delay, at, key, if_exists, priority, expires_in, max_attempts, headers, operation, format, max_body, shards'
+local LISTED = 'delay, at, key, if_exists, priority, expires_in, max_attempts, headers, operation, max_wait, format, max_body, shards'
 local LEVELS = {high = '0', normal = '1', low = '2'}
 local IF_EXISTS = {keep = 'keep', error = 'error', replace = 'replace', later = 'later'}
 local FORMATS = {json = 'json', bytes = 'bytes'}
@@ -43,7 +43,6 @@ local function check_body(body, how, most)
   return body
 end
 
--- As JSON of bide's own, so that no receiver stumbles over it.
 local function check_headers(text)
   local read, found = pcall(cjson.decode, text)
   if not read or type(found) ~= 'table' or not string.find(text, '^%s*{') or not is_json(text) then
@@ -57,7 +56,16 @@ local function check_headers(text)
     size = size + #name + #value
   end
   if size > 8192 then bad('The headers are %d bytes and the limit is 8192. Put large things into the body.', size) end
-  return next(found) and cjson.encode(found) or ''
+  return found
+end
+
+-- As JSON of bide's own, so that no receiver stumbles over it. With max_wait it begins with a time that is not known yet.
+local function headers_of(told)
+  local found = told.headers and check_headers(told.headers) or {}
+  if told.max_wait then found['bide-first'] = nil end
+  local text = next(found) and cjson.encode(found) or ''
+  if not told.max_wait then return text end
+  return '{"bide-first":"0000000000000"' .. (text == '' and '}' or ',' .. string.sub(text, 2))
 end
 
 local function check_operation(text)
@@ -71,6 +79,20 @@ local function when(told)
   return told.at and format('@%d', instant(told.at)) or format('%d', told.delay and duration('delay', told.delay) or 0)
 end
 
+-- What if_exists says, and what more.
+local function rule(told)
+  local how = one_of('if_exists', told.if_exists or 'keep', IF_EXISTS)
+  if not told.max_wait then return how end
+  local longest = duration('max_wait', told.max_wait)
+  if not told.key or how ~= 'later' then
+    bad('max_wait is for messages that each send moves later: give it with key and if_exists later.')
+  end
+  if longest == 0 or told.delay and duration('delay', told.delay) > longest then
+    bad('max_wait is less than delay: the first message would be too late already. Give it more time.')
+  end
+  return format('%s %d', how, longest)
+end
+
 local function message()
   local told = options()
   if told.key then check_name('key', told.key, 256) end
@@ -82,11 +104,11 @@ local function message()
     body = check_body(ARGV[2] or 'null', told.format or 'json', most),
     when = when(told),
     key = told.key or '',
-    if_exists = one_of('if_exists', told.if_exists or 'keep', IF_EXISTS),
+    if_exists = rule(told),
     level = one_of('priority', told.priority or 'normal', LEVELS),
     expires = expires,
     attempts = told.max_attempts and count('max_attempts', told.max_attempts, 1000) or 3,
-    headers = told.headers and check_headers(told.headers) or '',
+    headers = headers_of(told),
     operation = told.operation and check_operation(told.operation) or '',
     shards = told.shards and count('shards', told.shards, 64),
     now = told.now or '',

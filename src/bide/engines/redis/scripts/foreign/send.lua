@@ -2,7 +2,7 @@
 --
 -- KEYS: {bide:0}:meta and {bide:0}:- for the namespace `bide`.
 -- ARGV: topic, body, and then options, each a name and a value: delay or at, key, if_exists, priority, expires_in,
--- max_attempts, headers, operation, format, max_body, shards.
+-- max_attempts, headers, operation, max_wait, format, max_body, shards.
 -- Gives: the message's id, when it is due (ms since 1970), and created, kept, replaced or postponed.
 -- An error begins with a word that says what to do. OTHERSHARD key key: call again with these two keys. BADOPTION, EXISTS,
 -- NOQUEUE, BADLAYOUT, NORIGHT: a sentence follows; nothing was sent.
@@ -10,7 +10,7 @@
 -- docs/languages.md has examples. The script refuses a queue with a layout that it does not know.
 
 local function put(ARGV)
--- run: put_named
+-- run: put_ruled
 end
 
 -- include: values content shards

@@ -1,0 +1,67 @@
+-- What some sends say more of a message that holds their key. The other scripts that accept messages know nothing of it.
+
+do
+  -- Where in a message, whose flags are at `at`, its headers and its body begin.
+  local function tail_at(text, at)
+    local flags = byte(text, at)
+    at = at + 1
+    if has(flags, ATTEMPTS) then at = at + 2 end
+    if has(flags, EXPIRES) then at = at + 6 end
+    if has(flags, KEYED) then
+      local length
+      length, at = byte(text, at), at + 1
+      if length == LONG_KEY then length, at = unpack_('>I2', text, at) end
+      at = at + length
+    end
+    return at
+  end
+
+  -- Headers and body of a message that is stored.
+  local function tail_of(topic, id, value)
+    if has(flags_of(id, value), LARGE) then return call('GET', large_of(topic, id)) or '' end
+    return sub(value, tail_at(value, FLAGS_AT[sort_of(id)]))
+  end
+
+  -- When the first of the sends was that each move a message later: that is in its first header. debounce.py is the same for Python.
+  local MARK, DIGITS = '{"bide-first":"', 13
+  local MARK_AT = 5 + #MARK -- in headers and body, which begin with the headers' length
+
+  local function first_in(tail)
+    if sub(tail, 5, MARK_AT - 1) ~= MARK then return nil end
+    local first = string.match(tail, '^(%d+)"', MARK_AT)
+    return first and #first == DIGITS and tonumber(first)
+  end
+
+  local function with_first(text, at, first)
+    return sub(text, 1, at - 1) .. format('%013d', first) .. sub(text, at + DIGITS)
+  end
+
+  local function mark(new, first)
+    if new.large ~= '' then
+      new.large = with_first(new.large, MARK_AT, first)
+    else
+      new.blob = with_first(new.blob, tail_at(new.blob, 1) + MARK_AT - 1, first)
+    end
+  end
+
+  function rules.take(new)
+    local how, longest = string.match(new.if_exists, '^(later) (%d+)$')
+    if not how or new.blob == '' then return end
+    local tail = new.large ~= '' and new.large or sub(new.blob, tail_at(new.blob, 1))
+    if not has(byte(new.blob), HEADERS) or not first_in(tail) then return end
+    new.if_exists, new.max_wait = how, number(longest)
+  end
+
+  function rules.begin(new)
+    new.due = math.min(new.due, ceiling + new.max_wait)
+    mark(new, ceiling)
+  end
+
+  -- When a message is due that a later send moves. A delivery ends what was sent before.
+  function rules.due_of(topic, id, value, life, new)
+    local delivered = life and life.attempt > 0
+    local first = not delivered and has(flags_of(id, value), HEADERS) and first_in(tail_of(topic, id, value)) or ceiling
+    mark(new, first)
+    return math.min(new.due, first + new.max_wait)
+  end
+end
