@@ -36,6 +36,7 @@ from bide.errors import (
 from bide.types import (
     CancelResult,
     Duration,
+    Flushed,
     IfExists,
     Info,
     Outgoing,
@@ -128,6 +129,7 @@ __all__ = [
     "EngineError",
     "Exists",
     "Finding",
+    "Flushed",
     "Handled",
     "Health",
     "Hook",

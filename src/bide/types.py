@@ -266,6 +266,14 @@ class Span(NamedTuple):
     messages: int
 
 
+class Flushed(NamedTuple):
+    """What became of the messages that `later` took in this process: how many wait, were sent, and were lost."""
+
+    waiting: int
+    sent: int
+    lost: int
+
+
 class OneOptions(TypedDict, total=False):
     """The options of `after` and `at`."""
 

@@ -28,7 +28,10 @@ class AsyncQueue(AsyncVerbs):
         return AsyncTravel(AsyncInvoke(self.session, lambda: self.sync.session))
 
     async def close(self) -> None:
-        """Close the engine's connections, after running sends have ended. A closed queue can't be used again."""
+        """Close the engine's connections, after running sends have ended. A closed queue can't be used again.
+
+        What `later` took is sent before, as far as that is possible in five seconds.
+        """
         await super().close()
         if "testing" in self.__dict__:
             self.testing.close()
@@ -53,7 +56,10 @@ class Queue(Verbs):
         return Travel(Invoke(self.session, lambda: self.aio.session))
 
     def close(self) -> None:
-        """Close the engine's connections, after running sends have ended. A closed queue can't be used again."""
+        """Close the engine's connections, after running sends have ended. A closed queue can't be used again.
+
+        What `later` took is sent before, as far as that is possible in five seconds.
+        """
         super().close()
         if "testing" in self.__dict__:
             self.testing.close()

@@ -14,6 +14,7 @@ from bide.engines.guard.hooks import Hook
 from bide.errors import BadOption
 from bide.logs import Log
 from bide.queue.envelope import Envelope
+from bide.queue.later import Later
 from bide.queue.outbox import check
 from bide.queue.schedules.definition import Schedules
 from bide.queue.tasks.definition import Middleware, Tasks
@@ -56,6 +57,7 @@ class Setup:
             confirm=options.confirm(confirm),
         )
         self.source: registry.Source = registry.source(self.settings, hooks)
+        self.later: Later = Later(self.source, self.now_ms)
         self.outbox: registry.Source | None = None if outbox is None else _outbox(outbox, self.settings.namespace)
 
     def now_ms(self) -> int:

@@ -105,6 +105,11 @@ class Bound(Generic[P, R]):
         messages = self._setup.envelope.messages(self.topic, items, operation)
         return messages if self.definition.rule.expires_in is None else [self._living(each) for each in messages]
 
+    def _for_later(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
+        if self._options.get("connection") is not None:
+            raise BadOption("later() joins no transaction: leave out connection=, or send() with it.")
+        return self._message(args, kwargs)
+
     def _living(self, new: NewMessage) -> NewMessage:
         """As long as the task says at most, also on a queue that does not know the task."""
         life = shorter(new.expires_in, self.definition.rule.expires_in)
@@ -181,6 +186,10 @@ class AsyncTask(Bound[P, R]):
         """
         return await self._session.put(self._message(args, kwargs), self._options.get("connection"))
 
+    def later(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
+        self._session.later(self._for_later(args, kwargs))
+
     async def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
         """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
 
@@ -222,6 +231,10 @@ class Task(Bound[P, R]):
         Raises the same errors as `queue.send`.
         """
         return self._session.put(self._message(args, kwargs), self._options.get("connection"))
+
+    def later(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
+        self._session.later(self._for_later(args, kwargs))
 
     def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
         """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.

@@ -6,6 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from bide.aside import AsyncApart
 from bide.clock import Clock
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Codec
@@ -14,6 +15,7 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadTime
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.later import AsyncLaterVerbs
 from bide.queue.aio.locking import AsyncLock
 from bide.queue.aio.many import AsyncManyVerbs
 from bide.queue.aio.receiving import listen
@@ -35,8 +37,8 @@ from bide.types import (
 )
 
 
-class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncScheduleVerbs):
-    """All that AsyncQueue can do; with whole topics, many messages, tasks and schedules by its bases."""
+class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncScheduleVerbs, AsyncLaterVerbs):
+    """All that AsyncQueue can do; its bases do what is about whole topics, many messages, tasks, schedules and later sends."""
 
     def __init__(
         self,
@@ -104,7 +106,13 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncScheduleV
         return f"<{type(self).__name__} {self.session.setup.source.shown}>"
 
     async def close(self) -> None:
-        """Close the engine's connections, after running sends have ended. A closed queue can't be used again."""
+        """Close the engine's connections, after running sends have ended. A closed queue can't be used again.
+
+        What `later` took is sent before, as far as that is possible in five seconds.
+        """
+        later = self.session.setup.later
+        if later.runs:
+            await AsyncApart(later.close).done()
         await self.session.close()
 
     async def __aenter__(self) -> Self:

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from typing import Any
 
+from bide.aside import AsyncApart
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
@@ -17,6 +18,7 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.planning import AsyncPlanner, check
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.deliveries import PLANNED
+from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Tasks
@@ -163,6 +165,7 @@ class AsyncTravel(Relocatable):
         if len(self._setup.schedules):
             check(self._setup)
             await AsyncPlanner(engine, self._setup).announce(self._setup.schedules, begins=True)
+        await self._flush()
         await _tend_all(engine)
         await ahead.fell_due()  # what is ready now is taken for known
         handled = await self._handle_ready(opened, ahead)
@@ -187,6 +190,7 @@ class AsyncTravel(Relocatable):
         found = True
         while found:
             found = False
+            await self._flush()
             for topic, task in await self._turns(engine):
                 claim, taken = await receiver.taken([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
@@ -197,6 +201,12 @@ class AsyncTravel(Relocatable):
                         f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                     )
         return handled + await ahead.fell_due()
+
+    async def _flush(self) -> None:
+        """See what was sent in the background to the engine: a test has it as if it had been sent at once."""
+        later = self._setup.later
+        if later.waits:
+            await AsyncApart(lambda: later.flush(PATIENCE)).done()
 
     async def _turns(self, engine: AsyncEngine) -> list[tuple[str, Definition]]:
         """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""

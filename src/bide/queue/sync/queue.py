@@ -6,6 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from bide.aside import Apart
 from bide.clock import Clock
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Codec
@@ -16,6 +17,7 @@ from bide.errors import BadTime
 from bide.queue.envelope import move, ref
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.later import LaterVerbs
 from bide.queue.sync.locking import Lock
 from bide.queue.sync.many import ManyVerbs
 from bide.queue.sync.receiving import listen
@@ -35,8 +37,8 @@ from bide.types import (
 )
 
 
-class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs):
-    """All that Queue can do; with whole topics, many messages, tasks and schedules by its bases."""
+class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs, LaterVerbs):
+    """All that Queue can do; its bases do what is about whole topics, many messages, tasks, schedules and later sends."""
 
     def __init__(
         self,
@@ -104,7 +106,13 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs):
         return f"<{type(self).__name__} {self.session.setup.source.shown}>"
 
     def close(self) -> None:
-        """Close the engine's connections, after running sends have ended. A closed queue can't be used again."""
+        """Close the engine's connections, after running sends have ended. A closed queue can't be used again.
+
+        What `later` took is sent before, as far as that is possible in five seconds.
+        """
+        later = self.session.setup.later
+        if later.runs:
+            Apart(later.close).done()
         self.session.close()
 
     def __enter__(self) -> Self:

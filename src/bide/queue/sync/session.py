@@ -157,6 +157,12 @@ class Session:
             raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
         return sent
 
+    def later(self, new: NewMessage) -> None:
+        """Send a message in the background. Raises QueueFull when too many wait for that."""
+        if self._closed:
+            raise Unavailable("The queue is closed: make a new one.")
+        self.setup.later.put(new)
+
     def put_many(self, new: Sequence[NewMessage], connection: object | None = None) -> list[Sent]:
         """Send messages in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails."""
         opened = self.open()

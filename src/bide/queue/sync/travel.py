@@ -6,6 +6,7 @@ import math
 from collections import deque
 from typing import Any
 
+from bide.aside import Apart
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.base import MAX_BATCH, Ref, Stored
@@ -13,6 +14,7 @@ from bide.engines.sync import Engine
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
 from bide.queue.deliveries import PLANNED
+from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.calling import leave
 from bide.queue.sync.delivery import Delivery
@@ -163,6 +165,7 @@ class Travel(Relocatable):
         if len(self._setup.schedules):
             check(self._setup)
             Planner(engine, self._setup).announce(self._setup.schedules, begins=True)
+        self._flush()
         _tend_all(engine)
         ahead.fell_due()  # what is ready now is taken for known
         handled = self._handle_ready(opened, ahead)
@@ -187,6 +190,7 @@ class Travel(Relocatable):
         found = True
         while found:
             found = False
+            self._flush()
             for topic, task in self._turns(engine):
                 claim, taken = receiver.taken([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
@@ -197,6 +201,12 @@ class Travel(Relocatable):
                         f"Does {handled[-1].topic} snooze for no time, or send itself without a delay?"
                     )
         return handled + ahead.fell_due()
+
+    def _flush(self) -> None:
+        """See what was sent in the background to the engine: a test has it as if it had been sent at once."""
+        later = self._setup.later
+        if later.waits:
+            Apart(lambda: later.flush(PATIENCE)).done()
 
     def _turns(self, engine: Engine) -> list[tuple[str, Definition]]:
         """Whose turn it is, once for each message that is ready and has a task: by due time, then in the order of sending."""

@@ -10,6 +10,7 @@ import msgspec
 from bide.clock import ManualClock
 from bide.engines import registry
 from bide.errors import ConfigError
+from bide.queue.later import Later
 from bide.queue.tasks.definition import Middleware, checked
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import AsyncInvoke, Invoke
@@ -56,20 +57,22 @@ class Relocatable:
                 "Another thread has this queue elsewhere already. Run tests that move one queue one after the other, or give "
                 "each a queue of its own."
             )
-        before = setup.settings, setup.source, setup.clock, setup.middleware, setup.moved_by
+        before = setup.settings, setup.source, setup.later, setup.clock, setup.middleware, setup.moved_by
         clock = FollowingClock() if start is None else ManualClock(start)
         here, other = self._sessions()
         settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
         source = registry.source(settings, setup.hooks)
         with here.set_aside(), other.set_aside():
             setup.settings, setup.source, setup.clock, setup.moved_by = settings, source, clock, mover
+            setup.later = Later(source, setup.now_ms)
             try:
                 yield clock
             finally:
                 try:
+                    setup.later.close()
                     self.close()
                 finally:
-                    setup.settings, setup.source, setup.clock, setup.middleware, setup.moved_by = before
+                    setup.settings, setup.source, setup.later, setup.clock, setup.middleware, setup.moved_by = before
 
     def close(self) -> None:
         """Let go of what handlers were called with."""

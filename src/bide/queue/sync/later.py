@@ -1,0 +1,61 @@
+# Generated from ../aio/later.py by tools/unasync.py; change that file instead.
+"""The queue's verbs for sends that nobody waits for."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from bide.aside import Apart
+from bide.core.when import duration_ms
+from bide.queue.sync.session import Session
+from bide.types import Duration, Flushed, IfExists, Priority
+
+
+class LaterVerbs:
+    """What Queue can do in the background."""
+
+    session: Session
+
+    def later(
+        self,
+        topic: str,
+        body: object = None,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        if_exists: IfExists = "keep",
+        priority: Priority = "normal",
+        expires_in: Duration | None = None,
+        max_attempts: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        operation: str | None = None,
+    ) -> None:
+        """Send a message in the background, and return at once: for code that must not wait, also when the engine is away.
+
+        The options are those of `send`. A delay counts from this call. A thread sends what was taken, all that has gathered in
+        one call, and again after an error; nothing is sent twice. Until then it is in this process only: `flush`, `close` and
+        the normal end of the process send the rest, and log what could not be sent in five seconds. A process that is killed
+        loses it.
+
+        Raises BadMessage for an argument that can't be used, QueueFull when 10,000 messages or 64 MiB wait already, and
+        Unavailable when the queue is closed or no thread can be started.
+        """
+        new = self.session.setup.envelope.message(
+            topic,
+            body,
+            delay=delay,
+            at=at,
+            key=key,
+            if_exists=if_exists,
+            priority=priority,
+            expires_in=expires_in,
+            max_attempts=max_attempts,
+            headers=headers,
+            operation=operation,
+        )
+        self.session.later(new)
+
+    def flush(self, wait: Duration = "5s") -> Flushed:
+        """Wait until all that `later` took has been sent, at most so long. Returns how many wait, were sent, and were lost."""
+        seconds = duration_ms(wait, "wait") / 1000
+        return Apart(lambda: self.session.setup.later.flush(seconds)).done()
