@@ -17,7 +17,7 @@ BideError
 │   ├── Unavailable        not reached, or closed; nothing was done
 │   ├── OutcomeUnknown     the answer was lost: it may or may not have happened
 │   │   └── ConfirmTimeout done, but its safety was not confirmed in time
-│   ├── QueueFull          nothing was stored; the queue can be drained
+│   ├── QueueFull          nothing was stored; the queue or topic can be drained
 │   ├── SchemaMismatch     the stored data belongs to another release or program
 │   └── PartlySent         a part of a large batch was accepted
 ├── LeaseLost              this delivery has ended, or another receiver has the message
@@ -122,7 +122,7 @@ class ConfirmTimeout(OutcomeUnknown):
 
 
 class QueueFull(EngineError):
-    """The engine is full; nothing was stored.
+    """The engine is full, or a topic with `most_pending`, or the buffer of `later`; nothing was stored.
 
     Stored messages can still be received. Only a PostgreSQL server whose disk is full needs room before.
     """

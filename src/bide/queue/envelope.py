@@ -125,6 +125,13 @@ def when(delay: Duration | None, at: datetime | None, now_ms: Callable[[], int])
     return 0, bounded_instant_ms(at, now_ms())
 
 
+def room_wait(wait: Duration | None, connection: object | None) -> float | None:
+    """Seconds to wait for room in a topic."""
+    if wait is not None and connection is not None:
+        raise BadOption("wait= was given together with connection=: a transaction would be kept open. Leave out one of them.")
+    return None if wait is None else duration_ms(wait, "wait") / 1000
+
+
 def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -> Ref:
     """Which message is meant."""
     if message is not None:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakSet
 
 from bide.core.amounts import plural
@@ -16,6 +16,7 @@ from bide.engines.sync import Engine
 from bide.errors import BadMessage, BideError, OutcomeUnknown, QueueFull, Unavailable, Unsupported
 from bide.logs import Log
 from bide.queue.later_entries import Done, Entry, aged, late, lost, unknown
+from bide.queue.sync.rooms import Rooms
 from bide.types import Flushed
 from bide.wakeable import refuse_reentry
 
@@ -32,8 +33,10 @@ SURE = 0.9 * OPERATION_MS / 1000  # seconds in which a send may be repeated: the
 class Later:
     """Of a queue and its twin. The thread begins with the first message, and ends when there has been none for a while."""
 
-    def __init__(self, source: Source, now_ms: Callable[[], int]) -> None:
+    def __init__(self, source: Source, now_ms: Callable[[], int], most: Mapping[str, int]) -> None:
+        """`most`: how many messages may be pending, by topic."""
         self._source = source
+        self._most = most
         self._now_ms = now_ms
         self.begin()
 
@@ -122,9 +125,10 @@ class Later:
 
     def _run(self) -> None:
         engine, pause = self._source.sync(), SOON
+        rooms = Rooms(engine, self._most)
         try:
             while (batch := self._next()) is not None:
-                done = self._send(engine, batch)
+                done = self._send(engine, rooms, batch)
                 self._finish(batch, done)
                 pause = self._paused(done.error, pause)
         finally:
@@ -156,8 +160,11 @@ class Later:
             if self._under_way is not batch:  # it was given up meanwhile
                 return
             self._waiting.extendleft(reversed(done.back))
+            self._waiting.extend(done.last)
             self._under_way = ()
-            self._bytes += sum(len(each.new.body) for each in done.back) - sum(len(each.new.body) for each in batch)
+            self._bytes += sum(len(each.new.body) for each in [*done.back, *done.last]) - sum(
+                len(each.new.body) for each in batch
+            )
             self._sent += done.sent
             self._lost += done.lost
             self._changed.notify_all()
@@ -173,7 +180,7 @@ class Later:
             self._changed.wait_for(lambda: not self._waiting or self._flushing, pause - SOON)
         return min(2 * pause, LATEST)
 
-    def _send(self, engine: Engine, batch: Sequence[Entry]) -> Done:
+    def _send(self, engine: Engine, rooms: Rooms, batch: Sequence[Entry]) -> Done:
         ready: list[Entry] = []
         dropped = Done()
         for each in batch:
@@ -182,20 +189,37 @@ class Later:
                 ready.append(each)
             else:
                 dropped += lost(each, why)
-        if not ready:
-            return dropped
         try:
             engine.open()
+            if not self._most.keys().isdisjoint(each.new.topic for each in ready):
+                kept, ready = self._without_room(rooms, ready)
+                dropped += kept
+            if not ready:
+                return dropped
             engine.put([aged(each, self._now_ms()) for each in ready])
         except OutcomeUnknown as error:
             return dropped + unknown(ready, error)
         except (BadMessage, Unsupported) as error:
-            return dropped + self._refused(engine, ready, error)
+            return dropped + self._refused(engine, rooms, ready, error)
         except BideError as error:
             return dropped + Done(back=ready, error=error)
         except Exception as error:  # of a hook, or a fault: one message must not keep the others
-            return dropped + self._refused(engine, ready, error)
+            return dropped + self._refused(engine, rooms, ready, error)
         return dropped + Done(len(ready))
+
+    def _without_room(self, rooms: Rooms, ready: list[Entry]) -> tuple[Done, list[Entry]]:
+        """What has no room in its topic goes last; the rest is to be sent."""
+        done, rest = Done(), []
+        for each in ready:
+            if each.new.topic in self._most:
+                try:
+                    rooms.take(each.new.topic, 1)
+                except QueueFull as error:
+                    done += Done(error=error, last=[each])
+                    continue
+                rooms.done(each.new.topic, 1, 1)  # or may be, soon
+            rest.append(each)
+        return done, rest
 
     def _hopeless(self, each: Entry) -> str | None:
         """Why a message is not to be sent any more."""
@@ -206,13 +230,13 @@ class Later:
             return "it has expired"
         return None
 
-    def _refused(self, engine: Engine, batch: Sequence[Entry], error: Exception) -> Done:
+    def _refused(self, engine: Engine, rooms: Rooms, batch: Sequence[Entry], error: Exception) -> Done:
         """One by one, as one of them may be why."""
         if len(batch) == 1:
             return lost(batch[0], str(error))
         done = Done()
         for place, each in enumerate(batch):
-            done += self._send(engine, [each])
+            done += self._send(engine, rooms, [each])
             if done.error is not None:
                 return done + Done(back=batch[place + 1 :])
         return done

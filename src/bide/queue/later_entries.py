@@ -26,13 +26,14 @@ class Done(NamedTuple):
     """What one call did."""
 
     sent: int = 0
-    back: Sequence[Entry] = ()
+    back: Sequence[Entry] = ()  # to be sent first
     lost: int = 0
     error: BideError | None = None
+    last: Sequence[Entry] = ()  # to be sent when all others have been
 
     def __add__(self, other: "Done") -> "Done":  # type: ignore[override]  # no sum of tuples is wanted
-        back = [*self.back, *other.back]
-        return Done(self.sent + other.sent, back, self.lost + other.lost, self.error or other.error)
+        back, last = [*self.back, *other.back], [*self.last, *other.last]
+        return Done(self.sent + other.sent, back, self.lost + other.lost, self.error or other.error, last)
 
 
 def lost(each: Entry, why: str) -> Done:

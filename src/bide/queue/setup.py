@@ -57,7 +57,7 @@ class Setup:
             confirm=options.confirm(confirm),
         )
         self.source: registry.Source = registry.source(self.settings, hooks)
-        self.later: Later = Later(self.source, self.now_ms)
+        self.later: Later = Later(self.source, self.now_ms, self.tasks.rules.most)
         self.outbox: registry.Source | None = None if outbox is None else _outbox(outbox, self.settings.namespace)
 
     def now_ms(self) -> int:

@@ -11,7 +11,7 @@ from bide.core.codec import Encoded, decode, encode
 from bide.engines.base import Move, NewMessage, Ref
 from bide.errors import BadMessage, BadOption
 from bide.queue.aio.session import AsyncSession
-from bide.queue.envelope import move, ref
+from bide.queue.envelope import move, ref, room_wait
 from bide.queue.sync.session import Session
 from bide.queue.tasks.definition import Definition
 from bide.queue.topic_rules import shorter
@@ -190,12 +190,15 @@ class AsyncTask(Bound[P, R]):
         """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
         self._session.later(self._for_later(args, kwargs))
 
-    async def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
+    async def send_many(self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None) -> list[Sent]:
         """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
 
-        Raises BadOption for several messages with a key, because a key belongs to one message at a time.
+        Raises BadOption for several messages with a key, because a key belongs to one message at a time. `wait`
+        as in `queue.send_many`.
         """
-        return await self._session.put_many(self._messages(arguments), self._options.get("connection"))
+        connection = self._options.get("connection")
+        patience = room_wait(wait, connection)
+        return await self._session.put_many(self._messages(arguments), connection, wait=patience)
 
     async def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
         """Cancel a message by its id or key, if no worker has started it."""
@@ -236,12 +239,15 @@ class Task(Bound[P, R]):
         """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
         self._session.later(self._for_later(args, kwargs))
 
-    def send_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Sent]:
+    def send_many(self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None) -> list[Sent]:
         """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
 
-        Raises BadOption for several messages with a key, because a key belongs to one message at a time.
+        Raises BadOption for several messages with a key, because a key belongs to one message at a time. `wait`
+        as in `queue.send_many`.
         """
-        return self._session.put_many(self._messages(arguments), self._options.get("connection"))
+        connection = self._options.get("connection")
+        patience = room_wait(wait, connection)
+        return self._session.put_many(self._messages(arguments), connection, wait=patience)
 
     def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
         """Cancel a message by its id or key, if no worker has started it."""

@@ -23,7 +23,7 @@ from bide.queue.aio.scheduling import AsyncScheduleVerbs
 from bide.queue.aio.session import AsyncSession
 from bide.queue.aio.tasking import AsyncTaskVerbs
 from bide.queue.aio.topics import AsyncTopicVerbs
-from bide.queue.envelope import move, ref
+from bide.queue.envelope import move, ref, room_wait
 from bide.queue.setup import Setup
 from bide.types import (
     CancelResult,
@@ -179,14 +179,20 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncScheduleV
         *,
         operation: str | None = None,
         connection: object | None = None,
+        wait: Duration | None = None,
     ) -> list[Sent]:
         """Send many messages: bodies, or Outgoing(…) with their own options. Returns a result for each, in order.
 
         All are checked before the first is sent. They are sent in batches of 1,000; each is accepted completely or not at all.
         If a later batch fails, PartlySent has the accepted ones; you can send all again with the same `operation`. With
         `connection=`, all are part of the caller's transaction.
+
+        If the topic has most_pending and no room for all, QueueFull is raised and none is sent. With `wait`, they are sent in
+        parts as there is room, which is waited for so long each time.
         """
-        return await self.session.put_many(self.session.setup.envelope.messages(topic, items, operation), connection)
+        patience = room_wait(wait, connection)
+        new = self.session.setup.envelope.messages(topic, items, operation)
+        return await self.session.put_many(new, connection, wait=patience)
 
     async def cancel(
         self,

@@ -8,12 +8,14 @@ from typing import Self
 
 from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
-from bide.errors import BadMessage, ConfigError, EngineError, Exists, OutcomeUnknown, PartlySent, Unavailable
+from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
+from bide.errors import BideError, ConfigError, Exists, OutcomeUnknown, Unavailable
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.outbox import AsyncOutbox
+from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receiving import AsyncReceiver
+from bide.queue.aio.rooms import AsyncRooms
 from bide.queue.batching import AsyncBatching
 from bide.queue.envelope import info
 from bide.queue.heartbeat import Heartbeat
@@ -30,6 +32,7 @@ class AsyncOpened:
         self.settles: AsyncBatching[End, Ended] = AsyncBatching(engine.settle)
         self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)
         self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(engine.reschedule)
+        self.rooms: AsyncRooms = AsyncRooms(engine, setup.tasks.rules.most)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.outbox: AsyncOutbox | None = None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine)
         self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
@@ -59,6 +62,7 @@ class AsyncSession:
 
     def __init__(self, setup: Setup) -> None:
         self.setup: Setup = setup
+        self._most = setup.tasks.rules.most
         self._begin()
 
     def _begin(self) -> None:
@@ -146,9 +150,11 @@ class AsyncSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def put(self, new: NewMessage, connection: object | None = None) -> Sent:
-        """Send a message. Raises Exists if it says so and another one has its key."""
+    async def put(self, new: NewMessage, connection: object | None = None, *, has_room: bool = False) -> Sent:
+        """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
         opened = await self.open()
+        if new.topic in self._most and not has_room:
+            return await self._put_with_room(opened, new, connection)
         if connection is None:
             sent = await opened.puts.add(new)
         else:
@@ -157,28 +163,44 @@ class AsyncSession:
             raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
         return sent
 
+    async def _put_with_room(self, opened: AsyncOpened, new: NewMessage, connection: object | None) -> Sent:
+        await opened.rooms.take(new.topic, 1)
+        stored = True  # or may be
+        try:
+            sent = await self.put(new, connection, has_room=True)
+            stored = sent.created
+        except BideError as error:
+            stored = may_be_stored(error)
+            raise
+        finally:
+            opened.rooms.done(new.topic, 1, stored)
+        return sent
+
     def later(self, new: NewMessage) -> None:
         """Send a message in the background. Raises QueueFull when too many wait for that."""
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
         self.setup.later.put(new)
 
-    async def put_many(self, new: Sequence[NewMessage], connection: object | None = None) -> list[Sent]:
-        """Send messages in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails."""
+    async def put_many(
+        self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None
+    ) -> list[Sent]:
+        """Send messages of one topic in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails.
+
+        If their topic may be full: all or none, or with `wait` in parts that there is room for.
+        """
         opened = await self.open()
-        sent: list[Sent] = []
-        for first in range(0, len(new), MAX_BATCH):
-            try:
-                part = new[first : first + MAX_BATCH]
-                if connection is not None and opened.outbox is not None:
-                    sent += await opened.outbox.put(part, connection=connection)
-                else:
-                    sent += await opened.engine.put(part, connection=connection)
-            except (EngineError, BadMessage) as error:
-                if not sent:
-                    raise
-                raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
-        return sent
+
+        async def put(part: Sequence[NewMessage]) -> list[Sent]:
+            if connection is not None and opened.outbox is not None:
+                return await opened.outbox.put(part, connection=connection)
+            return await opened.engine.put(part, connection=connection)
+
+        if not new or new[0].topic not in self._most:
+            return await put_in_parts(put, new)
+        if wait is None:
+            return await put_with_room(put, new, opened.rooms)
+        return await put_as_room_comes(put, new, opened.rooms, wait)
 
     async def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

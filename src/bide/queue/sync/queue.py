@@ -14,7 +14,7 @@ from bide.core.when import duration_ms, lease_ms
 from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadTime
-from bide.queue.envelope import move, ref
+from bide.queue.envelope import move, ref, room_wait
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.later import LaterVerbs
@@ -177,14 +177,20 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs, LaterVerbs):
         *,
         operation: str | None = None,
         connection: object | None = None,
+        wait: Duration | None = None,
     ) -> list[Sent]:
         """Send many messages: bodies, or Outgoing(…) with their own options. Returns a result for each, in order.
 
         All are checked before the first is sent. They are sent in batches of 1,000; each is accepted completely or not at all.
         If a later batch fails, PartlySent has the accepted ones; you can send all again with the same `operation`. With
         `connection=`, all are part of the caller's transaction.
+
+        If the topic has most_pending and no room for all, QueueFull is raised and none is sent. With `wait`, they are sent in
+        parts as there is room, which is waited for so long each time.
         """
-        return self.session.put_many(self.session.setup.envelope.messages(topic, items, operation), connection)
+        patience = room_wait(wait, connection)
+        new = self.session.setup.envelope.messages(topic, items, operation)
+        return self.session.put_many(new, connection, wait=patience)
 
     def cancel(
         self,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Self
 
 from bide.aside import Apart
-from bide.engines.base import MAX_BATCH, Claimed, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
-from bide.errors import BadMessage, ConfigError, EngineError, Exists, OutcomeUnknown, PartlySent, Unavailable
+from bide.errors import BideError, ConfigError, Exists, OutcomeUnknown, Unavailable
 from bide.queue.affinity import Affinity
 from bide.queue.batching import Batching
 from bide.queue.envelope import info
@@ -17,7 +17,9 @@ from bide.queue.heartbeat import Heartbeat
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.outbox import Outbox
+from bide.queue.sync.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.sync.receiving import Receiver
+from bide.queue.sync.rooms import Rooms
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
 
@@ -30,6 +32,7 @@ class Opened:
         self.settles: Batching[End, Ended] = Batching(engine.settle)
         self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)
         self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule)
+        self.rooms: Rooms = Rooms(engine, setup.tasks.rules.most)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine)
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
@@ -59,6 +62,7 @@ class Session:
 
     def __init__(self, setup: Setup) -> None:
         self.setup: Setup = setup
+        self._most = setup.tasks.rules.most
         self._begin()
 
     def _begin(self) -> None:
@@ -146,9 +150,11 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def put(self, new: NewMessage, connection: object | None = None) -> Sent:
-        """Send a message. Raises Exists if it says so and another one has its key."""
+    def put(self, new: NewMessage, connection: object | None = None, *, has_room: bool = False) -> Sent:
+        """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
         opened = self.open()
+        if new.topic in self._most and not has_room:
+            return self._put_with_room(opened, new, connection)
         if connection is None:
             sent = opened.puts.add(new)
         else:
@@ -157,28 +163,42 @@ class Session:
             raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
         return sent
 
+    def _put_with_room(self, opened: Opened, new: NewMessage, connection: object | None) -> Sent:
+        opened.rooms.take(new.topic, 1)
+        stored = True  # or may be
+        try:
+            sent = self.put(new, connection, has_room=True)
+            stored = sent.created
+        except BideError as error:
+            stored = may_be_stored(error)
+            raise
+        finally:
+            opened.rooms.done(new.topic, 1, stored)
+        return sent
+
     def later(self, new: NewMessage) -> None:
         """Send a message in the background. Raises QueueFull when too many wait for that."""
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
         self.setup.later.put(new)
 
-    def put_many(self, new: Sequence[NewMessage], connection: object | None = None) -> list[Sent]:
-        """Send messages in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails."""
+    def put_many(self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None) -> list[Sent]:
+        """Send messages of one topic in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails.
+
+        If their topic may be full: all or none, or with `wait` in parts that there is room for.
+        """
         opened = self.open()
-        sent: list[Sent] = []
-        for first in range(0, len(new), MAX_BATCH):
-            try:
-                part = new[first : first + MAX_BATCH]
-                if connection is not None and opened.outbox is not None:
-                    sent += opened.outbox.put(part, connection=connection)
-                else:
-                    sent += opened.engine.put(part, connection=connection)
-            except (EngineError, BadMessage) as error:
-                if not sent:
-                    raise
-                raise PartlySent(f"{len(sent):,} of {len(new):,} messages were accepted, then: {error}", sent, error) from error
-        return sent
+
+        def put(part: Sequence[NewMessage]) -> list[Sent]:
+            if connection is not None and opened.outbox is not None:
+                return opened.outbox.put(part, connection=connection)
+            return opened.engine.put(part, connection=connection)
+
+        if not new or new[0].topic not in self._most:
+            return put_in_parts(put, new)
+        if wait is None:
+            return put_with_room(put, new, opened.rooms)
+        return put_as_room_comes(put, new, opened.rooms, wait)
 
     def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
-from bide.core.when import life_ms
 from bide.errors import ConfigError
 from bide.queue.sync.session import Session
 from bide.queue.task import P, R, Task
 from bide.queue.tasks.definition import Definition, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict
-from bide.queue.topic_rules import Rule
+from bide.queue.topic_rules import rule
 from bide.types import Duration
 
 
@@ -41,6 +40,7 @@ class TaskVerbs:
         lock_wait: Duration = "10m",
         lock_delay: Duration = "5s",
         expires_in: Duration | None = None,
+        most_pending: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make a function the handler of a topic: `@queue.task("order.cancel")`.
 
@@ -63,6 +63,7 @@ class TaskVerbs:
           `lock_wait`. "defer": try again after `lock_delay`. "error": bury it at once. None of these counts as an attempt.
         - expires_in: drop its messages if no worker received them this long after their due time. The shorter one of this and
           the send's own counts. `missed` of a schedule decides for what it plans.
+        - most_pending: how many messages of each of its topics may be scheduled or ready. A send beyond that raises QueueFull.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -90,18 +91,20 @@ class TaskVerbs:
                 lock_wait=lock_wait,
                 lock_delay=lock_delay,
                 expires_in=expires_in,
+                most_pending=most_pending,
             )
             return Task(self.session, self.session.setup.tasks.add(definition))
 
         return decorate
 
-    def topic(self, name: str, *, expires_in: Duration | None = None) -> None:
+    def topic(self, name: str, *, expires_in: Duration | None = None, most_pending: int | None = None) -> None:
         """Say rules for what this program sends to a topic, such as one whose task is part of another program.
 
         - expires_in: drop a message if nobody received it this long after its due time. The shortest one of this, the task's
           and the send's own counts.
+        - most_pending: raise QueueFull for a send when so many messages are scheduled or ready. The lower one of this and the
+          task's counts. Each program counts now and then, so several together may go beyond: see the page on overload.
 
         The last call for a topic counts, for this queue, its `.sync` and its `.sync`. Nothing is stored.
         """
-        rule = Rule(None if expires_in is None else life_ms(expires_in))
-        self.session.setup.tasks.rules.say(options.topic(name), rule)
+        self.session.setup.tasks.rules.say(options.topic(name), rule(expires_in, most_pending))

@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
-from bide.core.when import duration_ms, life_ms
+from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.limits import Limits, OnConflict
-from bide.queue.topic_rules import Rule, TopicRules
+from bide.queue.topic_rules import Rule, TopicRules, rule
 from bide.types import Duration
 
 Unknown: TypeAlias = Literal["retry", "ignore"]
@@ -49,6 +49,7 @@ class Definition:
         lock_wait: Duration = "10m",
         lock_delay: Duration = "5s",
         expires_in: Duration | None = None,
+        most_pending: int | None = None,
     ) -> None:
         given: object = function
         if isinstance(known := getattr(given, "definition", None), Definition):
@@ -94,7 +95,7 @@ class Definition:
             lock_delay=lock_delay,
         )
         self.limits: Limits | None = limits if limits.any else None
-        self.rule: Rule = Rule(None if expires_in is None else life_ms(expires_in))
+        self.rule: Rule = rule(expires_in, most_pending)
         written = _written(function)
         code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
         self.place: tuple[str, str] = written.__module__, getattr(written, "__qualname__", self.name)

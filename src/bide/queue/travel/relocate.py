@@ -64,7 +64,7 @@ class Relocatable:
         source = registry.source(settings, setup.hooks)
         with here.set_aside(), other.set_aside():
             setup.settings, setup.source, setup.clock, setup.moved_by = settings, source, clock, mover
-            setup.later = Later(source, setup.now_ms)
+            setup.later = Later(source, setup.now_ms, setup.tasks.rules.most)
             try:
                 yield clock
             finally:
