@@ -41,7 +41,7 @@ class Claiming:
         self._lease_ms = plan.lease_ms
         self._stopping = stopping
         self.retrying: Retrying = Retrying("take messages", stopping)
-        self._short = False  # some topics were not asked for, since there is no room for them
+        self._left: list[int] = []  # groups that were not asked for, since there is no room for them
         self._freed = asyncio.Event()
         self._sleep: asyncio.Task[None] | None = None
 
@@ -53,10 +53,13 @@ class Claiming:
             self._sleep.cancel()
 
     def freed(self) -> None:
-        """A place is free again."""
+        """There may be room for more."""
         self._freed.set()
-        if self._short and self._sleep is not None:
+        if self._sleep is not None and self._room_in_left():
             self._sleep.cancel()
+
+    def _room_in_left(self) -> bool:
+        return any(self._slots.ask(group).limit for group in self._left)
 
     async def run(self) -> None:
         while not self._stopping.is_set():
@@ -93,9 +96,7 @@ class Claiming:
             await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
             if any(self._slots.ask(group).limit for group in groups):
                 return
-        self._short = len(drained) < self._slots.topics
-        if (held_up := self._slots.held_up()) is not None:
-            timeout = min(timeout, held_up)
+        self._left = [group for group in groups if not drained.issuperset(self._slots.groups[group])]
         await self._rest(sorted(drained), timeout)
 
     async def _claim(self, topics: Sequence[str], limit: int) -> Claim:
@@ -130,14 +131,27 @@ class Claiming:
 
     async def _rest(self, topics: list[str], timeout: float) -> None:
         """Sleep until something may be due, or a place is free again for what there was no room for."""
-        if self._stopping.is_set() or (self._short and self._freed.is_set()):
+        if self._stopping.is_set() or (self._freed.is_set() and self._room_in_left()):
             return
         sleep = self._engine.wait(topics, timeout) if topics else self._full(timeout)
         self._sleep = asyncio.get_running_loop().create_task(sleep)
         try:
-            await asyncio.wait({self._sleep})
+            while not (await asyncio.wait({self._sleep}, timeout=self._slots.held_up()))[0]:
+                if not await self._held_up():
+                    return
             if not self._sleep.cancelled():
                 self._sleep.result()
         finally:
             self._sleep.cancel()
             self._sleep = None
+
+    async def _held_up(self) -> bool:
+        """Ask for what had reached its limit, and for nothing else. Whether that had as much as there was room for."""
+        for group in self._left:
+            topics, room = self._slots.ask(group)
+            if room:
+                limit = min(room, MAX_BATCH)
+                claim = await self._claim(topics, limit)
+                if self._stopping.is_set() or len(claim.messages) < limit:
+                    return False
+        return True

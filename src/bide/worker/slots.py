@@ -1,5 +1,6 @@
 """Who may run: how many messages of which topics a worker may take now. Pure counting; it asks nobody and waits for nothing."""
 
+import random
 import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -9,8 +10,8 @@ from bide.core import options
 from bide.errors import BadOption
 
 NONE: Mapping[str, int] = MappingProxyType({})
-BUSY = 0.025  # seconds until a topic is asked for again that has no place free; then twice as long, up to
-BUSIEST = 2.0
+BUSY = 0.025  # seconds until a topic is asked for again of which nothing may run; then four times as long, up to
+BUSIEST, BUSIEST_FOR_PLACE = 5.0, 2.0
 
 
 class Ask(NamedTuple):
@@ -21,34 +22,49 @@ class Ask(NamedTuple):
 
 
 class Limited:
-    """How much of a topic to ask for that has a limit over all workers: a little first, and more while all of it may run."""
+    """How much of a topic to ask for that has a limit over all workers: a little first, and more while all of it may run.
+
+    Where there is less to do than the workers could, they need not all ask for it again and again. A worker that comes for
+    nothing pauses, four times as long each time, and half as long when it got something. So most workers soon look only now
+    and then, as long as another one takes all there is.
+    """
 
     def __init__(self, most: int) -> None:
         self.until: float = 0.0  # by time.monotonic(): nothing before
         self._most = most
         self._next = 1
-        self._refused = 0  # times in a row
+        self._pause = 0.0
+        self._got = False  # something since the last pause
+        self._asking = False  # and not answered yet
         self._for_place = False  # it was refused a place, which whoever has one here may leave any time
 
     def room(self, held: int) -> int:
-        return 0 if time.monotonic() < self.until else max(0, min(self._next, self._most - held))
+        if time.monotonic() < self.until or (self._asking and self._pause):
+            return 0
+        return max(0, min(self._next, self._most - held))
+
+    def taken(self) -> None:
+        """Messages were claimed; whether they may run is to be told."""
+        self._asking = True
 
     def passed(self, count: int, wait: float | None) -> None:
-        """So many may run of those that were claimed. `wait`: others may not, for so many seconds; 0: until there is a place.
-
-        Where none may run again and again, others are faster, and it leaves the topic to them.
-        """
+        """So many may run of what was claimed. `wait`: others may not, for so many seconds; 0: until there is a place."""
+        self._asking, self._got = False, self._got or count > 0
         if wait is None:
-            self._next, self._refused = min(max(self._next, 2 * count), self._most), 0
+            self._next = min(max(self._next, 2 * count), self._most)
             return
-        now = time.monotonic()
         self._next, self._for_place = max(1, count), not wait
-        self._refused = 0 if count else self._refused + 1
-        patience = min(BUSIEST, BUSY * 2 ** min(self._refused, 30)) if self._for_place or self._refused > 1 else 0.0
-        self.until = now + max(wait, patience)
+        if self._got:
+            self._pause = self._pause / 2 if self._pause > BUSY else 0.0
+        else:
+            self._pause = min(max(BUSY, 4 * self._pause), BUSIEST_FOR_PLACE if self._for_place else BUSIEST)
+        self._got = False
+        least = BUSY if self._for_place else 0.0
+        self.until = time.monotonic() + max(wait, least, self._pause * random.uniform(0.75, 1.25))
 
     def freed(self) -> None:
         """One of its messages runs no more."""
+        self._asking = False
         if self._for_place:
             self.until = 0.0
 
@@ -90,7 +106,6 @@ class Slots:
             *((each,) for each in [*self._kept, *apart]),
             *(tuple(each) for each in alike if each),
         ]
-        self.topics: int = len(self._held)
         self._turn = 0
         self.without_threads: bool = False  # the machine has none to give now: nothing is taken for sync tasks
 
@@ -138,6 +153,8 @@ class Slots:
         """A topic takes its own slots first, and then of those that are shared."""
         held, kept = self._held[topic], self._kept.get(topic, 0)
         self._held[topic] = held + count
+        if topic in self._limited:
+            self._limited[topic].taken()
         shared = max(0, held + count - kept) - max(0, held - kept)
         self._free -= shared
         if topic in self._in_threads:

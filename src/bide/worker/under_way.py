@@ -119,6 +119,10 @@ class UnderWay:
         else:
             self.ended(handling, became, by_itself=False)
 
+    def room_changed(self) -> None:
+        """More of a topic may be asked for that is limited, or less."""
+        self._freed()
+
     async def _bury(self, handling: Handling, became: Outcome) -> None:
         told: Outcome | None = RELEASED
         try:
