@@ -14,7 +14,8 @@ from bide.queue.heartbeat import Heartbeat
 from bide.worker.retry import Retrying
 
 _log = Log("bide.worker")
-LOOK = 2.0  # seconds between two looks for places whose holders have died
+LOOK = 2.0  # seconds between two looks for places whose holders have died, where messages wait for them
+TIDY = 60.0  # and elsewhere: rates that nobody has used for a while, and locks of programs that died, are forgotten then
 SOON = (0.02, 0.1, 0.5)  # seconds: a message that is on its way aside is called again
 
 
@@ -59,9 +60,10 @@ class Leaving(Batches[Held]):
         except BideError as error:
             _log.debug("Messages could not be called, and will be recalled: %s", error)
 
-    async def look(self) -> None:
+    async def look(self, every: float) -> None:
         """For ever: pass on what others have left behind."""
         while True:
+            await asyncio.sleep(every)
             try:
                 while (await recall(self._engine)).more:
                     pass
@@ -69,7 +71,6 @@ class Leaving(Batches[Held]):
                 _log.debug("Could not look for places that were left behind: %s", error)
             except Exception:  # of an engine that somebody has plugged in: the next look may do
                 _log.exception("The engine broke down over a look for places that were left behind")
-            await asyncio.sleep(LOOK)
 
     def drop(self) -> None:
         super().drop()

@@ -21,6 +21,7 @@ from bide.worker.claim_log import Health, Names
 from bide.worker.claiming import Claiming
 from bide.worker.ending import LAST_WORDS, Ending
 from bide.worker.handling import Handlers, Handling, left_over
+from bide.worker.leaving import LOOK, TIDY
 from bide.worker.orphans import Orphans
 from bide.worker.plan import Plan, limited, served
 from bide.worker.retry import reached
@@ -118,8 +119,9 @@ class Service:
         beside = [self._pulse(), self._stand_in(opened.receiver)]
         if opened.engine.capabilities.inspect:
             beside.append(self._unhandled.run())
-        if any(task.limits is not None and task.limits.calls for task in self._served.values()):
-            beside.append(self._under_way.leaving.look())
+        if opened.engine.capabilities.gates:
+            calls = any(task.limits is not None and task.limits.calls for task in self._served.values())
+            beside.append(self._under_way.leaving.look(LOOK if calls else TIDY))
         if self._under_way.planning.schedules:
             beside.append(self._under_way.planning.run())
         if opened.outbox is not None:
