@@ -4,24 +4,27 @@ A message that may not pass holds no place here: it waits aside until it is call
 """
 
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from bide.engines.aio import AsyncEngine
-from bide.errors import EngineError
+from bide.engines.gates import Held
+from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
 from bide.queue.batching import Batches
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.limits import Step
-from bide.queue.tasks.outcome import RELEASED, Outcome
-from bide.queue.tasks.passing import Passage
+from bide.queue.tasks.outcome import RELEASED, Outcome, unread
+from bide.queue.tasks.passing import ASIDE, Passage
 from bide.worker.handling import Handling
 from bide.worker.leaving import Leaving
-from bide.worker.retry import Retrying
+from bide.worker.retry import Retrying, refused
 from bide.worker.slots import Slots
 
 _log = Log("bide.worker")
+T = TypeVar("T")
 
 
 class Inside(Protocol):
@@ -30,6 +33,7 @@ class Inside(Protocol):
     def admitted(self, handling: Handling) -> None: ...
     def refused(self, handling: Handling, became: Outcome) -> None: ...
     def lost_place(self, handling: Handling) -> None: ...
+    def room_changed(self) -> None: ...
 
 
 class Entrance(Batches[Handling]):
@@ -44,57 +48,117 @@ class Entrance(Batches[Handling]):
         self._lease_ms = lease_ms
         self._inside = inside
         self._retrying = Retrying("let messages pass their limits")
+        self._interrupted: dict[Handling, list[Held]] = {}  # what they hold whose way the engine has broken off
 
     async def one_call(self, batch: list[Handling]) -> None:
         asked = time.monotonic()
+        self._give_up(each for each in batch if each.told)
         passages = [(each, passage) for each in batch if not each.told and (passage := self._passage(each)) is not None]
         try:
-            while going := [(passage, step) for _, passage in passages if (step := passage.step) is not None]:
-                await self._step(going, batch[0].delivery.now + round((time.monotonic() - asked) * 1000))
+            failed = await self._through(passages, batch[0].delivery.now, asked)
         except EngineError as error:
-            self._leaving.put_all(held for _, passage in passages for held in passage.held)
-            self.bring_again([handling for handling, _ in passages])
+            self._again(passages, last=len(passages) == 1 and refused(error), singly=refused(error))
             await self._retrying.lose(error)
             return
+        except Exception:  # nobody foresaw it, and one of them may be the cause
+            _log.exception("The engine broke down over the limits of %d messages", len(passages))
+            self._again(passages, singly=True) if len(passages) > 1 else self._put_aside(*passages[0])
+            return
         self._retrying.regain()
+        if failed:  # a part of the engine does not answer, and must not hold up what others let pass
+            self._again([each for each in passages if each[1] in failed], last=True)
+            passages = [each for each in passages if each[1] not in failed]
         for handling, passage in passages:
             self._end(handling, passage, asked)
         self._tell_slots([(handling.delivery.topic, passage) for handling, passage in passages if passage.limits.of_topic])
 
+    async def _through(self, passages: Sequence[tuple[Handling, Passage]], now: int, asked: float) -> list[Passage]:
+        """Returns those of which a part of the engine has not answered."""
+        failed: list[Passage] = []
+        while going := [
+            (passage, step) for _, passage in passages if (step := passage.step) is not None and passage not in failed
+        ]:
+            failed += await self._step(going, now + round((time.monotonic() - asked) * 1000))
+        return failed
+
+    def _again(self, passages: Sequence[tuple[Handling, Passage]], *, last: bool = False, singly: bool = False) -> None:
+        """They go from the start, and keep their places: the same holder enters once.
+
+        If these were given back, that could happen after they were entered again.
+        """
+        for handling, passage in passages:
+            if passage.held:
+                self._interrupted[handling] = [*self._interrupted.get(handling, ()), *passage.held]
+        handlings = [handling for handling, _ in passages]
+        if last:
+            self.bring_last(handlings)
+        else:
+            self.bring_again(handlings, singly=singly)
+
+    def _give_up(self, handlings: Iterable[Handling]) -> None:
+        """They were ended meanwhile."""
+        for each in handlings:
+            self._leaving.put_all(self._interrupted.pop(each, ()))
+
+    def _put_aside(self, handling: Handling, passage: Passage) -> None:
+        self._give_up([handling])
+        self._leaving.put_all(passage.held)
+        self._inside.refused(handling, Outcome("release", ASIDE, aside=True))
+
     def _passage(self, handling: Handling) -> Passage | None:
-        """None, when the message does not fit its task: the call of its handler says so."""
+        """None, when the message does not fit its task: the call of its handler says so, if not the name of a gate."""
         task, delivery = handling.task, handling.delivery
         assert task.limits is not None
         try:
-            arguments = delivery.arguments if delivery.arguments is not None else task.arguments.of_message(delivery.body)
-            return Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
+            given = delivery.arguments if delivery.arguments is not None else task.arguments.of_message(delivery.body)
+            arguments = task.arguments.with_defaults(given)
         except Exception as error:
             _log.debug("Message %s of %s passes no limits: %s", delivery.id, delivery.topic, error)
             self._inside.admitted(handling)
             return None
+        try:
+            return Passage(task.limits, delivery.claimed, arguments)
+        except Unread as error:
+            self._inside.refused(handling, unread(error, task, delivery.attempt))
+            return None
 
-    async def _step(self, going: Sequence[tuple[Passage, Step]], now: int) -> None:
+    async def _step(self, going: Sequence[tuple[Passage, Step]], now: int) -> list[Passage]:
         """One step of each, in a call for those that enter and one for those that begin at a rate."""
+        failed: list[Passage] = []
         entering = [each for each in going if not each[1].window]
         beginning = [each for each in going if each[1].window]
         if entering:
             entries = [passage.entry(step, self._lease_ms) for passage, step in entering]
-            for (passage, _), entered in zip(entering, await self._engine.gates.enter(entries), strict=True):
-                passage.entered(entered, now)
+            for (passage, _), entered in zip(entering, await _answers(self._engine.gates.enter(entries)), strict=True):
+                if entered is None:
+                    failed.append(passage)
+                else:
+                    passage.entered(entered, now)
         if beginning:
             spends = [passage.spend(step) for passage, step in beginning]
-            for (passage, _), spent in zip(beginning, await self._engine.gates.spend(spends), strict=True):
-                passage.spent(spent)
+            for (passage, _), spent in zip(beginning, await _answers(self._engine.gates.spend(spends)), strict=True):
+                if spent is None:
+                    failed.append(passage)
+                else:
+                    passage.spent(spent)
+        return failed
 
     def _end(self, handling: Handling, passage: Passage, asked: float) -> None:
+        before = self._interrupted.pop(handling, ())
+        self._leaving.put_all(each for each in before if each not in passage.held)
         if handling.told or passage.refused is not None:
             self._leaving.put_all(passage.held)
             if passage.refused is not None and not handling.told:
                 self._inside.refused(handling, passage.refused)
             return
         if passage.held:
-            handling.places = Places(passage.held, self._lease_ms, lambda _: self._inside.lost_place(handling), asked=asked)
-            self._heartbeat.add(handling.places)
+            places = Places(passage.held, self._lease_ms, lambda _: self._inside.lost_place(handling), asked=asked)
+            if not places.sure:  # this process stood still, or the engine took as long
+                self._leaving.put_all(passage.held)
+                self._inside.refused(handling, RELEASED)
+                return
+            handling.places = places
+            self._heartbeat.add(places)
         self._inside.admitted(handling)
 
     def _tell_slots(self, passages: Sequence[tuple[str, Passage]]) -> None:
@@ -103,3 +167,15 @@ class Entrance(Batches[Handling]):
             own = [passage for each, passage in passages if each == topic]
             refused = [each.again for each in own if each.refused is RELEASED]
             self._slots.passed(topic, len(own) - len(refused), max(refused, default=None))
+        if passages:
+            self._inside.room_changed()
+
+
+async def _answers(call: Awaitable[Sequence[T]]) -> Sequence[T | None]:
+    """None where a part of the engine has not answered."""
+    try:
+        return await call
+    except OutcomeUnknown as error:
+        if not error.answers:
+            raise
+        return error.answers

@@ -5,7 +5,7 @@ import contextlib
 import time
 
 from bide.core.backoff import Backoff, exponential, wait_ms
-from bide.errors import Unavailable
+from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.queue.aio.session import AsyncOpened, AsyncSession
 
@@ -38,6 +38,11 @@ class Retrying:
             _log.warning("The worker can %s again, after %d failures.", self._what, self._failures)
             self._failures = 0
             self.failing_since = 0.0
+
+
+def refused(error: EngineError) -> bool:
+    """Whether the engine has answered that it will not do this, or a part of it. What passes has errors of its own."""
+    return EngineError in (type(error), type(error.__cause__))
 
 
 async def reached(session: AsyncSession, stopping: asyncio.Event) -> AsyncOpened | None:

@@ -12,7 +12,7 @@ from bide.logs import Log
 from bide.queue.batching import Batches
 from bide.worker.ending import CLOSING, LAST_WORDS, Ending
 from bide.worker.handling import Handling
-from bide.worker.retry import Retrying
+from bide.worker.retry import Retrying, refused
 
 _log = Log("bide.worker")
 
@@ -52,10 +52,10 @@ class Settling(Batches[Entry]):
             if isinstance(error, OutcomeUnknown) and error.answers:
                 done, batch = _parted(batch, error.answers)
                 self._settled(*done)
-                if not _refused(error):
+                if not refused(error):
                     self.bring_last(batch)  # a part of the engine does not answer, and must not hold up what others take
                     return
-            if not _refused(error):
+            if not refused(error):
                 self.bring_again(batch)
             elif len(batch) > 1:  # one of them may be the cause, and must not hold up the others
                 self.bring_again(batch, singly=True)
@@ -84,8 +84,3 @@ def _parted(
     known = [(entry, answer) for entry, answer in zip(batch, answers, strict=True) if answer is not None]
     left = [entry for entry, answer in zip(batch, answers, strict=True) if answer is None]
     return ([entry for entry, _ in known], [answer for _, answer in known]), left
-
-
-def _refused(error: EngineError) -> bool:
-    """Whether the engine has answered that it will not do this, or a part of it. What passes has errors of its own."""
-    return EngineError in (type(error), type(error.__cause__))

@@ -232,15 +232,17 @@ class AsyncTravel(Relocatable):
             [call] = await AsyncPlanner(engine, self._setup).follow([delivery.claimed], delivery.now)
             if not call:
                 return (await _end(engine, delivery, DONE, None))._replace(outcome="left out")
+        passage = None
         try:
             arguments = task.arguments.of_message(delivery.body)
+            if task.limits is not None:
+                passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return await self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         await self._invoke.check(task)
-        if task.limits is None:
+        if passage is None:
             return await self._call(engine, task, delivery, arguments)
-        passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
         try:
             refused = await _pass(engine, passage, delivery.now)
             if refused is not None:

@@ -232,15 +232,17 @@ class Travel(Relocatable):
             [call] = Planner(engine, self._setup).follow([delivery.claimed], delivery.now)
             if not call:
                 return _end(engine, delivery, DONE, None)._replace(outcome="left out")
+        passage = None
         try:
             arguments = task.arguments.of_message(delivery.body)
+            if task.limits is not None:
+                passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
         self._invoke.check(task)
-        if task.limits is None:
+        if passage is None:
             return self._call(engine, task, delivery, arguments)
-        passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
         try:
             refused = _pass(engine, passage, delivery.now)
             if refused is not None:

@@ -1,5 +1,6 @@
 """What holds a task's messages back: a lock, how many may run at once, and how many may begin in a stretch of time."""
 
+import hashlib
 import re
 import string
 from collections.abc import Collection, Mapping
@@ -9,13 +10,15 @@ from bide.core import options
 from bide.core.rate import Rate
 from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime
+from bide.queue.tasks.arguments import Unread
 from bide.types import Duration
 
 OnConflict: TypeAlias = Literal["wait", "defer", "error"]
 """What becomes of a message whose lock is held."""
 
 _RATE = re.compile(r"(\d{1,9})/(\d{0,9})(ms|s|m|h|d|w)", re.ASCII)
-_LONGEST = 256  # characters of what a template gives
+_LONGEST = 256  # characters of a template
+_LONGEST_NAME = 1_000  # bytes of a gate's name, which all engines can hold
 
 
 class Template:
@@ -23,6 +26,7 @@ class Template:
 
     def __init__(self, text: object, name: str, known: Collection[str] | None) -> None:
         """`known`: the arguments there are; None where a function takes any."""
+        self._name = name
         self._text: str = options.text(text, name, _LONGEST)
         try:
             parts = list(string.Formatter().parse(self._text))
@@ -37,7 +41,12 @@ class Template:
                 raise BadOption(f"{name} is {self._text!a}, and {field!a} is no argument of the task. There is: {there}.")
 
     def of(self, arguments: Mapping[str, Any]) -> str:
-        return self._text.format_map(arguments)
+        """Raises Unread if an argument can't be put in: without its name, nothing would hold the message back."""
+        try:
+            return self._text.format_map(arguments)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise Unread(f"The arguments do not fit {self._name}={self._text!a}: {why}", elsewhere=False) from error
 
 
 class Step(NamedTuple):
@@ -100,15 +109,24 @@ class Limits:
         whose = self.topic if self.per is None else f"{self.topic} {self.per.of(arguments)}"
         waits = self.per is not None
         if self.concurrency is not None:
-            found.append(Step(f"at once {whose}", self.concurrency, 0, waits))
+            found.append(Step(_gate(f"at once {whose}"), self.concurrency, 0, waits))
         if self.rate is not None:
-            found.append(Step(f"rate {whose}", self.rate.most, self.rate.window, waits))
+            found.append(Step(_gate(f"rate {whose}"), self.rate.most, self.rate.window, waits))
         return found
 
 
 def lock_gate(name: str) -> str:
     """The gate of a lock, which tasks and `queue.lock` share."""
-    return f"lock {name}"
+    return _gate(f"lock {name}")
+
+
+def _gate(name: str) -> str:
+    """A name that every engine can hold: arguments may be of any length, and have characters that PostgreSQL does not take."""
+    encoded = name.encode(errors="surrogatepass")
+    if len(encoded) <= _LONGEST_NAME and name.isprintable():
+        return name
+    shown = "".join(each for each in name[:64] if each.isprintable())
+    return f"{shown} {hashlib.sha256(encoded).hexdigest()}"
 
 
 def read_rate(value: object) -> Rate:

@@ -14,7 +14,7 @@ LONG_ASIDE = 600_000  # and again when it has waited as long as it had by then, 
 
 class Passage:
     def __init__(self, limits: Limits, claimed: Claimed, arguments: Mapping[str, Any]) -> None:
-        """Raises whatever the message's arguments raise when they are put into the name of a gate."""
+        """Raises Unread if the message's arguments can't be put into the name of a gate."""
         self.limits: Limits = limits
         self.steps: list[Step] = limits.steps(arguments)  # still to come
         self.held: list[Held] = []
