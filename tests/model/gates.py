@@ -117,24 +117,21 @@ class Model:
         return called
 
     def spend(self, spend: Spend, answer: Spent) -> None:
-        """Of the times themselves it says only what must hold: never too many, and never later than a slower rate would be."""
+        """Of the times themselves it says only what must hold: never too many, and nobody is put off without need."""
         begun, key = self.begun.setdefault(spend.gate, []), (spend.gate, spend.holder or "")
-        kept = self.kept.get(key)
-        if spend.holder is not None and kept is not None and self.now - kept <= spend.window // 100:
-            agree(f"the instant kept for {spend}", [kept], answer.at)
-            if kept <= self.now:
-                del self.kept[key]
-            return
-        self.kept.pop(key, None)
-        begun += answer.at
-        begun.sort()
+        kept = self.kept.pop(key, None)
         if spend.holder is not None:
             agree(f"the number of instants for {spend}", 1, len(answer.at))
             if answer.at[0] > self.now:
                 self.kept[key] = answer.at[0]
-        else:
+                room = sum(1 for at in begun if at > self.now - spend.window) < spend.count - spend.count // 100
+                insist(kept is None or not room, f"{spend} has come for its instant {kept}, and may not begin")
+                insist(kept is None or kept <= self.now or kept == answer.at[0], f"{spend} was told {kept}")
+                return
+        begun += answer.at
+        insist(all(at == self.now for at in answer.at), f"{spend} begins at another time than now")
+        if spend.holder is None:
             insist(len(answer.at) <= spend.want, f"{spend} got {len(answer.at)}")
-            insist(all(at <= self.now for at in answer.at), f"{spend} got an instant to come")
             if len(answer.at) < spend.want:
                 insist(answer.next_at > self.now, f"{spend} got too little, and is told to come at once")
         for place, at in enumerate(begun):

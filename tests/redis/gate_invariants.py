@@ -48,12 +48,16 @@ def _of_gate(shard: Shard, name: str, planned: int) -> Iterator[str]:
 
 
 def _of_rate(name: bytes, text: bytes, planned: int) -> Iterator[str]:
-    _, window, last, _, _, until = (int.from_bytes(text[i : i + 7], "big") for i in range(0, HEAD, 7))
-    ended = [each for (each,) in struct.iter_unpack(f"{INSTANT}s", text[HEAD:])]
-    if ended != sorted(ended) or len(ended) > 100:
-        yield f"rate {name!r} has {len(ended)} groups, or not in order"
-    if planned != max(last + window, until):
-        yield f"rate {name!r} is over at {max(last + window, until)}, and is looked at {planned}"
+    over = 0
+    while text:  # what has begun, and what would have
+        _, window, last, _, _, until = (int.from_bytes(text[i : i + 7], "big") for i in range(0, HEAD, 7))
+        rest = HEAD + 1 + INSTANT * text[HEAD]
+        ended = [each for (each,) in struct.iter_unpack(f"{INSTANT}s", text[HEAD + 1 : rest])]
+        if ended != sorted(ended) or len(ended) > 100:
+            yield f"rate {name!r} has {len(ended)} groups, or not in order"
+        over, text = max(over, last + window, until), text[rest:]
+    if planned != over:
+        yield f"rate {name!r} is over at {over}, and is looked at {planned}"
 
 
 def _scores(shard: Shard, name: str) -> dict[bytes, int]:

@@ -1,7 +1,11 @@
 """How often something may begin: never more than the rate in any window, and hardly less."""
 
+import heapq
 from bisect import bisect_right
+from collections.abc import Callable
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,3 +58,41 @@ def test_a_rate_that_changes_never_lets_more_begin_than_the_widest_of_its_time(s
         taken, _ = spending.take(Rate(most, 1_000), want, now, ahead=False)
         granted += taken
         assert len([at for at in granted if at > now - 1_000]) <= max(each[0] for each in steps)
+
+
+class Line:
+    """Messages that come when they are told, or so much later, until they may begin."""
+
+    def __init__(self, rate: Rate, messages: int, late: Callable[[], int]) -> None:
+        spending, kept = Spending(*rate), dict[int, int]()
+        coming = [(0, message) for message in range(messages)]
+        self.begun: list[int] = []
+        self.asked: int = 0
+        while coming:
+            now, message = heapq.heappop(coming)
+            self.asked += 1
+            at = spending.reserve(rate, kept.pop(message, None), now)
+            if at <= now:
+                self.begun.append(now)
+            else:
+                kept[message] = at
+                heapq.heappush(coming, (at + late(), message))
+
+
+@pytest.mark.parametrize("rate", [Rate(1, 1_000), Rate(10, 1_000), Rate(100, 1_000), Rate(5, 60_000), Rate(300, 10_000)])
+@pytest.mark.parametrize("late", [0, 11, 20, 400])
+def test_who_always_comes_late_begins_as_often_as_the_rate_says(rate: Rate, late: int) -> None:
+    line = Line(rate, 1_000, lambda: late)
+    assert line.begun[-1] <= (-(-1_000 // rate.most) - 1) * rate.window + late * (1_000 // rate.most + 1)
+    assert line.asked <= 2_100
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    most=st.integers(1, 300), window=st.sampled_from([50, 1_000, 10_000]), longest=st.integers(1, 30_000), seed=st.integers()
+)
+def test_no_window_holds_more_than_the_rate_however_late_they_come(most: int, window: int, longest: int, seed: int) -> None:
+    random = Random(seed)
+    line = Line(Rate(most, window), 300, lambda: random.randrange(longest))
+    assert len(line.begun) == 300
+    assert fullest(line.begun, window) <= most

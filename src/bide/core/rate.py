@@ -5,11 +5,13 @@ them: a group counts as begun when its last one was. That never lets too many be
 """
 
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import msgspec
 
 GROUPS = 100
+SOON = 5_000  # ms: who comes no later than that for its instant gets one of the next, and others the last
+KEPT = 600_000  # ms that an instant is kept for who does not come
 
 
 class Rate(NamedTuple):
@@ -37,6 +39,7 @@ class Spending(msgspec.Struct):
     filled: int = 0  # of the group that is not full
     carried: int = 0  # what had begun at another rate,
     until: int = 0  # and counts until then
+    plan: Optional["Spending"] = None  # what would have begun, if all came at the instants that they were told
 
     def take(self, rate: Rate, want: int, now: int, *, ahead: bool) -> tuple[list[int], int]:
         """The instants that are granted, and the next that is free."""
@@ -51,15 +54,28 @@ class Spending(msgspec.Struct):
         return taken, self._next(rate, now)
 
     def reserve(self, rate: Rate, kept: int | None, now: int) -> int:
-        """The instant of somebody who may have one already. It is good for a hundredth of a window, to be no more wrong."""
-        if kept is not None and now - kept <= rate.window // GROUPS:
+        """The instant of somebody who was told to come at `kept`, if that was so: now, or one to come.
+
+        Only what has begun counts. So who comes late may begin if the rate lets it, and nobody waits for who never comes.
+        """
+        if (self.most, self.window) != rate:
+            self._change(rate, now)
+        free, planned = self._next(rate, now), self.plan is not None and self.plan.last > now
+        if free <= now and (kept is not None or not planned):
+            self._add(rate, now)
+            return now
+        if kept is not None and kept > now:
             return kept
-        [at], _ = self.take(rate, 1, now, ahead=True)
+        if kept is not None and planned and now - kept <= SOON:
+            return free + now - kept
+        if self.plan is None or not planned:
+            self.plan = Spending(*rate, self.ended, self.last, self.filled, self.carried, self.until)
+        [at], _ = self.plan.take(rate, 1, now, ahead=True)
         return at
 
     def over(self) -> int:
         """When nothing of it counts any more."""
-        return max(self.last + self.window, self.until)
+        return max(self.last + self.window, self.until, 0 if self.plan is None else self.plan.over())
 
     def _next(self, rate: Rate, now: int) -> int:
         at = max(now, self.last)

@@ -58,7 +58,7 @@ class Spend(msgspec.Struct, frozen=True, gc=False):
     count: int
     window: int
     want: int = 1
-    holder: str | None = None  # of one: the next instant, also one to come, which is kept for whoever has this name
+    holder: str | None = None  # of one: now, or an instant to come, which is kept for whoever has this name
 
 
 class Spent(msgspec.Struct, frozen=True, gc=False):

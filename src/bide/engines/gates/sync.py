@@ -69,7 +69,8 @@ class Gates(ABC):
         - No window holds more than its count.
         - What may not begin yet is told when.
         - An instant to come is kept for its holder.
-        - Who comes too late for its instant takes another.
+        - Who comes late for its instant begins when the rate lets it.
+        - Nobody waits for who does not come for its instant.
         - A rate is used up to a hundredth.
         - A new rate counts what was spent at the old one.
         """

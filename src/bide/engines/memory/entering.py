@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bide.core.rate import Rate, Spending
+from bide.core.rate import KEPT, Rate, Spending
 from bide.engines.base import MAX_BATCH
 from bide.engines.gates import AGAIN_MS, Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.memory.gate import Gate, Gates, Place
@@ -120,7 +120,7 @@ def _spend(gates: Gates, spend: Spend, now: int) -> Spent:
 def _reserve(gates: Gates, name: str, spending: Spending, rate: Rate, holder: str, now: int) -> Spent:
     reserved = gates.reserved.setdefault(name, {})
     if len(reserved) > MAX_BATCH and len(reserved) > 2 * gates.kept.get(name, 0):
-        for other in [each for each, at in reserved.items() if at < now - rate.window]:
+        for other in [each for each, at in reserved.items() if at < now - KEPT]:
             del reserved[other]
         gates.kept[name] = len(reserved)
     at = spending.reserve(rate, reserved.pop(holder, None), now)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bide.core.rate import GROUPS, Rate, Spending
+from bide.core.rate import KEPT, Rate, Spending
 from bide.engines.base import MAX_BATCH
 from bide.engines.gates import Called, Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.sqlite.gate import NEVER, Gate, Gates
@@ -125,7 +125,7 @@ def _spend(tx: Transaction, namespace: Namespace, spend: Spend, now: int) -> Spe
 
 
 def _reserve(tx: Transaction, name: dict[str, str], spending: Spending, rate: Rate, holder: str, now: int) -> int:
-    tx.sql.run("forget_instants", {**name, "before": now - rate.window // GROUPS})
+    tx.sql.run("forget_instants", {**name, "before": now - KEPT})
     kept = tx.sql.one("kept_instant", {**name, "holder": holder})
     at = spending.reserve(rate, None if kept is None else kept[0], now)
     if at > now:

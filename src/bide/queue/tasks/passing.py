@@ -21,6 +21,7 @@ class Passage:
         self.refused: Outcome | None = None
         self.again: float = 0.0  # seconds until its topic may go on; 0: when there is a place
         self._id = claimed.id
+        self._since = claimed.since
         self._holder = f"{claimed.id} {claimed.token}"  # each delivery for itself: an earlier one may still run
 
     @property
@@ -48,8 +49,8 @@ class Passage:
     def spent(self, answer: Spent) -> None:
         step = self.steps.pop(0)
         if step.waits:
-            if (wait := answer.at[0] - answer.now) > 0:
-                self.refused = Outcome("release", wait, aside=True)
+            if (wait := answer.at[0] - answer.now) > 0:  # it looks before, since those before it may be gone by then
+                self.refused = Outcome("release", min(wait, max(answer.now - self._since, ASIDE)), aside=True)
         elif not answer.at:
             self.refused, self.again = RELEASED, (answer.next_at - answer.now) / 1000
 

@@ -342,22 +342,32 @@ class Gating:
         later = bench.now + 1_000
         assert [await spend(bench, holder=each) for each in "defg"] == [[later]] * 3 + [[later + 1_000]]
         assert [await spend(bench, holder=each) for each in "gd"] == [[later + 1_000], [later]]
-        # Nobody else gets it,
         bench.now = later
-        assert await spend(bench) == []
-        # and its holder gets it once
+        # Who comes now is behind all of them, and each gets it once
+        assert await spend(bench, holder="h") == [later + 1_000]
         assert [await spend(bench, holder=each) for each in "edfd"] == [[later]] * 3 + [[later + 1_000]]
 
     @needs("gates")
-    async def test_who_comes_too_late_for_its_instant_takes_another(self, bench: Bench) -> None:
+    async def test_who_comes_late_for_its_instant_begins_when_the_rate_lets_it(self, bench: Bench) -> None:
         assert await spend(bench, 3) == [bench.now] * 3
         at = bench.now + 1_000
-        assert [await spend(bench, holder=each) for each in "abcd"] == [[at]] * 3 + [[at + 1_000]]
-        bench.now = at + 10  # a hundredth of the window
-        assert await spend(bench, holder="a") == [at]
-        bench.move(1)
-        assert await spend(bench, holder="b") == [at + 1_000]
-        assert await spend(bench, holder="c") == [at + 1_000]
+        assert [await spend(bench, holder=each) for each in "abcde"] == [[at]] * 3 + [[at + 1_000]] * 2
+        bench.now = late = at + 900
+        assert [await spend(bench, holder=each) for each in "ab"] == [[late]] * 2
+        # Those behind begin so much later that no window holds too many
+        bench.now = at + 1_000
+        assert [await spend(bench, holder=each) for each in "cde"] == [[at + 1_000], [late + 1_000], [late + 1_000]]
+        bench.now = late + 1_000
+        assert [await spend(bench, holder=each) for each in "de"] == [[late + 1_000]] * 2
+
+    @needs("gates")
+    async def test_nobody_waits_for_who_does_not_come_for_its_instant(self, bench: Bench) -> None:
+        assert await spend(bench, 3) == [bench.now] * 3
+        at = [await spend(bench, holder=f"h{i}") for i in range(300)]
+        assert at[-1] == [bench.now + 100_000]
+        assert await spend(bench, holder="a") == [bench.now + 101_000]
+        bench.move(1_000)  # nobody comes, and it looks by itself
+        assert await spend(bench, holder="a") == [bench.now]
 
     @needs("gates")
     async def test_a_rate_is_used_up_to_a_hundredth(self, bench: Bench) -> None:

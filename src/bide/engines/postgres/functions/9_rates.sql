@@ -49,16 +49,62 @@ begin
     return r;
 end $$;
 
-create or replace function bide.reserve(
-    r bide.gate_rate, of_span bigint, of_holder text, now bigint, out kept bigint
-) language plpgsql as $$
--- The instant that is kept for somebody, as long as it is good: for a hundredth of the window.
+create or replace function bide.taken(r bide.gate_rate, at bigint, many bigint) returns bide.gate_rate
+language plpgsql immutable as $$
+-- So many more have begun, no more than the group has room for.
+declare
+    size bigint := (r.most + 99) / 100;
 begin
-    delete from bide.gate_instant i where i.rate = r.name and i.at < now - of_span / 100;
-    select i.at into kept from bide.gate_instant i where i.rate = r.name and i.holder = of_holder;
-    if kept <= now then
-        delete from bide.gate_instant i where i.rate = r.name and i.holder = of_holder;
+    r.last := at;
+    r.filled := r.filled + many;
+    if r.filled = size then
+        r.ended := (r.ended || at)[greatest(1, cardinality(r.ended) + 2 - r.most / size):];
+        r.filled := 0;
     end if;
+    return r;
+end $$;
+
+create or replace function bide.planned(
+    r bide.gate_rate, of_holder text, now bigint, inout at bigint
+) language plpgsql as $$
+-- The instant of somebody who may not begin now, and was told to come at `at`, if that is not null. `r` is what has begun. A
+-- row of its own has what would have, if all had come at the instants that they were told.
+declare
+    plan bide.gate_rate;
+    free bigint := bide.next_free(r, now);
+    of_plan text := r.name || chr(1);
+begin
+    if at is null or at <= now then
+        select * into plan from bide.gate_rate g where g.name = of_plan;
+        if at is not null and plan.last > now and now - at <= 5000 then
+            at := free + now - at;
+        else
+            if plan.last > now then
+                if plan.most <> r.most or plan.span <> r.span then
+                    plan := bide.changed_rate(plan, r.most, r.span, now);
+                end if;
+            else
+                plan := r;
+            end if;
+            at := bide.next_free(plan, now);
+            plan := bide.taken(plan, at, 1);
+            insert into bide.gate_rate as g (name, next, most, span, ended, last, filled, carried, until)
+            values (of_plan, greatest(plan.last + plan.span, plan.until), plan.most, plan.span, plan.ended, plan.last,
+                plan.filled, plan.carried, plan.until)
+            on conflict (name) do update set
+                next = least(g.next, excluded.next), most = excluded.most, span = excluded.span,
+                ended = excluded.ended, last = excluded.last, filled = excluded.filled, carried = excluded.carried,
+                until = excluded.until;
+        end if;
+    end if;
+    insert into bide.gate_instant (rate, holder, at) values (of_plan, of_holder, at);
+end $$;
+
+create or replace function bide.kept_instant(of_rate text, of_holder text, now bigint, out kept bigint) language plpgsql as $$
+-- The instant that somebody was told to come at. It is forgotten: whoever may not begin gets another one.
+begin
+    delete from bide.gate_instant i where i.rate = of_rate || chr(1) and i.at < now - 600000;
+    delete from bide.gate_instant i where i.rate = of_rate || chr(1) and i.holder = of_holder returning i.at into kept;
 end $$;
 
 create or replace function bide.spend(
@@ -72,6 +118,7 @@ declare
     each record;
     it bide.gate_rate;
     size bigint;
+    kept bigint;
 begin
     perform bide.limit_waiting('');
     insert into bide.gate_rate (name, next, most, span)
@@ -92,34 +139,29 @@ begin
     loop
         place := each.place;
         select r.* into it from bide.gate_rate r where r.name = each.name;
+        if it.most <> each.count or it.span <> each.span then
+            it := bide.changed_rate(it, each.count, each.span, now);
+        end if;
         if each.holder is not null then
-            at_ := bide.reserve(it, each.span, each.holder, now);
             each.want := 1;
-            if at_ is not null then
+            kept := bide.kept_instant(each.name, each.holder, now);
+            if bide.next_free(it, now) > now or (kept is null and exists (
+                select 1 from bide.gate_rate r where r.name = each.name || chr(1) and r.last > now
+            )) then
+                at_ := bide.planned(it, each.holder, now, kept);
                 many := 1;
                 return next;
                 each.want := 0;
             end if;
         end if;
-        if it.most <> each.count or it.span <> each.span then
-            it := bide.changed_rate(it, each.count, each.span, now);
-        end if;
         size := (it.most + 99) / 100;
         loop
             at_ := bide.next_free(it, now);
-            exit when each.want <= 0 or (at_ > now and each.holder is null);
+            exit when each.want <= 0 or at_ > now;
             many := least(each.want, size - it.filled);
             return next;
-            if at_ > now then
-                insert into bide.gate_instant (rate, holder, at) values (each.name, each.holder, at_);
-            end if;
+            it := bide.taken(it, at_, many);
             each.want := each.want - many;
-            it.last := at_;
-            it.filled := it.filled + many;
-            if it.filled = size then
-                it.ended := (it.ended || at_)[greatest(1, cardinality(it.ended) + 2 - it.most / size):];
-                it.filled := 0;
-            end if;
         end loop;
         many := null;
         return next;

@@ -5,8 +5,9 @@
 -- that were granted (6 bytes each).
 --
 -- What has begun is in the hash `rates`: how many in how many ms, the last instant, how many of a group that is not full, how
--- many of another rate and until when they count (7 bytes each); then the last instant of each full group (6 bytes).
--- `kept:` has holders by the instant that is kept for them. `agenda` has when nothing of a rate counts any more.
+-- many of another rate and until when they count (7 bytes each), and how many groups are full (1 byte); then the last instant of
+-- each full group (6 bytes). If instants to come are kept for holders, the same follows again, as if all had come in time.
+-- `kept:` has these holders by their instant. `agenda` has when nothing of a rate counts any more.
 --
 -- A shard that only empties itself grants nothing. It gives 's', the instant that it kept for this holder, and does not any
 -- more (6 bytes, 0 for none), and what has begun there; or what an older one told. Then the caller asks the shard that goes on.
@@ -15,27 +16,40 @@
 
 local GROUPS = 100 -- that may be in one window
 local LATE = 100 -- holders that did not come, whom one script forgets
+local SOON, KEPT = 5000, 600000 -- as in core/rate.py
 local INSTANT = 6 -- bytes
-local HEAD, HEAD_FORM = 42, '>I7I7I7I7I7I7'
+local HEAD, HEAD_FORM = 43, '>I7I7I7I7I7I7B'
 
-local function state_from(text, spend)
-  if text == '' then
-    return {most = spend.most, window = spend.window, last = 0, filled = 0, carried = 0, until_ = 0, ended = ''}
-  end
-  local state = {ended = sub(text, HEAD + 1)}
-  state.most, state.window, state.last, state.filled, state.carried, state.until_ = unpack_(HEAD_FORM, text)
+-- What is in a text, from its first byte on. Raises an error if that is no rate.
+local function parse(text)
+  if #text < HEAD then error('BADARG rate', 0) end
+  local state, groups = {}, nil
+  state.most, state.window, state.last, state.filled, state.carried, state.until_, groups = unpack_(HEAD_FORM, text)
+  local rest = HEAD + INSTANT * groups + 1
+  if #text + 1 < rest then error('BADARG rate', 0) end
+  state.ended = sub(text, HEAD + 1, rest - 1)
+  if #text >= rest then state.plan = parse(sub(text, rest)) end
   return state
 end
 
+local function state_from(text, spend)
+  if text ~= '' then return parse(text) end
+  return {most = spend.most, window = spend.window, last = 0, filled = 0, carried = 0, until_ = 0, ended = ''}
+end
+
 local function text_of(state)
-  return pack(HEAD_FORM, state.most, state.window, state.last, state.filled, state.carried, state.until_) .. state.ended
+  local groups = #state.ended / INSTANT
+  local head = pack(HEAD_FORM, state.most, state.window, state.last, state.filled, state.carried, state.until_, groups)
+  return head .. state.ended .. (state.plan and text_of(state.plan) or '')
 end
 
 -- How many count together, and how many of these one window may hold.
 local function group_of(most) return math.ceil(most / GROUPS) end
 local function groups_of(most) return floor(most / group_of(most)) end
 
-local function over(state) return math.max(state.last + state.window, state.until_) end
+local function over(state)
+  return math.max(state.last + state.window, state.until_, state.plan and over(state.plan) or 0)
+end
 
 -- To another rate: what counts of the old one counts as begun with the last of it.
 local function change(state, spend)
@@ -87,24 +101,44 @@ local function take(state, want, ahead)
   return taken, at
 end
 
-local function forget_late(key, useful)
-  local late = call('ZRANGEBYSCORE', key, '-inf', format('(%d', useful), 'LIMIT', 0, LATE)
+local function forget_late(key)
+  local late = call('ZRANGEBYSCORE', key, '-inf', format('(%d', now - KEPT), 'LIMIT', 0, LATE)
   if #late > 0 then call('ZREM', key, unpack(late)) end
 end
 
--- The instant of somebody who may have one already. It is good for a hundredth of a window.
+-- As if all who were told an instant came in time, from what has begun on.
+local function plan_of(state)
+  local plan = {}
+  for name, value in pairs(state) do plan[name] = value end
+  plan.plan, plan.tidy = nil, nil
+  return plan
+end
+
+-- The instant of somebody who was told to come at `kept`, if that was so: now, or one to come.
+local function instant_of(state, kept)
+  local soon, planned = next_instant(state), state.plan and state.plan.last > now
+  if soon <= now and (kept or not planned) then
+    add(state, now)
+    return now
+  end
+  if kept and kept > now then return kept end
+  if kept and planned and now - kept <= SOON then return soon + now - kept end
+  if not planned then state.plan = plan_of(state) end
+  if state.plan.most ~= state.most or state.plan.window ~= state.window then change(state.plan, state) end
+  return take(state.plan, 1, true)[1]
+end
+
 local function reserve(state, spend)
-  local key, useful = P .. 'kept:' .. spend.gate, now - floor(spend.window / GROUPS)
-  local kept = tonumber(call('ZSCORE', key, spend.holder) or nil)
-  local at = kept or spend.kept
-  if at < useful then at = take(state, 1, true)[1] end
+  local key = P .. 'kept:' .. spend.gate
+  local own = tonumber(call('ZSCORE', key, spend.holder) or nil)
+  local at = instant_of(state, own or (spend.kept > 0 and spend.kept or nil))
   if not state.tidy then
-    forget_late(key, useful)
+    forget_late(key)
     state.tidy = true
   end
   if at > now then
-    if at ~= kept then call('ZADD', key, format('%d', at), spend.holder) end
-  elseif kept then
+    if at ~= own then call('ZADD', key, format('%d', at), spend.holder) end
+  elseif own then
     call('ZREM', key, spend.holder)
   end
   state.changed = true
@@ -141,7 +175,8 @@ for i = 1, take_number() do
   local holder, told = take_text(), take_text()
   spend.holder, spend.kept, spend.older = holder ~= '' and sub(holder, 2) or nil, 0, sub(told, INSTANT + 1)
   if told ~= '' then
-    if #told < INSTANT or #spend.older > 0 and (#spend.older < HEAD or (#spend.older - HEAD) % INSTANT > 0) then error('BADARG rate', 0) end
+    if #told < INSTANT then error('BADARG rate', 0) end
+    if #spend.older > 0 then parse(spend.older) end
     spend.kept = unpack_('>I6', told)
   end
   want = want + spend.want
