@@ -92,10 +92,7 @@ class AsyncWaking:
         """Read notifications until there is one for this sleeper. True: something may have been missed, so look."""
         try:
             if self._listening is None or self._listening.closed:
-                connection = await self._connections.connect()
-                await connection.execute(f'listen "{self._channel}"'.encode())
-                connection.limit = PING
-                self._listening, self._heard = connection, time.monotonic()
+                await self._listen()
                 return True
             if time.monotonic() > self._heard + SILENT:
                 await self._listening.execute(b"select 1")  # or a network that has gone silent would be taken for an idle one
@@ -109,6 +106,18 @@ class AsyncWaking:
             await AsyncSignal().wait(max(0.0, min(AWAY, end - time.monotonic())))
             return True
         return False
+
+    async def _listen(self) -> None:
+        connection = await self._connections.connect()
+        try:
+            await connection.execute(f'listen "{self._channel}"'.encode())
+        except BaseException:
+            await connection.drop()
+            raise
+        connection.limit = PING
+        self._listening, self._heard = connection, time.monotonic()
+        if self._closed:  # meanwhile
+            await self.close()
 
     def _hear(self, payload: str) -> None:
         self._heard = time.monotonic()
