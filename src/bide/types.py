@@ -27,7 +27,8 @@ raises Exists, and with replace and later a new message takes over the key.
 State: TypeAlias = Literal["scheduled", "ready", "leased", "dead"]
 """The state of a stored message. Done, cancelled and expired messages are not stored."""
 
-Outcome: TypeAlias = Literal["created", "kept", "replaced", "postponed", "exists"]
+Outcome: TypeAlias = Literal["created", "kept", "replaced", "postponed", "duplicate", "exists"]
+"""What a send did. duplicate: nothing, as one with this key was sent within unique_for, which may have ended by now."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class Outgoing(_Body, frozen=True, kw_only=True):
     max_attempts: int | None = None
     headers: Mapping[str, str] | None = None
     max_wait: Duration | None = None
+    unique_for: Duration | None = None
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -286,6 +288,7 @@ class OneOptions(TypedDict, total=False):
     operation: str | None
     connection: object | None
     max_wait: Duration | None
+    unique_for: Duration | None
 
 
 class SendOptions(OneOptions, total=False):

@@ -70,6 +70,15 @@ def test_max_wait_bounds_how_far_later_sends_move_a_message(bide: Bide, queue: Q
     assert bide("send", "t", "1", "--max-wait", "1h").code == 1
 
 
+def test_unique_for_sends_once_in_its_time(bide: Bide, queue: Queue) -> None:
+    once = ("send", "t", "1", "--key", "k", "--unique-for", "1h")
+    first = json.loads(bide(*once, "--json").out)
+    assert queue.cancel(first["id"])
+    assert json.loads(bide(*once, "--json").out) == {**first, "outcome": "duplicate"}
+    assert "nothing was sent now" in bide(*once).out
+    assert bide(*once, "--if-exists", "error").code == 1
+
+
 def test_an_operation_sent_twice_acts_once(bide: Bide, queue: Queue) -> None:
     first, again = (json.loads(bide("send", "t", "1", "--operation", "o", "--json").out) for _ in range(2))
     assert first["id"] == again["id"]

@@ -22,12 +22,13 @@ SEND = """
 select s.id, s.due, s.outcome
 from unnest(
     %s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::jsonb[], %s::int[],
-    %s::bigint[], %s::text[], %s::text[], %s::bigint[]
-) with ordinality as g(topic, body, delay, at, key, how, priority, headers, most, life, operation, within, longest, place),
+    %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[]
+) with ordinality as g(topic, body, delay, at, key, how, priority, headers, most, life, operation, within, longest, period,
+    place),
 lateral bide.send_when(
     g.topic, g.body, g.delay * interval '1 millisecond', to_timestamp(g.at / 1000.0), g.key, g.how, g.priority, g.headers,
     g.most, g.life * interval '1 millisecond', g.operation, 268435456,
-    g.longest * interval '1 millisecond', g.within, %s
+    g.longest * interval '1 millisecond', g.period * interval '1 millisecond', g.within, %s
 ) as s
 order by g.place
 """
@@ -38,7 +39,7 @@ def columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
         (
             new.topic, new.body, None if new.at is not None else new.delay, new.at, new.key, new.if_exists,
             PRIORITIES[new.level], msgspec.json.encode(dict(new.headers)).decode(), new.max_attempts, new.expires_in,
-            new.operation, new.within, new.max_wait,
+            new.operation, new.within, new.max_wait, new.unique_for,
         )
         for new in messages
     ]  # fmt: skip

@@ -36,8 +36,10 @@ class Draw(Random):
             headers=self.choice([{}, {}, {"x": "y"}, {"ü": ""}]),
             operation=operation,
         )
-        if new.key is None or new.if_exists != "later" or self.random() < 0.5:
+        if new.key is None or new.if_exists == "replace" or self.random() < 0.5:
             return new
+        if new.if_exists != "later":
+            return replace(new, unique_for=self.choice([1, 50, 60_000, DAY]))
         return replace(new, max_wait=min(new.delay + self.choice([1, 50, 60_000, DAY]), 36_525 * DAY))
 
     def level(self) -> int:

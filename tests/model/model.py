@@ -26,7 +26,7 @@ from bide.engines.base import (
     Tended,
     Window,
 )
-from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State, Stats
 from tests.model.expected import ANY_TEXT, Divergence, Expected, Message, agree, check_oldest, check_order, fits, insist
 from tests.model.leaving import Leaving
 
@@ -44,6 +44,7 @@ class Model:
         self.can = can
         self.expected: Expected = Expected()
         self.operations: dict[tuple[str, str | None, str | None], tuple[int, Sent]] = {}
+        self.periods: dict[tuple[str, str | None], tuple[int, Sent]] = {}  # of what is sent once: until when
         self.requests: dict[str, list[Claimed]] = {}
         self.leaving: Leaving = Leaving(self.expected, dead_for=dead_for, dead_max=dead_max)
 
@@ -66,6 +67,11 @@ class Model:
     def _put(self, new: NewMessage, sent: Sent) -> None:
         self.leaving.meet(new.topic)
         due = self._due(new.delay, new.at)
+        until, only = self.periods.get((new.topic, new.key), (0, None))
+        if new.unique_for is not None and only and self.now < until:
+            told: Outcome = "duplicate" if new.if_exists == "keep" else "exists"
+            agree(f"put {new}", replace(only, outcome=told), sent)
+            return
         message = self._holder(new.topic, new.key)
         if new.max_wait is not None:
             new, due = self._bounded(new, due, message if message and message.pending else None)
@@ -84,6 +90,8 @@ class Model:
                 message.key = None
             agree(f"put {new}", Sent(sent.id, new.topic, due, "created"), sent)
             insist(bool(sent.id) and sent.id not in self.expected.messages, f"put {new}: {sent.id!r} is not a new id.")
+            if new.unique_for is not None:
+                self.periods[new.topic, new.key] = self.now + new.unique_for, sent
             message = Message(sent.id, new, new.key, order=len(self.expected.messages))
             self.expected.add(message)
             message.step("send")

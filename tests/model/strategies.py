@@ -57,9 +57,10 @@ errors: Drawn[str | None] = st.sampled_from([None, "it broke", "∅"])
 
 
 def _fitting(new: NewMessage, longer: int | None) -> NewMessage:
-    """With a longest wait, where it may have one."""
-    may = longer is not None and new.key is not None and new.if_exists == "later"
-    return replace(new, max_wait=new.delay + longer) if may and longer is not None else new
+    """With a longest wait, or as the only one of its key for a time, where it may be."""
+    if longer is None or new.key is None or new.if_exists == "replace":
+        return new
+    return replace(new, max_wait=new.delay + longer) if new.if_exists == "later" else replace(new, unique_for=longer)
 
 
 _any_messages: Drawn[NewMessage] = st.builds(

@@ -124,6 +124,8 @@ RULED = [
     *BATCH,
     NewMessage("near", LARGE, key="near 1", if_exists="later", delay=1, max_wait=DAY),
     NewMessage("new", b"9", key="rare", if_exists="later", delay=3, max_wait=5),
+    NewMessage("new", b"9", key="once", unique_for=DAY),
+    NewMessage("new", b"9", key="once", unique_for=DAY, if_exists="error"),
     NewMessage("new", b"9", key="rare", if_exists="later", delay=5, max_wait=5),
 ]
 

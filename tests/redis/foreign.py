@@ -62,6 +62,7 @@ def arguments(new: NewMessage, now: int | None) -> list[Any]:
         "max_attempts": new.max_attempts,
         "headers": msgspec.json.encode(dict(new.headers)),
         "operation": new.operation,
+        "unique_for": None if new.unique_for is None else f"{new.unique_for}ms",
         "max_wait": None if new.max_wait is None else f"{new.max_wait}ms",
         "within": None if new.within is None else within(name_of(new.within)),
         "now": now,

@@ -13,7 +13,7 @@ import pytest
 import redis
 import redis.exceptions as theirs
 
-from bide import BadMessage, Queue
+from bide import BadMessage, CancelResult, Queue
 from bide.core import options
 from bide.core.when import duration_ms
 from bide.engines.base import NewMessage
@@ -92,6 +92,16 @@ def test_a_longest_wait_is_one_for_all_who_send(queue: Queue, foreign: Foreign) 
     assert foreign.send("t", "3", *later, "delay", "1m", "max_wait", "1m") == [id, sent.due, b"postponed"]
     last = queue.send("t", 4, delay="1h", key="k", if_exists="later", max_wait="1h")
     assert (last.id, last.due) == (id.decode(), due - 1_000 + 3_600_000)
+
+
+def test_a_key_is_sent_once_in_a_period_whoever_sends_it(queue: Queue, foreign: Foreign) -> None:
+    id, due, outcome = foreign.send("t", "1", "key", "k", "unique_for", "1h", "delay", "5s")
+    assert (outcome, queue.cancel(id.decode())) == (b"created", CancelResult.CANCELLED)
+    sent = queue.send("t", 2, key="k", unique_for="1h")
+    assert (sent.id, sent.due, sent.outcome) == (id.decode(), due, "duplicate")
+    assert foreign.send("t", "3", "key", "k", "unique_for", "1ms") == [id, due, b"duplicate"]
+    with pytest.raises(theirs.ResponseError, match=f"EXISTS {id.decode()} {due} "):
+        foreign.send("t", "4", "key", "k", "unique_for", "1h", "if_exists", "error")
 
 
 def test_an_operation_acts_once_whoever_sends_it(queue: Queue, foreign: Foreign) -> None:
@@ -284,6 +294,8 @@ REFUSED: list[tuple[Any, ...]] = [
     ("t", "1", "now", "9000000000000"), ("t", "1", "within", "1"),
     ("t", "1", "delay", "1s", "at", "2100-01-01T00:00:00Z"),
     ("t", "1", "expires_in", "0s"), ("t", "1", "expires_in", "-1s"), ("t", "1", "expires_in", "101000w"),
+    ("t", "1", "unique_for", "1m"), ("t", "1", "unique_for", "1m", "key", "k", "if_exists", "later"),
+    ("t", "1", "unique_for", "0", "key", "k"), ("t", "1", "unique_for", "1m", "max_wait", "1m", "key", "k"),
     ("t", "1", "max_wait", "1m"), ("t", "1", "max_wait", "1m", "key", "k"), ("t", "1", "max_wait", "1m", "if_exists", "later"),
     ("t", "1", "max_wait", "0", "key", "k", "if_exists", "later"), ("t", "1", "max_wait", "", "key", "k", "if_exists", "later"),
     ("t", "1", "max_wait", "1m", "delay", "2m", "key", "k", "if_exists", "later"),

@@ -136,6 +136,28 @@ async def test_what_was_sent_before_is_not_sent_again_by_its_operation(redis_url
 
 
 @both_colours
+async def test_what_is_sent_once_in_a_period_is_not_sent_again_to_new_shards(redis_url: str, colour: str) -> None:
+    url = f"{redis_url}?shards=3"
+    async with bench_at(url, colour) as bench:
+        once = [NewMessage("t", b"x", key=key, unique_for=7_200_000) for key in KEYS]
+        before = await bench.put_all(*once)
+        found = [each for _ in range(9) for each in await bench.claim("t", limit=100)]
+        assert {await bench.end(each, "done") for each in found} == {"done"}
+        reshard(url, 5)
+        again = [await bench.put("t", key=key, unique_for=1) for key in KEYS] + await bench.put_all(*once)
+        assert [(each.id, each.outcome) for each in again] == [(each.id, "duplicate") for each in before] * 2
+        # The old shards are given up when the period is over
+        with Resharding(shop(url)._namespace) as work:
+            left = work.step()
+            assert left is not None
+            assert left.seconds > 3_600
+        bench.move(7_200_000)
+        after = [await bench.put("t", key=key, unique_for=1) for key in KEYS]
+        assert {each.outcome for each in after} == {"created"}
+        assert shards_of([each.id for each in after]) <= set(range(3, 8))
+
+
+@both_colours
 async def test_a_dead_letter_of_an_old_shard_is_requeued_without_its_key(redis_url: str, colour: str) -> None:
     url = f"{redis_url}?shards=2"
     async with bench_at(url, colour) as bench:

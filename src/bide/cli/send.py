@@ -21,6 +21,7 @@ _OUTCOMES = {
     "kept": "has this key already, and was kept: ",
     "replaced": "has this key already, and got the new body and time: ",
     "postponed": "has this key already, and got the new body and the later time: ",
+    "duplicate": "was sent with this key not so long ago, and nothing was sent now: ",
 }
 
 
@@ -68,6 +69,10 @@ def send(
             "--max-wait", metavar="TIME", help="With --if-exists later: due at the latest this long after the first send."
         ),
     ] = None,
+    unique_for: Annotated[
+        str | None,
+        typer.Option("--unique-for", metavar="TIME", help="With --key: send nothing if one was sent with it in this time."),
+    ] = None,
     priority: Annotated[Priority, typer.Option("--priority", help="Priority among messages that are due.")] = "normal",
     expires_in: Annotated[
         str | None,
@@ -97,7 +102,7 @@ def send(
     as_json: JsonLines = False,
 ) -> int:
     if topic is None:
-        alone = (text, delay, at, key, max_wait, priority != "normal", expires_in, max_attempts, header)
+        alone = (text, delay, at, key, max_wait, unique_for, priority != "normal", expires_in, max_attempts, header)
         if any(alone) or not (source or stdin):
             raise WrongUsage("Give a TOPIC; or --from FILE alone, whose lines are those of `bide list --json`.")
         return send_records(options, source or "-", Wanted(leased, dead, if_exists, operation), as_json=as_json)
@@ -115,6 +120,7 @@ def send(
         max_attempts=max_attempts,
         headers=dict(_header(each) for each in header or ()) or None,
         max_wait=parse_duration(max_wait, "--max-wait"),
+        unique_for=parse_duration(unique_for, "--unique-for"),
     )
     if file is None:
         return _send_one(options, topic, _with_body(message, body, text=text), operation, as_json=as_json)

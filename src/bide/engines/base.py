@@ -61,11 +61,17 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forb
     operation: str | None = None
     within: str | None = None  # the id of the running message whose handler sends this, under that message's own key
     max_wait: int | None = None  # with if_exists later: never due later than this after the first of such sends
+    unique_for: int | None = None  # no other such send of its topic and key is accepted so long, whatever becomes of it
 
 
 def operation_of(new: NewMessage) -> str:
     """What an engine remembers an operation by: it belongs to its topic and key. No line break is in any of them."""
     return f"{new.topic}\n{new.key or ''}\n{new.operation}"
+
+
+def period_of(new: NewMessage) -> str:
+    """The same of the time for which a message is the only one of its key: an operation that has no name."""
+    return f"{new.topic}\n{new.key}\n"
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

@@ -57,7 +57,7 @@ class Send(msgspec.Struct, gc=False, kw_only=True):
     @property
     def stored(self) -> bool:
         """Whether its body may have come into the queue."""
-        return self.result != "fail" and not self.repeated and self.outcome not in ("kept", "exists")
+        return self.result != "fail" and not self.repeated and self.outcome not in ("kept", "duplicate", "exists")
 
 
 class Delivered(msgspec.Struct, gc=False, kw_only=True):

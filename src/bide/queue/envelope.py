@@ -43,6 +43,7 @@ class Envelope(NamedTuple):
         headers: Mapping[str, str] | None = None,
         operation: str | None = None,
         max_wait: Duration | None = None,
+        unique_for: Duration | None = None,
         connection: object | None = None,  # an option of a send, for whoever sends the message
     ) -> NewMessage:
         """One message, checked. What most sends leave out costs no call."""
@@ -69,6 +70,7 @@ class Envelope(NamedTuple):
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
             None if max_wait is None else _longest(max_wait, wait, key, if_exists),
+            None if unique_for is None else _period(unique_for, key, if_exists),
         )
 
     def messages(self, topic: str, items: Iterable[Outgoing | object], operation: str | None) -> list[NewMessage]:
@@ -96,6 +98,7 @@ class Envelope(NamedTuple):
                         max_attempts=item.max_attempts,
                         headers=item.headers,
                         max_wait=item.max_wait,
+                        unique_for=item.unique_for,
                     )
                     made.append(one)
                 else:
@@ -116,6 +119,15 @@ def _longest(max_wait: Duration, wait: int, key: str | None, if_exists: IfExists
     return longest
 
 
+def _period(unique_for: Duration, key: str | None, if_exists: IfExists) -> int:
+    period = duration_ms(unique_for, "unique_for")
+    if key is None or if_exists not in ("keep", "error"):
+        raise BadOption("unique_for says how long a key is sent once: give it with key=, and if_exists 'keep' or 'error'.")
+    if not period:
+        raise BadTime("unique_for is 0: leave it out, or give it time.")
+    return period
+
+
 def when(delay: Duration | None, at: datetime | None, now_ms: Callable[[], int]) -> tuple[int, int | None]:
     """A delay in milliseconds, or an instant."""
     if at is None:
@@ -130,6 +142,13 @@ def room_wait(wait: Duration | None, connection: object | None) -> float | None:
     if wait is not None and connection is not None:
         raise BadOption("wait= was given together with connection=: a transaction would be kept open. Leave out one of them.")
     return None if wait is None else duration_ms(wait, "wait") / 1000
+
+
+def held(new: NewMessage, sent: Sent) -> str:
+    """Why a message was not sent."""
+    if new.unique_for is not None:
+        return f"Message {sent.id} of {new.topic} has the key {new.key!r}: it has not ended, or was sent within unique_for."
+    return f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended."
 
 
 def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -> Ref:

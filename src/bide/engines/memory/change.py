@@ -1,11 +1,14 @@
 """Changing what is stored: accepting messages, and the verbs on pending messages, dead letters and topics."""
 
+import heapq
 import itertools
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from bide.clock import MS
 from bide.core.when import Dues, check_delay, due_time
-from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
+from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of, period_of
 from bide.engines.debounce import bounded
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
@@ -54,10 +57,34 @@ def forget_operations(store: Store, now: int) -> None:
         del store.operations[oldest]
 
 
+def forget_periods(store: Store, now: int) -> None:
+    while store.period_ends and store.period_ends[0][0] <= now:
+        del store.periods[heapq.heappop(store.period_ends)[1]]
+
+
+def _only(store: Store, new: NewMessage, key: str, due: int, now: int) -> Sent:
+    """A message that is the only one of its key for a time."""
+    forget_periods(store, now)
+    name = period_of(new)
+    if name in store.periods:
+        return store.periods[name][1] if new.if_exists == "keep" else replace(store.periods[name][1], outcome="exists")
+    sent = _held(store, new, key, due, now)
+    if sent.created and new.unique_for is not None:
+        until = now + new.unique_for
+        store.periods[name] = until, replace(sent, outcome="duplicate")
+        heapq.heappush(store.period_ends, (until, name))
+    return sent
+
+
 def _keyed(store: Store, new: NewMessage, due: int, now: int) -> Sent:
-    key = new.key
-    if key is None:
+    if new.key is None:
         return _create(store, new, due, now)
+    if new.unique_for is not None:
+        return _only(store, new, new.key, due, now)
+    return _held(store, new, new.key, due, now)
+
+
+def _held(store: Store, new: NewMessage, key: str, due: int, now: int) -> Sent:
     holder = store.find(Ref(topic=new.topic, key=key), now)
     if holder is not None:
         own = holder.id == new.within and holder.stage != PENDING

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bide.clock import MS
 from bide.core.when import due_time
 from bide.engines.base import Claim, End, Ended, Hold, Tended
-from bide.engines.memory.change import forget_operations
+from bide.engines.memory.change import forget_operations, forget_periods
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, HeldClaim, Message, Topic
 
@@ -149,6 +149,7 @@ def tend(store: Store, budget: int, ended_by: int | None, now: int | None) -> Te
     with store:
         at = store.now(now)
         forget_operations(store, at)
+        forget_periods(store, at)
         until = at if ended_by is None else min(at, ended_by)
         returned, buried = _end_leases(store, budget, until, at)
         expired = _expire(store, budget - returned, at)

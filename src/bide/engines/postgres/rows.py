@@ -96,7 +96,8 @@ def _headers_text(new: NewMessage) -> str:
 
 
 def _how(new: NewMessage) -> str:
-    return new.if_exists if new.max_wait is None else f"{new.if_exists} {new.max_wait}"
+    more = new.unique_for if new.max_wait is None else new.max_wait
+    return new.if_exists if more is None else f"{new.if_exists} {more}"
 
 
 def sent_of(messages: Sequence[NewMessage], rows: Iterable[Any]) -> list[Sent]:

@@ -4,9 +4,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from bide.clock import MS
 from bide.core.when import Dues, check_delay, due_time
-from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of
+from bide.engines.base import MAX_BATCH, OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of, period_of
 from bide.engines.debounce import bounded
 from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_of, headers_text, private_id, public_id
 from bide.engines.sqlite.transaction import Namespace, Transaction
@@ -67,30 +69,42 @@ def _once(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, du
         return _keyed(tx, namespace, topic, new, due, now)
     forget_operations(tx, now)
     name = operation_of(new)
-    known = tx.sql.one("operation", {"space": namespace.name, "name": name})
+    known = _known(tx, namespace, name, now)
     if known is not None:
-        return Sent(*known)
+        return known
     sent = _keyed(tx, namespace, topic, new, due, now)
-    tx.sql.run(
-        "keep_operation",
-        {
-            "space": namespace.name,
-            "name": name,
-            "born": now,
-            "message": sent.id,
-            "topic": sent.topic,
-            "due": sent.due,
-            "outcome": sent.outcome,
-        },
-    )
+    _remember(tx, namespace, name, now, sent)
     return sent
 
 
+def _known(tx: Transaction, namespace: Namespace, name: str, now: int) -> Sent | None:
+    known = tx.sql.one("operation", {"space": namespace.name, "name": name, "after": now - OPERATION_MS})
+    return None if known is None else Sent(*known)
+
+
+def _remember(tx: Transaction, namespace: Namespace, name: str, born: int, sent: Sent) -> None:
+    row = {"space": namespace.name, "name": name, "born": born}
+    tx.sql.run("keep_operation", {**row, "message": sent.id, "topic": sent.topic, "due": sent.due, "outcome": sent.outcome})
+
+
 def forget_operations(tx: Transaction, now: int) -> None:
-    tx.sql.run("forget_operations", {"born": now - OPERATION_MS})
+    tx.sql.run("forget_operations", {"born": now - OPERATION_MS, "limit": MAX_BATCH})
 
 
 def _keyed(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
+    if new.unique_for is None:
+        return _held(tx, namespace, topic, new, due, now)
+    forget_operations(tx, now)
+    known = _known(tx, namespace, period_of(new), now)
+    if known is not None:
+        return known if new.if_exists == "keep" else replace(known, outcome="exists")
+    sent = _held(tx, namespace, topic, new, due, now)
+    if sent.created:  # remembered as an operation that lasts so long
+        _remember(tx, namespace, period_of(new), now + new.unique_for - OPERATION_MS, replace(sent, outcome="duplicate"))
+    return sent
+
+
+def _held(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
     holder = tx.messages.find(namespace, Ref(topic=new.topic, key=new.key), now) if new.key is not None else None
     if holder is not None:
         id = public_id(holder.id, holder.salt)

@@ -25,14 +25,14 @@ select attempt, headers from message where id = :id
 update message set key = null where id = :id
 
 -- name: operation
-select message, topic, due, outcome from operation where space = :space and name = :name
+select message, topic, due, outcome from operation where space = :space and name = :name and born > :after
 
 -- name: keep_operation
-insert into operation (space, name, born, message, topic, due, outcome)
+insert or replace into operation (space, name, born, message, topic, due, outcome)
 values (:space, :name, :born, :message, :topic, :due, :outcome)
 
 -- name: forget_operations
-delete from operation where born <= :born
+delete from operation where (space, name) in (select space, name from operation where born <= :born limit :limit)
 
 -- Pending messages and dead letters.
 -- name: by_id

@@ -17,7 +17,7 @@ from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts,
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.rooms import AsyncRooms
 from bide.queue.batching import AsyncBatching
-from bide.queue.envelope import info
+from bide.queue.envelope import held, info
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.setup import Setup
 from bide.types import CancelResult, Info, RescheduleResult, Sent
@@ -160,7 +160,7 @@ class AsyncSession:
         else:
             [sent] = await (opened.outbox or opened.engine).put([new], connection=connection)
         if sent.outcome == "exists":
-            raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
+            raise Exists(held(new, sent), sent)
         return sent
 
     async def _put_with_room(self, opened: AsyncOpened, new: NewMessage, connection: object | None) -> Sent:

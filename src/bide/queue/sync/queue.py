@@ -139,12 +139,14 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs, LaterVerbs):
         headers: Mapping[str, str] | None = None,
         operation: str | None = None,
         max_wait: Duration | None = None,
+        unique_for: Duration | None = None,
         connection: object | None = None,
     ) -> Sent:
         """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
         - key: your name for the message until it ends. `if_exists` says what to do if another message holds it.
         - max_wait: with if_exists="later", the message is due at the latest this long after the first of these sends.
+        - unique_for: other sends with unique_for and this key do nothing for so long, also when the message has ended.
         - expires_in: drop the message if nobody received it this long after its due time. If its topic says so too, the shorter
           one counts.
         - max_attempts: 3 by default.
@@ -167,6 +169,7 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs, LaterVerbs):
             headers=headers,
             operation=operation,
             max_wait=max_wait,
+            unique_for=unique_for,
         )
         return self.session.put(new, connection)
 

@@ -12,7 +12,7 @@ from bide.engines.sync import Engine
 from bide.errors import BideError, ConfigError, Exists, OutcomeUnknown, Unavailable
 from bide.queue.affinity import Affinity
 from bide.queue.batching import Batching
-from bide.queue.envelope import info
+from bide.queue.envelope import held, info
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
@@ -160,7 +160,7 @@ class Session:
         else:
             [sent] = (opened.outbox or opened.engine).put([new], connection=connection)
         if sent.outcome == "exists":
-            raise Exists(f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.", sent)
+            raise Exists(held(new, sent), sent)
         return sent
 
     def _put_with_room(self, opened: Opened, new: NewMessage, connection: object | None) -> Sent:

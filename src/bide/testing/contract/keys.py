@@ -1,7 +1,5 @@
 """Keys: one message a key, and the successor of a running message, which takes its key."""
 
-from typing import Any
-
 from bide.engines.base import NewMessage
 from bide.testing.contract.bench import Bench, bodies, needs
 from bide.types import CancelResult
@@ -68,61 +66,6 @@ class Keys:
         bench.move(2_000)
         [claimed] = await bench.claim("mail", limit=5)
         assert (claimed.id, claimed.body, claimed.headers, claimed.due) == (first.id, b"third", {"c": "3"}, third.due)
-
-    @needs("keys")
-    async def test_later_moves_a_message_no_further_than_its_longest_wait(self, bench: Bench) -> None:
-        how: dict[str, Any] = {"key": "k", "if_exists": "later", "max_wait": 25_000}
-        start = bench.now
-        for body in (b"first", b"L" * 3_000):  # a large body may be kept elsewhere
-            first = await bench.put("mail", body, delay=10_000, headers={"a": "1"}, **how)
-            assert (first.due, first.outcome) == (bench.now + 10_000, "created")
-            # Each send moves it, and the last ones only as far as the bound
-            for expected in (18_000, 25_000, 25_000):
-                bench.move(8_000)
-                sent = await bench.put("mail", body, delay=10_000, headers={"a": "2"}, **how)
-                assert (sent.id, sent.due, sent.outcome) == (first.id, start + expected, "postponed")
-            bench.move(1_000)
-            # Its first header tells when the first was sent
-            [claimed] = await bench.claim("mail", limit=5)
-            assert (claimed.id, claimed.body, claimed.due) == (first.id, body, start + 25_000)
-            assert claimed.headers == {"bide-first": str(start), "a": "2"}
-            # And the next one has a time of its own
-            await bench.end(claimed, "done")
-            bench.move(1_000)
-            start = bench.now
-
-    @needs("keys")
-    async def test_a_longest_wait_never_makes_a_message_due_sooner(self, bench: Bench) -> None:
-        how: dict[str, Any] = {"key": "k", "if_exists": "later"}
-        # Given a message that was sent without one, and is due after it
-        first = await bench.put("mail", delay=60_000, **how)
-        sent = await bench.put("mail", delay=10_000, max_wait=20_000, **how)
-        assert (sent.id, sent.due) == (first.id, first.due)
-        # And it counts from the first send that has one
-        bench.move(10_000)
-        sent = await bench.put("mail", delay=55_000, max_wait=58_000, **how)
-        assert sent.due == bench.now - 10_000 + 60_000
-        # Then an instant is bounded, too
-        at = await bench.put("news", at=bench.now + 90_000, max_wait=20_000, **how)
-        assert at.due == bench.now + 20_000
-
-    @needs("keys", "attempts")
-    async def test_a_delivery_ends_a_longest_wait(self, bench: Bench) -> None:
-        how: dict[str, Any] = {"key": "k", "if_exists": "later", "max_wait": 25_000}
-        claimed = await bench.running("mail", **how)
-        # Given a message that waits for its next attempt
-        assert await bench.end(claimed, "retry", delay=5_000) == "scheduled"
-        bench.move(2_000)
-        sent = await bench.put("mail", delay=10_000, **how)
-        assert (sent.id, sent.due, sent.outcome) == (claimed.id, bench.now + 10_000, "postponed")
-        bench.move(10_000)
-        [again] = await bench.claim("mail", limit=5)
-        # Then one that is sent while it runs is a successor, from now on
-        successor = await bench.put("mail", delay=20_000, **how)
-        assert (successor.due, successor.outcome) == (bench.now + 20_000, "created")
-        bench.move(10_000)
-        assert (await bench.put("mail", delay=20_000, **how)).due == successor.due + 5_000
-        assert await bench.end(again, "done") in ("done", "lost")
 
     @needs("keys", "attempts")
     async def test_replacing_starts_the_attempts_again(self, bench: Bench) -> None:

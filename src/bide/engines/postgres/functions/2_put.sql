@@ -64,6 +64,41 @@ begin
     end loop;
 end $$;
 
+create or replace function bide.put_only(
+    new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
+    new_key text, how text, within_id bigint, now bigint, out id bigint, out due bigint, out outcome text
+) language plpgsql as $$
+-- The same, where if_exists is `keep` or `error` with a number of ms: for so long it is the only one of its key. That is remembered as an operation
+-- that has no name, and whose birth is such that it is over then.
+declare
+    period bigint;
+    known text;
+begin
+    period := split_part(how, ' ', 2);
+    how := split_part(how, ' ', 1);
+    loop
+        insert into bide.answer as a (name, born, answers)
+        values (concat(of, E'\n', new_key, E'\n'), now + period - 600000, array[concat(new_id, ' ', new_due, ' duplicate')])
+        on conflict (name) do update set born = excluded.born, answers = excluded.answers where a.born <= now - 600000;
+        if found then
+            select p.* into id, due, outcome from bide.put_one(
+                new_id, of, new_body, new_due, new_level, new_most, new_life, new_headers, new_key, how, within_id, now
+            ) as p;
+            if outcome <> 'created' then  -- another message holds the key, and was not sent for a time
+                delete from bide.answer a where a.name = concat(of, E'\n', new_key, E'\n');
+            end if;
+            return;
+        end if;
+        select a.answers[1] into known from bide.answer a where a.name = concat(of, E'\n', new_key, E'\n');
+        if known is not null then
+            id := split_part(known, ' ', 1);
+            due := split_part(known, ' ', 2);
+            outcome := case how when 'keep' then 'duplicate' else 'exists' end;
+            return;
+        end if;
+    end loop;
+end $$;
+
 create or replace function bide.put(
     request text, topics text[], bodies bytea[], delays bigint[], ats bigint[], levels int[], mosts int[], lives bigint[],
     headers text[], keys text[], hows text[], operations text[], places int[], withins bigint[], longest bigint,
@@ -142,12 +177,19 @@ begin
             if known[each.place] is not null then
                 answer := known[each.place];
             else
-                select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_one(
-                    each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
-                    each.life, each.headers, each.key,
-                    case when each.how like 'later %' then concat(each.how, ' ', (us + 999) / 1000) else coalesce(each.how, 'keep') end,
-                    each.within, now
-                ) as p;
+                if each.how like 'keep %' or each.how like 'error %' then
+                    select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_only(
+                        each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
+                        each.life, each.headers, each.key, each.how,
+                        each.within, now
+                    ) as p;
+                else
+                    select p.id || ' ' || p.due || ' ' || p.outcome into answer from bide.put_one(
+                        each.id, each.of, each.body, each.due, coalesce(each.level, levels[1], 1), coalesce(each.most, mosts[1]),
+                        each.life, each.headers, each.key, case when each.how like 'later %' then concat(each.how, ' ', (us + 999) / 1000) else coalesce(each.how, 'keep') end,
+                        each.within, now
+                    ) as p;
+                end if;
                 if each.operation is not null then
                     known[each.place] := answer;
                     insert into bide.answer as a (name, born, answers) values (each.operation, now, known)

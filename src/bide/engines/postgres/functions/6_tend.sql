@@ -10,6 +10,7 @@ declare
     ids bigint[];
     topics text[] := '{}';
     each record;
+    forgotten int;
 begin
     returned := 0;
     dropped := 0;
@@ -50,6 +51,8 @@ begin
         delete from bide.answer a where a.name = any (array(
             select o.name from bide.answer o where o.born > first - 600000 and o.born <= now - 600000 order by o.born limit 1000 for update skip locked
         ));
+        get diagnostics forgotten = row_count;
+        more := forgotten = 1000;
         delete from bide.topic t where t.name in (
             select o.name from bide.topic o where not o.paused limit 100 for update skip locked
         );

@@ -33,13 +33,14 @@ create or replace function bide.send_bytes(
     topic text, body bytea, delay interval default null, at timestamptz default null, key text default null,
     if_exists text default 'keep', priority text default 'normal', headers jsonb default null, max_attempts int default 3,
     expires_in interval default null, operation text default null, max_body int default 262144, max_wait interval default null,
-    out id text, out due bigint, out outcome text
+    unique_for interval default null, out id text, out due bigint, out outcome text
 ) language plpgsql set search_path = pg_catalog as $$
 declare
     within text;  -- tests make arguments of this, the id of the message whose handler sends, and
     now bigint;  -- the engine's time
     put record;
     longest text := ceil(extract(epoch from max_wait) * 1000)::bigint;
+    period text := ceil(extract(epoch from unique_for) * 1000)::bigint;
     level int := array_position(array['high', 'normal', 'low'], priority) - 1;
 begin
     if topic is null or topic !~ '^[A-Za-z0-9._-]{1,128}$' then
@@ -74,6 +75,11 @@ begin
     elsif max_wait <= interval '0' or max_wait < delay or extract(epoch from max_wait) > 3155760000 then
         raise exception 'max_wait is an interval of more than 0, of no less than delay, up to a hundred years.'
             using errcode = 'BD002';
+    elsif unique_for is not null and (key is null or if_exists not in ('keep', 'error')) then
+        raise exception 'unique_for says how long a key is sent once: give it with a key, and if_exists => ''keep'' or ''error''.'
+            using errcode = 'BD002';
+    elsif unique_for <= interval '0' or extract(epoch from unique_for) > 3155760000 then
+        raise exception 'unique_for is an interval of more than 0, up to a hundred years.' using errcode = 'BD002';
     elsif level is null then
         raise exception 'priority is high, normal or low.' using errcode = 'BD002';
     elsif max_attempts is null or max_attempts not between 1 and 1000 then
@@ -91,7 +97,7 @@ begin
         array[ceil(extract(epoch from expires_in) * 1000)::bigint],
         array[case when max_wait is null then headers::text else bide.with_first(headers) end],
         case when key is not null or operation is not null then array[key] end,
-        array[concat_ws(' ', if_exists, longest)],
+        array[concat_ws(' ', if_exists, longest, period)],
         case when operation is not null then array[concat(topic, E'\n', key, E'\n', operation)] end, array[1],
         array[('x' || within)::bit(64)::bigint], 3155760000000, '{}', now
     ) as p;
@@ -103,7 +109,8 @@ end $$;
 create or replace function bide.send(
     topic text, body jsonb default 'null', delay interval default null, at timestamptz default null, key text default null,
     if_exists text default 'keep', priority text default 'normal', headers jsonb default null, max_attempts int default 3,
-    expires_in interval default null, operation text default null, max_body int default 262144, max_wait interval default null
+    expires_in interval default null, operation text default null, max_body int default 262144, max_wait interval default null,
+    unique_for interval default null
 ) returns text language plpgsql set search_path = pg_catalog as $$
 -- The id of the message: a new one, or one that has the key or was sent by the same operation.
 declare
@@ -115,7 +122,7 @@ begin
     end if;
     select s.* into sent from bide.send_bytes(
         topic, convert_to(body::text, 'UTF8'), delay, at, key, if_exists, priority, headers, max_attempts, expires_in, operation,
-        max_body, max_wait
+        max_body, max_wait, unique_for
     ) as s;
     if sent.outcome = 'exists' then
         raise exception 'Another message holds this key: %.', sent.id using errcode = 'BD003';

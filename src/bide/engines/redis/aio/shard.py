@@ -63,6 +63,12 @@ class AsyncShard:
         [since] = await self.calls.command("HMGET", f"{self.prefix}meta", "respread")
         return now - int(since or 0)
 
+    async def unique_left(self) -> int:
+        """For how many ms it still has a key that is sent once in a period."""
+        now = int((await self.calls.ask("time", (), None))[0])
+        [until] = await self.calls.command("HMGET", f"{self.prefix}meta", "unique")
+        return max(0, int(until or 0) - now)
+
     async def tell_time(self) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""
         await self.calls.ask("time", (), None)

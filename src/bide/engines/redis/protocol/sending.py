@@ -26,7 +26,14 @@ _MOVED = {
     "d": RescheduleResult.DEAD,
     "g": RescheduleResult.GONE,
 }
-_OUTCOMES: dict[bytes, Outcome] = {b"c": "created", b"k": "kept", b"e": "exists", b"r": "replaced", b"p": "postponed"}
+_OUTCOMES: dict[bytes, Outcome] = {
+    b"c": "created",
+    b"k": "kept",
+    b"e": "exists",
+    b"r": "replaced",
+    b"p": "postponed",
+    b"d": "duplicate",
+}
 _FROM = {"due": "+", "since": "-"}  # what a delay counts from, before it
 _NO_ID = b"A---------"  # of no message
 _LOCAL = Struct(f"{LOCAL}s")
@@ -84,6 +91,8 @@ def put(messages: Sequence[NewMessage]) -> Put:
             how = new.if_exists
             if new.max_wait is not None:
                 how, ruled = f"{how} {new.max_wait}", True
+            elif new.unique_for is not None:
+                how, ruled = f"{how} {new.unique_for}", True
             other_args += (new.topic, new.level, moment, blob, new.key or "", how, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
     args: list[Arg] = [str(MAX_DELAY_MS), str(len(sections))]  # text, which is sent as it is

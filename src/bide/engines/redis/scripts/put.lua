@@ -61,6 +61,7 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 -- include: keys holding expiries finish pending named accept
 
 -- script: put_ruled
--- The same, with what if_exists says more: `later` and a number of ms, the longest wait.
+-- The same, with what if_exists says more: `later` and a number of ms, the longest wait; `keep` or `error` and
+-- such a number: for so long it is the only one of its key.
 
 -- include: keys holding expiries finish pending named rules accept

@@ -61,6 +61,12 @@ class Shard:
         [since] = self.calls.command("HMGET", f"{self.prefix}meta", "respread")
         return now - int(since or 0)
 
+    def unique_left(self) -> int:
+        """For how many ms it still has a key that is sent once in a period."""
+        now = int((self.calls.ask("time", (), None))[0])
+        [until] = self.calls.command("HMGET", f"{self.prefix}meta", "unique")
+        return max(0, int(until or 0) - now)
+
     def tell_time(self) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""
         self.calls.ask("time", (), None)

@@ -2,13 +2,13 @@
 
 local OPTIONS = { -- tests add `now`, and `within`, which names the message whose handler sends this
   delay = true, at = true, key = true, if_exists = true, priority = true, expires_in = true, max_attempts = true,
-  headers = true, operation = true, max_wait = true, format = true, max_body = true, shards = true,
+  headers = true, operation = true, max_wait = true, unique_for = true, format = true, max_body = true, shards = true,
 }
-local LISTED = 'delay, at, key, if_exists, priority, expires_in, max_attempts, headers, operation, max_wait, format, max_body, shards'
+local LISTED = 'delay, at, key, if_exists, priority, expires_in, max_attempts, headers, operation, max_wait, unique_for, format, max_body, shards'
 local LEVELS = {high = '0', normal = '1', low = '2'}
 local IF_EXISTS = {keep = 'keep', error = 'error', replace = 'replace', later = 'later'}
 local FORMATS = {json = 'json', bytes = 'bytes'}
-local OUTCOMES = {c = 'created', k = 'kept', r = 'replaced', p = 'postponed'}
+local OUTCOMES = {c = 'created', k = 'kept', r = 'replaced', p = 'postponed', d = 'duplicate'}
 
 local function options()
   local found = {}
@@ -82,6 +82,14 @@ end
 -- What if_exists says, and what more.
 local function rule(told)
   local how = one_of('if_exists', told.if_exists or 'keep', IF_EXISTS)
+  if told.unique_for then
+    local period = duration('unique_for', told.unique_for)
+    if not told.key or how ~= 'keep' and how ~= 'error' or told.max_wait then
+      bad('unique_for says how long a key is sent once: give it with key, and if_exists keep or error.')
+    end
+    if period == 0 then bad('unique_for is 0: leave it out, or give it time.') end
+    return format('%s %d', how, period)
+  end
   if not told.max_wait then return how end
   local longest = duration('max_wait', told.max_wait)
   if not told.key or how ~= 'later' then

@@ -1,7 +1,7 @@
 -- New messages of which some have a key, an operation, an expiry or a large body.
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
-local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed'}
+local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed', d = 'duplicate'}
 local OUTCOME = 9 + ID -- bytes that tell what became of one
 local emptying = retiring()
 local rules = {} -- what is said more of what holds a key, if anything: rules.lua
@@ -167,6 +167,7 @@ local function settle_created()
       if new.key ~= '' then held[#held + 1], held[#held + 2] = new.key, ids[at] end
       results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
       note_operation(new, results[new.at])
+      if new.unique_for then rules.remember(new, results[new.at]) end
     end
     if #held > 0 then holding.hold_all(group.topic, held) end
   end
@@ -226,7 +227,7 @@ local function put_other(at, new)
     results[at] = result
     return
   end
-  result = topic and new.key ~= '' and put_keyed(topic, new)
+  result = new.unique_for and rules.known(new) or topic and new.key ~= '' and put_keyed(topic, new)
   if result then
     results[at] = result
     note_operation(new, result)

@@ -45,11 +45,37 @@ do
   end
 
   function rules.take(new)
-    local how, longest = string.match(new.if_exists, '^(later) (%d+)$')
-    if not how or new.blob == '' then return end
+    local how, longest = string.match(new.if_exists, '^(%l+) (%d+)$')
+    if not how or new.blob == '' or new.key == '' then return end
+    if how == 'keep' or how == 'error' then
+      new.if_exists, new.unique_for = how, number(longest)
+      return
+    end
+    if how ~= 'later' then return end
     local tail = new.large ~= '' and new.large or sub(new.blob, tail_at(new.blob, 1))
     if not has(byte(new.blob), HEADERS) or not first_in(tail) then return end
     new.if_exists, new.max_wait = how, number(longest)
+  end
+
+  -- The message that is the only one of its key for a time is in a key that expires: until when, and what others are answered.
+  local SPARE = 600000 -- ms that it lives longer, for when engine time runs slower than the server's
+
+  local function period_of(new) return P .. 'u:' .. new.topic .. ':' .. new.key end
+
+  function rules.known(new)
+    local record = call('GET', period_of(new))
+    if not record or unpack_('>I6', record) <= now then return nil end
+    local result = cmsgpack.unpack(sub(record, 7))
+    if new.if_exists == 'error' then result[5] = 'exists' end
+    return result
+  end
+
+  -- `meta` has the time until which there are such keys: a shard that empties itself is asked until then.
+  function rules.remember(new, result)
+    local over = now + new.unique_for
+    local record = {result[1], result[2], result[3], result[4], 'duplicate'}
+    call('SET', period_of(new), pack('>I6', over) .. cmsgpack.pack(record), 'PX', format('%d', new.unique_for + SPARE))
+    if over > tonumber(call('HGET', META, 'unique') or 0) then call('HSET', META, 'unique', format('%d', over)) end
   end
 
   function rules.begin(new)
