@@ -15,19 +15,19 @@ Duration: TypeAlias = float | int | timedelta | str
 Priority: TypeAlias = Literal["high", "normal", "low"]
 """The order among messages that are due."""
 
-IfExists: TypeAlias = Literal["keep", "replace", "later", "error"]
+IfExists: TypeAlias = Literal["keep", "replace", "later", "merge", "error"]
 """What a send does if another message holds its key.
 
 keep: the other message stays as it is. replace: it gets the new body and time, and keeps its id. later: it gets the new body
-and the later of both times, and keeps its id; with max_wait, never later than that after the first of these sends. error: raise
-Exists. A running message can't be changed: keep returns it, error
-raises Exists, and with replace and later a new message takes over the key.
+and the later of both times, and keeps its id; with max_wait, never later than that after the first of these sends. merge: its
+body is a list, which gets the new body at its end; all else stays. error: raise Exists. A running message can't be changed:
+keep returns it, error raises Exists, and with the others a new message takes over the key.
 """
 
 State: TypeAlias = Literal["scheduled", "ready", "leased", "dead"]
 """The state of a stored message. Done, cancelled and expired messages are not stored."""
 
-Outcome: TypeAlias = Literal["created", "kept", "replaced", "postponed", "duplicate", "exists"]
+Outcome: TypeAlias = Literal["created", "kept", "replaced", "postponed", "merged", "duplicate", "exists"]
 """What a send did. duplicate: nothing, as one with this key was sent within unique_for, which may have ended by now."""
 
 

@@ -70,6 +70,23 @@ def test_max_wait_bounds_how_far_later_sends_move_a_message(bide: Bide, queue: Q
     assert bide("send", "t", "1", "--max-wait", "1h").code == 1
 
 
+def test_merge_gathers_bodies_in_a_list(bide: Bide, queue: Queue, folder: Path) -> None:
+    merge = ("--key", "k", "--if-exists", "merge", "--delay", "1h")
+    first = json.loads(bide("send", "t", '{"a": 1}', *merge, "--json").out)
+    assert json.loads(bide("send", "t", "[2]", *merge, "--json").out) == {**first, "outcome": "merged"}
+    assert "at the end of its list" in bide("send", "t", "three", "--text", *merge).out
+    [line] = bide("list", "t", "--json").out.splitlines()
+    assert json.loads(line)["body"] == [{"a": 1}, [2], "three"]
+    # And goes to another queue as it is
+    (folder / "all.jsonl").write_text(bide("list", "--all", "--json").out)
+    assert queue.cancel(first["id"])
+    assert bide("send", "--from", "all.jsonl").code == 0
+    assert json.loads(bide("send", "t", "4", *merge, "--json").out)["outcome"] == "merged"
+    [info] = queue.messages("t")
+    assert info.body == [{"a": 1}, [2], "three", 4]
+    assert bide("send", "--from", "all.jsonl", "--if-exists", "merge").code == 2
+
+
 def test_unique_for_sends_once_in_its_time(bide: Bide, queue: Queue) -> None:
     once = ("send", "t", "1", "--key", "k", "--unique-for", "1h")
     first = json.loads(bide(*once, "--json").out)

@@ -22,12 +22,12 @@ SEND = """
 select s.id, s.due, s.outcome
 from unnest(
     %s::text[], %s::bytea[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::jsonb[], %s::int[],
-    %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[]
+    %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::int[]
 ) with ordinality as g(topic, body, delay, at, key, how, priority, headers, most, life, operation, within, longest, period,
-    place),
+    largest, place),
 lateral bide.send_when(
     g.topic, g.body, g.delay * interval '1 millisecond', to_timestamp(g.at / 1000.0), g.key, g.how, g.priority, g.headers,
-    g.most, g.life * interval '1 millisecond', g.operation, 268435456,
+    g.most, g.life * interval '1 millisecond', g.operation, g.largest,
     g.longest * interval '1 millisecond', g.period * interval '1 millisecond', g.within, %s
 ) as s
 order by g.place
@@ -37,9 +37,11 @@ order by g.place
 def columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
     rows = [
         (
-            new.topic, new.body, None if new.at is not None else new.delay, new.at, new.key, new.if_exists,
+            new.topic, new.body[1:-1] if new.if_exists == "merge" else new.body,
+            None if new.at is not None else new.delay, new.at, new.key, new.if_exists,
             PRIORITIES[new.level], msgspec.json.encode(dict(new.headers)).decode(), new.max_attempts, new.expires_in,
             new.operation, new.within, new.max_wait, new.unique_for,
+            new.largest if new.if_exists == "merge" else 2**28,
         )
         for new in messages
     ]  # fmt: skip

@@ -25,17 +25,22 @@ class Draw(Random):
         operation = f"o{self.randrange(200)}" if self._runner.can.idempotent and self.random() < 0.15 else None
         new = NewMessage(
             self.choice(TOPICS),
-            self.choice([b"", b"1", b"\x00\xff", b"{}" * 50, b"L" * 2_000]),
+            self.choice([b"", b"1", b"\x00\xff", b"{}" * 50, b"L" * 2_000, b"[]", b"[[2]]"]),
             delay=min(self.choice(SPANS), self._runner.can.max_delay),
             at=self.instant() if self.random() < 0.4 else None,
             key=self.choice(KEYS) if self._runner.can.keys and self.random() < 0.3 else None,
-            if_exists=self.choice(["keep", "replace", "later", "error"]),
+            if_exists=self.choice(["keep", "replace", "later", "merge", "merge", "error"]),
             level=self.level(),
             expires_in=self.choice([0, 1, 20, 2_000, 100_000, 9 * DAY]) if self.random() < 0.3 else None,
             max_attempts=self.choice([1, 2, 3, 3, 3, 9]),
             headers=self.choice([{}, {}, {"x": "y"}, {"ü": ""}]),
             operation=operation,
         )
+        if new.if_exists == "merge":
+            if new.key is None:
+                return replace(new, if_exists="keep")
+            body = self.choice([b"[1]", b'["' + b"L" * 700 + b'"]'])
+            return replace(new, body=body, largest=self.choice([1_000, 5_000]))
         if new.key is None or new.if_exists == "replace" or self.random() < 0.5:
             return new
         if new.if_exists != "later":

@@ -5,6 +5,7 @@ which of many come first), the model checks that the choice is allowed and takes
 Every change of state is a step of `bide.core.lifecycle`.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
@@ -35,6 +36,15 @@ __all__ = ["Divergence", "Model"]
 
 def operation_of(new: NewMessage) -> tuple[str, str | None, str | None]:
     return new.topic, new.key, new.operation
+
+
+def _merged(held: bytes, new: bytes) -> bytes | None:
+    """The list of both; None when the first is no list."""
+    try:
+        items = json.loads(held)
+    except ValueError:
+        return None
+    return json.dumps(items + json.loads(new), separators=(",", ":")).encode() if isinstance(items, list) else None
 
 
 class Model:
@@ -79,7 +89,13 @@ class Model:
             outcome = "kept" if new.if_exists == "keep" else "exists"
             agree(f"put {new}", Sent(message.id, new.topic, message.due, outcome), sent)  # type: ignore[arg-type]
             return
-        if message and message.pending:
+        if message and message.pending and new.if_exists == "merge" and not message.attempt:
+            body = _merged(message.sent.body, new.body)
+            if body is None or len(body) <= new.largest:
+                agree(f"put {new}", Sent(message.id, new.topic, message.due, "exists" if body is None else "merged"), sent)
+                message.sent = message.sent if body is None else replace(message.sent, body=body)
+                return
+        if message and message.pending and new.if_exists != "merge":
             later = new.if_exists == "later"
             due = max(due, message.due) if later else due
             agree(f"put {new}", Sent(message.id, new.topic, due, "postponed" if later else "replaced"), sent)

@@ -58,6 +58,10 @@ errors: Drawn[str | None] = st.sampled_from([None, "it broke", "∅"])
 
 def _fitting(new: NewMessage, longer: int | None) -> NewMessage:
     """With a longest wait, or as the only one of its key for a time, where it may be."""
+    if new.if_exists == "merge":
+        if new.key is None:
+            return replace(new, if_exists="keep")
+        return replace(new, body=b"[%d]" % len(new.body), largest=12 if longer is None else 4_000)
     if longer is None or new.key is None or new.if_exists == "replace":
         return new
     return replace(new, max_wait=new.delay + longer) if new.if_exists == "later" else replace(new, unique_for=longer)
@@ -66,11 +70,11 @@ def _fitting(new: NewMessage, longer: int | None) -> NewMessage:
 _any_messages: Drawn[NewMessage] = st.builds(
     NewMessage,
     topic=topics,
-    body=st.sampled_from([b"", b"1", b"\x00\xff", b"{}" * 50]),
+    body=st.sampled_from([b"", b"1", b"\x00\xff", b"{}" * 50, b"[]", b"[[2]]"]),
     delay=spans,
     at=instants,
     key=st.sampled_from([None, *KEYS]),
-    if_exists=st.sampled_from(["keep", "replace", "later", "error"]),
+    if_exists=st.sampled_from(["keep", "replace", "later", "merge", "error"]),
     level=st.sampled_from([1, 1, 1, 1, 1, 0, 2]),
     expires_in=st.sampled_from([None, None, None, None, None, 0, 1, 20, 2_000, 100_000]),
     max_attempts=st.integers(1, 3),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bide import Exists, ManualClock
+from bide import BadOption, Exists, ManualClock, Outgoing, TooLarge
 
 EVERY = 6  # seconds between two sends
 
@@ -60,3 +60,40 @@ async def test_once_in_a_period_also_when_it_was_cancelled(queue: Any, clock: Ma
     assert await queue.receive("t") == []
     clock.advance(3_600)
     assert (await queue.send("t", 4, key="k", unique_for="1h")).created
+
+
+async def test_gather_what_is_sent_in_a_minute(queue: Any, clock: ManualClock) -> None:
+    found = await arrivals(queue, clock, 15, delay="1m", if_exists="merge")
+    assert found == [(60, list(range(10))), (120, list(range(10, 15)))]
+
+
+async def test_merge_tells_what_it_did(queue: Any) -> None:
+    how: dict[str, Any] = {"key": "k", "if_exists": "merge", "delay": "1m"}
+    sent = await queue.send_many("t", [Outgoing(n, **how) for n in range(3)])
+    assert [each.outcome for each in sent] == ["created", "merged", "merged"]
+    assert (await queue.get(sent[0])).body == [0, 1, 2]
+    await queue.send("t", {"no": "list"}, key="other", delay="1m")
+    with pytest.raises(Exists, match="no list"):
+        await queue.send("t", 1, **{**how, "key": "other"})
+
+
+async def test_a_merged_body_is_no_larger_than_max_body(make_queue: Any) -> None:
+    queue = make_queue(max_body=1_000)
+    sent = [await queue.send("t", "x" * 300, key="k", if_exists="merge", delay="1m") for _ in range(5)]
+    assert [each.outcome for each in sent] == ["created", "merged", "merged", "created", "merged"]
+    assert [len(each.body) for each in await queue.messages("t")] == [3, 2]
+    await queue.send("t", "x" * 996, key="l", if_exists="merge")
+    with pytest.raises(TooLarge):
+        await queue.send("t", "x" * 997, key="l", if_exists="merge")
+
+
+async def test_merge_is_for_json(make_queue: Any) -> None:
+    class Upper:
+        def encode(self, body: Any, /) -> bytes:
+            return str(body).upper().encode()
+
+        def decode(self, raw: bytes, /) -> Any:
+            return raw.decode()
+
+    with pytest.raises(BadOption, match="codec"):
+        await make_queue(codec=Upper()).send("t", "x", key="k", if_exists="merge")

@@ -125,6 +125,10 @@ RULED = [
     NewMessage("near", LARGE, key="near 1", if_exists="later", delay=1, max_wait=DAY),
     NewMessage("new", b"9", key="rare", if_exists="later", delay=3, max_wait=5),
     NewMessage("new", b"9", key="once", unique_for=DAY),
+    NewMessage("near", b"[7]", key="near 1", if_exists="merge"),
+    NewMessage("new", b"[8]", key="all", if_exists="merge", delay=DAY),
+    NewMessage("new", b"[%b]" % (b"9" * 2_000), key="all", if_exists="merge"),
+    NewMessage("new", b"[9]", key="all", if_exists="merge", largest=5),
     NewMessage("new", b"9", key="once", unique_for=DAY, if_exists="error"),
     NewMessage("new", b"9", key="rare", if_exists="later", delay=5, max_wait=5),
 ]

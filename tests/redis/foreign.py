@@ -51,8 +51,8 @@ class Foreign:
 
 def arguments(new: NewMessage, now: int | None) -> list[Any]:
     told: dict[str, Any] = {
-        "format": "bytes",
-        "max_body": 2**28,
+        "format": "json" if new.if_exists == "merge" else "bytes",
+        "max_body": new.largest if new.if_exists == "merge" else 2**28,
         "delay": None if new.at is not None else f"{new.delay}ms",
         "at": None if new.at is None else (EPOCH + timedelta(milliseconds=new.at)).isoformat(timespec="milliseconds"),
         "key": new.key,
@@ -68,7 +68,8 @@ def arguments(new: NewMessage, now: int | None) -> list[Any]:
         "now": now,
     }
     given = [(name, value) for name, value in told.items() if value is not None]
-    return [new.topic, new.body, *(part for pair in given for part in pair)]
+    body = new.body[1:-1] if new.if_exists == "merge" else new.body  # the script makes a list of it
+    return [new.topic, body, *(part for pair in given for part in pair)]
 
 
 def sent(foreign: Foreign, new: NewMessage, now: int | None) -> Sent:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.server, pytest.mark.skipif(is_redis_6(), reason="Redis
 SENDS: list[list[Any]] = [
     [], ["delay", "1h", "expires_in", "1h"], ["key", "k", "delay", "1h"], ["key", "k", "if_exists", "replace"],
     ["key", "k", "if_exists", "later", "max_wait", "1h"],
-    ["key", "k2", "unique_for", "1h"],
+    ["key", "k2", "unique_for", "1h"], ["key", "k3", "if_exists", "merge"], ["key", "k3", "if_exists", "merge"],
     ["operation", "once"], ["headers", '{"a": "b"}', "priority", "low"], ["key", "k", "if_exists", "later", "at",
     "2100-01-01T00:00Z"],
 ]  # fmt: skip

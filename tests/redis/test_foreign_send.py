@@ -94,6 +94,23 @@ def test_a_longest_wait_is_one_for_all_who_send(queue: Queue, foreign: Foreign) 
     assert (last.id, last.due) == (id.decode(), due - 1_000 + 3_600_000)
 
 
+def test_bodies_are_gathered_whoever_sends_them(queue: Queue, foreign: Foreign) -> None:
+    id, due, outcome = foreign.send("t", '{"a": 1}', "key", "k", "if_exists", "merge", "delay", "1h", "headers", '{"a": "b"}')
+    assert outcome == b"created"
+    sent = queue.send("t", [2, "ü"], key="k", if_exists="merge")
+    assert (sent.id, sent.due, sent.outcome) == (id.decode(), due, "merged")
+    assert foreign.send("t", f'"{"3" * 1_500}"', "key", "k", "if_exists", "merge") == [id, due, b"merged"]
+    assert foreign.send("t", "null", "key", "k", "if_exists", "merge") == [id, due, b"merged"]
+    info = queue.get(sent)
+    assert info is not None
+    assert (info.body, info.headers) == ([{"a": 1}, [2, "ü"], "3" * 1_500, None], {"a": "b"})
+    full = foreign.send("t", "5", "key", "k", "if_exists", "merge", "max_body", 900)
+    assert full[2] == b"created"
+    queue.send("t", 1, key="none", delay="1h")
+    with pytest.raises(theirs.ResponseError, match="EXISTS "):
+        foreign.send("t", "2", "key", "none", "if_exists", "merge")
+
+
 def test_a_key_is_sent_once_in_a_period_whoever_sends_it(queue: Queue, foreign: Foreign) -> None:
     id, due, outcome = foreign.send("t", "1", "key", "k", "unique_for", "1h", "delay", "5s")
     assert (outcome, queue.cancel(id.decode())) == (b"created", CancelResult.CANCELLED)
@@ -294,6 +311,10 @@ REFUSED: list[tuple[Any, ...]] = [
     ("t", "1", "now", "9000000000000"), ("t", "1", "within", "1"),
     ("t", "1", "delay", "1s", "at", "2100-01-01T00:00:00Z"),
     ("t", "1", "expires_in", "0s"), ("t", "1", "expires_in", "-1s"), ("t", "1", "expires_in", "101000w"),
+    ("t", "1", "if_exists", "merge"), ("t", "1", "if_exists", "merge", "key", "k", "format", "bytes"),
+    ("t", "1", "if_exists", "merge", "key", "k", "unique_for", "1m"),
+    ("t", "123", "if_exists", "merge", "key", "k", "max_body", 4),
+    ("t", "1", "if_exists", "merge", "key", "k", "max_wait", "1m", "delay", "1s"), ("t", "[", "if_exists", "merge", "key", "k"),
     ("t", "1", "unique_for", "1m"), ("t", "1", "unique_for", "1m", "key", "k", "if_exists", "later"),
     ("t", "1", "unique_for", "0", "key", "k"), ("t", "1", "unique_for", "1m", "max_wait", "1m", "key", "k"),
     ("t", "1", "max_wait", "1m"), ("t", "1", "max_wait", "1m", "key", "k"), ("t", "1", "max_wait", "1m", "if_exists", "later"),

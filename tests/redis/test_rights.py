@@ -103,6 +103,8 @@ def send_and_look(engine: Redis) -> None:
     engine.put([NewMessage("t", b"z", key="k1", if_exists="later", delay=2 * HOUR)], now=START)
     engine.put([NewMessage("t", b"z", key="k1", if_exists="later", delay=2 * HOUR, max_wait=3 * HOUR)], now=START)
     engine.put([NewMessage("t", b"z", key="k7", delay=HOUR, unique_for=HOUR)], now=START)
+    for _ in range(5):
+        engine.put([NewMessage("t", b'["' + b"z" * 400 + b'"]', key="k8", delay=HOUR, if_exists="merge")], now=START)
     engine.reschedule([Move(Ref(id=sent[4].id), delay=10), Move(Ref(topic="t", key="k3"), delay=10)], now=START)
     engine.cancel([Ref(topic="t", key="k1"), Ref(topic="t", key="k2"), Ref(id=sent[5].id)], now=START)
     engine.get([Ref(topic="t", key="k3"), Ref(id=sent[1].id)], now=START)

@@ -46,6 +46,21 @@ async def test_handlers_and_middleware_find_the_body_in_the_delivery(working: An
         assert seen == [("middleware", BODY), (42, "two cups", BODY)] * 2
 
 
+async def test_a_handler_is_called_once_with_what_was_merged(working: Any, until: Any) -> None:
+    async with AsyncQueue("memory://") as queue:
+        seen: list[Any] = []
+
+        @queue.task("a", lock="all")
+        async def handle(users: list[int], notes: list[str] | None = None) -> None:
+            seen.append((users, notes, current().body))
+
+        for user in (1, 2, 3):
+            await handle.options(key="k", if_exists="merge").send([user])
+        async with working(queue):
+            await until(lambda: ended(queue))
+        assert seen == [([1, 2, 3], None, [{"users": [1]}, {"users": [2]}, {"users": [3]}])]
+
+
 async def test_a_body_that_is_longer_than_the_worker_reads_is_buried(working: Any, until: Any) -> None:
     async with AsyncQueue("memory://bodies") as sender, AsyncQueue("memory://bodies", max_body=30) as queue:
         handled = asyncio.Queue[str]()

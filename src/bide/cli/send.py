@@ -21,6 +21,7 @@ _OUTCOMES = {
     "kept": "has this key already, and was kept: ",
     "replaced": "has this key already, and got the new body and time: ",
     "postponed": "has this key already, and got the new body and the later time: ",
+    "merged": "has this key already, and got the body at the end of its list: ",
     "duplicate": "was sent with this key not so long ago, and nothing was sent now: ",
 }
 
@@ -105,6 +106,8 @@ def send(
         alone = (text, delay, at, key, max_wait, unique_for, priority != "normal", expires_in, max_attempts, header)
         if any(alone) or not (source or stdin):
             raise WrongUsage("Give a TOPIC; or --from FILE alone, whose lines are those of `bide list --json`.")
+        if if_exists == "merge":
+            raise WrongUsage("--if-exists merge gathers single bodies: messages that another queue had are sent as they were.")
         return send_records(options, source or "-", Wanted(leased, dead, if_exists, operation), as_json=as_json)
     if leased or dead:
         raise WrongUsage("--leased and --dead are for lines of `bide list --json`: leave TOPIC out.")

@@ -62,6 +62,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forb
     within: str | None = None  # the id of the running message whose handler sends this, under that message's own key
     max_wait: int | None = None  # with if_exists later: never due later than this after the first of such sends
     unique_for: int | None = None  # no other such send of its topic and key is accepted so long, whatever becomes of it
+    largest: int = 262_144  # bytes, with if_exists merge: a list that would be larger is left as it is, and this one follows
 
 
 def operation_of(new: NewMessage) -> str:

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from bide.core import options
-from bide.core.codec import Codec, Encoded, decode, encode
+from bide.core.codec import Codec, Encoded, Json, decode, encode
 from bide.core.when import bounded_instant_ms, duration_ms, life_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
-from bide.errors import BadMessage, BadOption, BadTime
+from bide.engines.merge import listed
+from bide.errors import BadMessage, BadOption, BadTime, TooLarge
 from bide.queue.deliveries import sender
 from bide.queue.topic_rules import shorter
 from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
@@ -54,7 +55,7 @@ class Envelope(NamedTuple):
         life = None if expires_in is None else life_ms(expires_in)
         if self.lives:
             life = shorter(life, self.lives.get(topic))
-        return NewMessage(
+        new = NewMessage(
             topic,
             body if type(body) is Encoded else encode(self.codec, body, self.max_body),
             wait,
@@ -72,6 +73,21 @@ class Envelope(NamedTuple):
             None if max_wait is None else _longest(max_wait, wait, key, if_exists),
             None if unique_for is None else _period(unique_for, key, if_exists),
         )
+        return new if if_exists != "merge" else self._listed(new)
+
+    def _listed(self, new: NewMessage) -> NewMessage:
+        """With a body that others can be merged into."""
+        if new.key is None:
+            raise BadOption("if_exists='merge' gathers what is sent under one key: give it with key=.")
+        if not isinstance(self.codec, Json):
+            raise BadOption(
+                "if_exists='merge' makes a list of bodies, which are JSON then: this queue has a codec= of its own."
+            )
+        if len(new.body) + 2 > self.max_body:
+            raise TooLarge(
+                f"The body is {len(new.body):,} bytes encoded, and in a list it has to be under {self.max_body - 1:,}."
+            )
+        return replace(new, body=listed(new.body), largest=self.max_body)
 
     def messages(self, topic: str, items: Iterable[Outgoing | object], operation: str | None) -> list[NewMessage]:
         """All items, checked. With an operation each message gets one of its own, by its place."""
@@ -148,7 +164,8 @@ def held(new: NewMessage, sent: Sent) -> str:
     """Why a message was not sent."""
     if new.unique_for is not None:
         return f"Message {sent.id} of {new.topic} has the key {new.key!r}: it has not ended, or was sent within unique_for."
-    return f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended."
+    why = " Its body is no list that another one could be merged into." if new.if_exists == "merge" else ""
+    return f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.{why}"
 
 
 def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -> Ref:

@@ -120,7 +120,10 @@ class Bound(Generic[P, R]):
         arguments = self.definition.arguments
         envelope = self._setup.envelope
         raw = encode(envelope.codec, arguments.bind(args, kwargs), envelope.max_body)
-        arguments.read(decode(envelope.codec, raw, envelope.max_body))
+        body = decode(envelope.codec, raw, envelope.max_body)
+        arguments.read(body)
+        if self._options.get("if_exists") == "merge":
+            arguments.check_lists(body)
         return Encoded(raw)
 
     def _ref(self, message: str | Sent | None, key: str | None) -> Ref:

@@ -12,6 +12,7 @@ from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operat
 from bide.engines.debounce import bounded
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
+from bide.engines.merge import joined
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
 
@@ -90,14 +91,26 @@ def _held(store: Store, new: NewMessage, key: str, due: int, now: int) -> Sent:
         own = holder.id == new.within and holder.stage != PENDING
         if new.if_exists in ("keep", "error") and not own:
             return Sent(holder.id, new.topic, holder.due, "kept" if new.if_exists == "keep" else "exists")
-        if holder.stage == PENDING:
+        if holder.stage == PENDING and new.if_exists != "merge":
             return _replace(store, holder, new, due, now)
-        holder.key = None  # it is running, and goes on without: the new message takes the key over
+        if holder.stage == PENDING and not holder.attempt and (sent := _merge(holder, new)) is not None:
+            return sent
+        holder.key = None  # it is running, was delivered, or is full, and goes on without: the new message takes the key over
     if new.max_wait is not None:
         new, due = bounded(new, due, now, None)
     sent = _create(store, new, due, now)
     store.topics[new.topic].keys[key] = store.messages[sent.id]
     return sent
+
+
+def _merge(holder: Message, new: NewMessage) -> Sent | None:
+    body = joined(holder.content.body, new.body)
+    if body is None:
+        return Sent(holder.id, new.topic, holder.due, "exists")
+    if len(body) > new.largest:
+        return None
+    holder.content = replace(holder.content, body=body)
+    return Sent(holder.id, new.topic, holder.due, "merged")
 
 
 def _replace(store: Store, holder: Message, new: NewMessage, due: int, now: int) -> Sent:

@@ -96,6 +96,8 @@ def _headers_text(new: NewMessage) -> str:
 
 
 def _how(new: NewMessage) -> str:
+    if new.if_exists == "merge":
+        return f"merge {new.largest}"
     more = new.unique_for if new.max_wait is None else new.max_wait
     return new.if_exists if more is None else f"{new.if_exists} {more}"
 

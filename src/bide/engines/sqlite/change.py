@@ -10,6 +10,7 @@ from bide.clock import MS
 from bide.core.when import Dues, check_delay, due_time
 from bide.engines.base import MAX_BATCH, OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of, period_of
 from bide.engines.debounce import bounded
+from bide.engines.merge import joined
 from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_of, headers_text, private_id, public_id
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
@@ -112,12 +113,30 @@ def _held(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, du
         if new.if_exists in ("keep", "error") and not own:
             outcome: Outcome = "kept" if new.if_exists == "keep" else "exists"
             return Sent(id, new.topic, holder.due, outcome)
-        if holder.stage == PENDING:
+        if holder.stage == PENDING and new.if_exists != "merge":
             return _replace(tx, holder, new, due, now)
-        tx.sql.run("lose_key", {"id": holder.id})  # it is running, and goes on without
+        if holder.stage == PENDING and (sent := _merge(tx, holder, new)) is not None:
+            return sent
+        tx.sql.run("lose_key", {"id": holder.id})  # it is running, was delivered, or is full, and goes on without
     if new.max_wait is not None:
         new, due = bounded(new, due, now, None)
     return _put(tx, topic, new, due)
+
+
+def _merge(tx: Transaction, holder: Known, new: NewMessage) -> Sent | None:
+    attempt, held = tx.sql.one("body", {"id": holder.id})
+    if attempt:
+        return None
+    id, body = public_id(holder.id, holder.salt), joined(held, new.body)
+    if body is None:
+        return Sent(id, new.topic, holder.due, "exists")
+    if len(body) > new.largest:
+        return None
+    large = len(body) > LARGE
+    tx.sql.run("set_body", {"id": holder.id, "body": None if large else body})
+    if large:
+        tx.messages.put_large(holder.id, body)
+    return Sent(id, new.topic, holder.due, "merged")
 
 
 def _replace(tx: Transaction, holder: Known, new: NewMessage, due: int, now: int) -> Sent:

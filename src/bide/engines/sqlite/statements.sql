@@ -18,6 +18,12 @@ set level = :level, due = :due, most = :most, body = :body, headers = :headers, 
     since = null, began = null, attempt = 0, error = null
 where id = :id
 
+-- name: body
+select attempt, coalesce(message.body, large.body) from message left join large on large.id = message.id where message.id = :id
+
+-- name: set_body
+update message set body = :body where id = :id
+
 -- name: told
 select attempt, headers from message where id = :id
 

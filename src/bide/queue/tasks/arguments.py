@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bide.core import models
-from bide.errors import BadBody, ConfigError
+from bide.errors import BadBody, BadOption, ConfigError
 from bide.queue.tasks.hints import same_from_json
 from bide.types import SendOptions
 
@@ -146,7 +146,7 @@ class Arguments:
     def read(self, body: Any) -> dict[str, Any]:
         """What the function is called with: the body, converted by the type hints."""
         shape = self._shape or self.prepare()
-        given: Any = {} if body is None else body
+        given: Any = {} if body is None else self._joined(body) if isinstance(body, list) else body
         if self._ignore_unknown and isinstance(given, Mapping) and not self._knows(given):
             given = {name: value for name, value in given.items() if name in self.named}
         try:
@@ -167,6 +167,25 @@ class Arguments:
             raise
         except Exception as error:  # also what the user's own types raise while they are made
             raise Unfit(f"{self._name}{self._signature} can't take this message: {_reason(error)}.") from error
+        return found
+
+    def check_lists(self, body: Mapping[str, Any]) -> None:
+        """Refuse what can't be merged with what others send."""
+        for name, value in body.items():
+            if not isinstance(value, list):
+                raise BadOption(
+                    f"if_exists='merge' gathers lists, and {name} of {self._name}() is none: give it one, {name}=[…]. "
+                    "The handler then gets the items of all sends."
+                )
+
+    def _joined(self, bodies: list[Any]) -> Any:
+        """The arguments of sends that were merged: of each argument the items of all, in the order of the sends."""
+        found: dict[str, Any] = {}
+        for body in bodies:
+            if not isinstance(body, dict) or not all(isinstance(value, list) for value in body.values()):
+                return bodies
+            for name, items in body.items():
+                found.setdefault(name, []).extend(items)
         return found
 
     def _by_model(self, name: str, do: Callable[[models.Adapter, Any], Any], value: Any) -> Any:

@@ -37,7 +37,7 @@ class Lacking:
 
     @lacks("keys")
     async def test_without_keys_a_key_is_refused(self, bench: Bench) -> None:
-        for how in ("keep", "replace", "later", "error"):
+        for how in ("keep", "replace", "later", "merge", "error"):
             await refuses_to_put(bench, key="k", if_exists=how)
         if bench.can.cancel:
             with pytest.raises(Unsupported):

@@ -126,3 +126,85 @@ class Periods:
         await bench.tend()
         sent = await bench.put_all(*(NewMessage("mail", key=f"k{n}", body=b"x", unique_for=1_000) for n in range(500)))
         assert {each.outcome for each in sent} == {"kept"}
+
+
+class Merge:
+    @needs("keys")
+    async def test_merge_gathers_bodies_in_the_first_message(self, bench: Bench) -> None:
+        how: dict[str, Any] = {"key": "k", "if_exists": "merge"}
+        first = await bench.put("mail", b"[1]", delay=10_000, headers={"a": "1"}, expires_in=60_000, **how)
+        assert first.outcome == "created"
+        for body in (b'["two"]', b"[[3]]", b'[{"four":"]"}]'):
+            bench.move(1_000)
+            sent = await bench.put("mail", body, delay=30_000, headers={"b": "2"}, max_attempts=9, level=0, **how)
+            assert (sent.id, sent.due, sent.outcome) == (first.id, first.due, "merged")
+        # All else is as it was sent first
+        bench.move(7_000)
+        [claimed] = await bench.claim("mail", limit=5)
+        assert (claimed.id, claimed.body) == (first.id, b'[1,"two",[3],{"four":"]"}]')
+        assert (claimed.due, claimed.max_attempts, claimed.headers, claimed.key) == (first.due, 3, {"a": "1"}, "k")
+        # Then a running message is left as it is, and a successor begins
+        after = await bench.put("mail", b"[5]", delay=1_000, **how)
+        assert (after.outcome, after.due) == ("created", bench.now + 1_000)
+        assert (await bench.put("mail", b"[6]", **how)).id == after.id
+        assert await bench.end(claimed, "done") == "done"
+        bench.move(1_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"[5,6]"]
+
+    @needs("keys")
+    async def test_a_body_grows_to_any_size_up_to_its_largest(self, bench: Bench) -> None:
+        how: dict[str, Any] = {"key": "k", "if_exists": "merge", "delay": 5_000, "headers": {"ü": "1"}}
+        items = [b'["' + bytes([97 + n]) * 300 + b'"]' for n in range(9)]
+        for topic, most in (("mail", 100_000), ("news", 1_000)):
+            sent = [await bench.put(topic, item, largest=most, **how) for item in items]
+            created = [each.id for each in sent if each.created]
+            assert len(created) == (1 if topic == "mail" else 3)
+            # What is full is delivered as it is, without its key
+            bench.move(5_000)
+            found = await bench.claim(topic, limit=9)
+            assert {each.id for each in found} == set(created)
+            assert [each.key for each in found] == [None] * (len(found) - 1) + ["k"]
+            assert b",".join(each.body[1:-1] for each in found) == b",".join(item[1:-1] for item in items)
+            assert all(each.body.startswith(b"[") and len(each.body) <= most for each in found)
+            assert {each.headers["ü"] for each in found} == {"1"}
+
+    @needs("keys")
+    async def test_only_a_list_can_be_merged_into(self, bench: Bench) -> None:
+        for topic, body, outcome, after in (
+            ("text", b'"[1]"', "exists", b'"[1]"'), ("none", b"", "exists", b""), ("space", b"[1 ]", "exists", b"[1 ]"),
+            ("half", b"[", "exists", b"["), ("list", b"[1]", "merged", b"[1,2]"), ("empty", b"[]", "merged", b"[2]"),
+        ):  # fmt: skip
+            first = await bench.put(topic, body, delay=1_000, key="k")
+            sent = await bench.put(topic, b"[2]", key="k", if_exists="merge")
+            assert (sent.id, sent.due, sent.outcome) == (first.id, first.due, outcome)
+            bench.move(1_000)
+            assert bodies(await bench.claim(topic, limit=5)) == [after]
+
+    @needs("keys", "attempts")
+    async def test_what_was_delivered_is_not_changed(self, bench: Bench) -> None:
+        how: dict[str, Any] = {"key": "k", "if_exists": "merge"}
+        claimed = await bench.running("mail", b"[1]", **how)
+        assert await bench.end(claimed, "retry", delay=5_000, error="oops") == "scheduled"
+        after = await bench.put("mail", b"[2]", delay=9_000, **how)
+        assert (after.outcome, after.due) == ("created", bench.now + 9_000)
+        assert (await bench.put("mail", b"[3]", **how)).id == after.id
+        # Then each comes at its time, and the first one without the key
+        bench.move(5_000)
+        [again] = await bench.claim("mail", limit=5)
+        assert (again.id, again.body, again.key, again.attempt) == (claimed.id, b"[1]", None, 2)
+        assert await bench.end(again, "done") == "done"
+        # One that was given back was not delivered for good
+        bench.move(4_000)
+        [second] = await bench.claim("mail", limit=5)
+        assert await bench.end(second, "release", delay=1_000) == "scheduled"
+        assert (await bench.put("mail", b"[4]", **how)).outcome == "merged"
+        bench.move(1_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"[2,3,4]"]
+
+    @needs("keys", "idempotent")
+    async def test_a_batch_and_a_repeated_operation_gather_once(self, bench: Bench) -> None:
+        batch = [NewMessage("mail", b"[%d]" % n, key="k", if_exists="merge", operation=f"o{n}") for n in range(3)]
+        sent = await bench.put_all(*batch)
+        assert [each.outcome for each in sent] == ["created", "merged", "merged"]
+        assert await bench.put_all(*batch) == sent
+        assert bodies(await bench.claim("mail", limit=5)) == [b"[0,1,2]"]

@@ -25,7 +25,7 @@ from bide.testing.contract.lacking import Lacking
 from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
 from bide.testing.contract.put import Putting
-from bide.testing.contract.repeats import Debounce, Periods
+from bide.testing.contract.repeats import Debounce, Merge, Periods
 from bide.testing.contract.settle import Leases, Settling
 from bide.testing.contract.topics import Pausing, Sweeping
 from bide.testing.contract.upkeep import Upkeep
@@ -122,6 +122,7 @@ class EngineContract(
     Keys,
     Successors,
     Debounce,
+    Merge,
     Periods,
     Claiming,
     Order,

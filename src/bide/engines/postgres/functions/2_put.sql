@@ -1,17 +1,32 @@
 -- Accepting messages.
 
+create or replace function bide.joined(held bytea, new bytea) returns bytea language sql immutable as $$
+-- Two lists in JSON as one, joined as texts; null when the first is none. merge.py is the same for Python.
+    select case
+        when held = '[]' then new
+        when octet_length(held) > 2 and get_byte(held, 0) = 91 and get_byte(held, octet_length(held) - 1) = 93
+            and get_byte(held, octet_length(held) - 2) not in (9, 10, 13, 32)
+            then substring(held from 1 for octet_length(held) - 1) || ',' || substring(new from 2)
+    end
+$$;
+
 create or replace function bide.put_one(
     new_id bigint, of text, new_body bytea, new_due bigint, new_level int, new_most int, new_life bigint, new_headers text,
     new_key text, how text, within_id bigint, now bigint, out id bigint, out due bigint, out outcome text
 ) language plpgsql as $$
--- A message that may have a key, which another one may hold. `how` is what if_exists says; `later` and two numbers: the longest
--- wait, and now, rounded up. When the first of such sends was, that is in the first header, which has a place for it.
+-- A message that may have a key, which another one may hold. `how` is what if_exists says; `merge` and a number of bytes: the
+-- largest body that holds several; `later` and two numbers: the longest wait, and now, rounded up. When the first of such sends was, that is in the first header, which has a place for it.
 declare
     holder record;
     longest bigint;
     first bigint;
+    largest int;
+    gathered bytea;
 begin
-    if how like 'later %' then
+    if how like 'merge %' then
+        largest := split_part(how, ' ', 2);
+        how := 'merge';
+    elsif how like 'later %' then
         longest := split_part(how, ' ', 2);
         first := split_part(how, ' ', 3);
         how := 'later';
@@ -31,7 +46,16 @@ begin
                     due := holder.due;
                     outcome := case how when 'keep' then 'kept' else 'exists' end;
                     return;
-                elsif holder.until is null then
+                elsif holder.until is null and how = 'merge' and holder.attempt = 0 then
+                    gathered := (select bide.joined(m.body, new_body) from bide.message m where m.id = holder.id);
+                    if gathered is null or octet_length(gathered) <= largest then
+                        update bide.message m set body = gathered where m.id = holder.id and gathered is not null;
+                        id := holder.id;
+                        due := holder.due;
+                        outcome := case when gathered is null then 'exists' else 'merged' end;
+                        return;
+                    end if;
+                elsif holder.until is null and how <> 'merge' then
                     id := holder.id;
                     outcome := case how when 'later' then 'postponed' else 'replaced' end;
                     if how = 'later' then
@@ -50,7 +74,7 @@ begin
                     where m.id = holder.id;
                     return;
                 end if;
-                update bide.message m set key = null where m.id = holder.id;  -- it is running, and goes on without
+                update bide.message m set key = null where m.id = holder.id;  -- it can't be changed, and goes on without
             end if;
         end if;
         insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires)

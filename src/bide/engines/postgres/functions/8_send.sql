@@ -20,6 +20,13 @@ begin
         and (length(as_text) - length(translate(as_text, '[{', '')) < 500 or not jsonb_path_exists(body, 'strict $.**{500}'));
 end $$;
 
+create or replace function bide.is_json(body bytea) returns boolean language plpgsql immutable set search_path = pg_catalog as $$
+begin
+    return convert_from(body, 'UTF8')::json is not null;
+exception when others then
+    return false;
+end $$;
+
 create or replace function bide.with_first(headers jsonb) returns text language sql immutable set search_path = pg_catalog as $$
 -- Headers that begin with the time of the first send, which is not known yet.
     select '{"bide-first":"0000000000000"' || case
@@ -67,14 +74,17 @@ begin
     elsif not bide.is_seen(key) or not bide.is_seen(operation) then
         raise exception 'A key and an operation have printable characters only, and no space but the usual one.'
             using errcode = 'BD002';
-    elsif if_exists is null or if_exists not in ('keep', 'replace', 'later', 'error') then
-        raise exception 'if_exists is keep, replace, later or error.' using errcode = 'BD002';
+    elsif if_exists is null or if_exists not in ('keep', 'replace', 'later', 'merge', 'error') then
+        raise exception 'if_exists is keep, replace, later, merge or error.' using errcode = 'BD002';
     elsif max_wait is not null and (key is null or if_exists <> 'later') then
         raise exception 'max_wait is for messages that each send moves later: give it with a key and if_exists => ''later''.'
             using errcode = 'BD002';
     elsif max_wait <= interval '0' or max_wait < delay or extract(epoch from max_wait) > 3155760000 then
         raise exception 'max_wait is an interval of more than 0, of no less than delay, up to a hundred years.'
             using errcode = 'BD002';
+    elsif if_exists = 'merge' and (key is null or octet_length(body) > max_body - 2 or not bide.is_json(body)) then
+        raise exception 'if_exists => ''merge'' makes a list of JSON bodies: give it with a key, and a body of JSON of at most % bytes.',
+            max_body - 2 using errcode = 'BD002';
     elsif unique_for is not null and (key is null or if_exists not in ('keep', 'error')) then
         raise exception 'unique_for says how long a key is sent once: give it with a key, and if_exists => ''keep'' or ''error''.'
             using errcode = 'BD002';
@@ -92,12 +102,12 @@ begin
         raise exception 'headers have at most 8,192 bytes.' using errcode = 'BD002';
     end if;
     select p.* into put from bide.put(
-        null, array[topic], array[body], array[ceil(extract(epoch from delay) * 1000)::bigint],
+        null, array[topic], array[case if_exists when 'merge' then '['::bytea || body || ']'::bytea else body end], array[ceil(extract(epoch from delay) * 1000)::bigint],
         array[ceil(extract(epoch from at) * 1000)::bigint], array[level], array[max_attempts],
         array[ceil(extract(epoch from expires_in) * 1000)::bigint],
         array[case when max_wait is null then headers::text else bide.with_first(headers) end],
         case when key is not null or operation is not null then array[key] end,
-        array[concat_ws(' ', if_exists, longest, period)],
+        array[concat_ws(' ', if_exists, longest, period, case if_exists when 'merge' then max_body end)],
         case when operation is not null then array[concat(topic, E'\n', key, E'\n', operation)] end, array[1],
         array[('x' || within)::bit(64)::bigint], 3155760000000, '{}', now
     ) as p;

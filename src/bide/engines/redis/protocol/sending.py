@@ -33,6 +33,7 @@ _OUTCOMES: dict[bytes, Outcome] = {
     b"r": "replaced",
     b"p": "postponed",
     b"d": "duplicate",
+    b"m": "merged",
 }
 _FROM = {"due": "+", "since": "-"}  # what a delay counts from, before it
 _NO_ID = b"A---------"  # of no message
@@ -93,6 +94,8 @@ def put(messages: Sequence[NewMessage]) -> Put:
                 how, ruled = f"{how} {new.max_wait}", True
             elif new.unique_for is not None:
                 how, ruled = f"{how} {new.unique_for}", True
+            elif how == "merge":
+                how, ruled = f"{how} {new.largest}", True
             other_args += (new.topic, new.level, moment, blob, new.key or "", how, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
     args: list[Arg] = [str(MAX_DELAY_MS), str(len(sections))]  # text, which is sent as it is

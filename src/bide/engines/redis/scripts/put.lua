@@ -62,6 +62,7 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 
 -- script: put_ruled
 -- The same, with what if_exists says more: `later` and a number of ms, the longest wait; `keep` or `error` and
--- such a number: for so long it is the only one of its key.
+-- such a number: for so long it is the only one of its key; `merge` and the most
+-- bytes of a body that holds several.
 
 -- include: keys holding expiries finish pending named rules accept

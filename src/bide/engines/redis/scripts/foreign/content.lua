@@ -6,9 +6,9 @@ local OPTIONS = { -- tests add `now`, and `within`, which names the message whos
 }
 local LISTED = 'delay, at, key, if_exists, priority, expires_in, max_attempts, headers, operation, max_wait, unique_for, format, max_body, shards'
 local LEVELS = {high = '0', normal = '1', low = '2'}
-local IF_EXISTS = {keep = 'keep', error = 'error', replace = 'replace', later = 'later'}
+local IF_EXISTS = {keep = 'keep', error = 'error', replace = 'replace', later = 'later', merge = 'merge'}
 local FORMATS = {json = 'json', bytes = 'bytes'}
-local OUTCOMES = {c = 'created', k = 'kept', r = 'replaced', p = 'postponed', d = 'duplicate'}
+local OUTCOMES = {c = 'created', k = 'kept', r = 'replaced', p = 'postponed', d = 'duplicate', m = 'merged'}
 
 local function options()
   local found = {}
@@ -80,8 +80,12 @@ local function when(told)
 end
 
 -- What if_exists says, and what more.
-local function rule(told)
+local function rule(told, most)
   local how = one_of('if_exists', told.if_exists or 'keep', IF_EXISTS)
+  if how == 'merge' and (not told.key or told.unique_for or told.max_wait or told.format == 'bytes') then
+    bad('if_exists merge makes a list of JSON bodies: give it with key, and without unique_for, max_wait and format bytes.')
+  end
+  if how == 'merge' then return format('%s %d', how, most) end
   if told.unique_for then
     local period = duration('unique_for', told.unique_for)
     if not told.key or how ~= 'keep' and how ~= 'error' or told.max_wait then
@@ -109,10 +113,11 @@ local function message()
   if expires == 0 then bad('expires_in is 0: the message would expire the moment it is due. Leave it out, or give it time.') end
   return {
     topic = check_topic(ARGV[1]),
-    body = check_body(ARGV[2] or 'null', told.format or 'json', most),
+    body = told.if_exists == 'merge' and '[' .. check_body(ARGV[2] or 'null', told.format or 'json', most - 2) .. ']'
+      or check_body(ARGV[2] or 'null', told.format or 'json', most),
     when = when(told),
     key = told.key or '',
-    if_exists = rule(told),
+    if_exists = rule(told, most),
     level = one_of('priority', told.priority or 'normal', LEVELS),
     expires = expires,
     attempts = told.max_attempts and count('max_attempts', told.max_attempts, 1000) or 3,

@@ -3,7 +3,7 @@
 -- KEYS: {bide:0}:meta and {bide:0}:- for the namespace `bide`.
 -- ARGV: topic, body, and then options, each a name and a value: delay or at, key, if_exists, priority, expires_in,
 -- max_attempts, headers, operation, max_wait, unique_for, format, max_body, shards.
--- Gives: the message's id, when it is due (ms since 1970), and created, kept, replaced, postponed or duplicate.
+-- Gives: the message's id, when it is due (ms since 1970), and created, kept, replaced, postponed, merged or duplicate.
 -- An error begins with a word that says what to do. OTHERSHARD key key: call again with these two keys. BADOPTION, EXISTS,
 -- NOQUEUE, BADLAYOUT, NORIGHT: a sentence follows; nothing was sent.
 --

@@ -1,7 +1,7 @@
 -- New messages of which some have a key, an operation, an expiry or a large body.
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
-local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed', d = 'duplicate'}
+local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed', d = 'duplicate', m = 'merged'}
 local OUTCOME = 9 + ID -- bytes that tell what became of one
 local emptying = retiring()
 local rules = {} -- what is said more of what holds a key, if anything: rules.lua
@@ -70,7 +70,7 @@ local function take_others(longest)
     new.key, new.if_exists, new.operation = take_text(), take_text(), take_text()
     new.large, new.within = take_text(), take_text()
     if not IF_EXISTS[new.if_exists] and rules.take then rules.take(new) end
-    if new.level > 2 or not IF_EXISTS[new.if_exists] or new.blob == '' then error('BADARG content', 0) end
+    if new.level > 2 or not IF_EXISTS[new.if_exists] and not new.largest or new.blob == '' then error('BADARG content', 0) end
     new.asked = given_up_of(new.operation)
     -- It belongs to its topic and key, and is remembered with them. No line break is in any of them.
     if new.operation ~= '' then new.operation = new.topic .. '\n' .. new.key .. '\n' .. new.operation end
@@ -204,10 +204,16 @@ local function put_keyed(topic, new)
     local due = life and life.due or born_due(id, value)
     return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
   end
-  if state ~= 'leased' then return replace(topic, id, value, state, life, new) end
-  life = life or new_life(id, value) -- it is running, and goes on without: the new message takes the key over
+  if state ~= 'leased' then
+    if not new.largest then return replace(topic, id, value, state, life, new) end
+    local result = rules.merge(topic, id, value, life, new)
+    if result then return result end
+    unschedule(topic, id, state, life)
+  end
+  life = life or new_life(id, value) -- it is running, or can't be changed, and goes on without: the new message takes the key over
   if not has(life.marks, KEYLESS) then life.marks = life.marks + KEYLESS end
   save_life(topic, id, life)
+  if state ~= 'leased' then schedule(topic, id, life) end
   if emptying then holding.free(topic, new.key, id) end
   return nil
 end

@@ -24,6 +24,7 @@ do
 
   -- When the first of the sends was that each move a message later: that is in its first header. debounce.py is the same for Python.
   local MARK, DIGITS = '{"bide-first":"', 13
+  local LONG = 1024 -- bytes: longer headers and body have a key of their own
   local MARK_AT = 5 + #MARK -- in headers and body, which begin with the headers' length
 
   local function first_in(tail)
@@ -51,10 +52,49 @@ do
       new.if_exists, new.unique_for = how, number(longest)
       return
     end
+    if how == 'merge' then
+      new.if_exists, new.largest = how, number(longest)
+      return
+    end
     if how ~= 'later' then return end
     local tail = new.large ~= '' and new.large or sub(new.blob, tail_at(new.blob, 1))
     if not has(byte(new.blob), HEADERS) or not first_in(tail) then return end
     new.if_exists, new.max_wait = how, number(longest)
+  end
+
+  -- Bodies are lists in JSON, which are joined as texts: merge.py is the same for Python.
+  local function joined(held, new)
+    if held == '[]' then return new end
+    if not string.find(held, '^%[.*[^ \t\r\n]%]$') then return nil end
+    return sub(held, 1, -2) .. ',' .. sub(new, 2)
+  end
+
+  -- Where in headers and body the body begins.
+  local function body_at(flags, tail) return has(flags, HEADERS) and 5 + unpack_('>I4', tail) or 1 end
+
+  -- What is said of a pending message into which the new one was merged, or that has no list; nil when it can't be changed.
+  function rules.merge(topic, id, value, life, new)
+    if life and life.attempt > 0 then return nil end
+    local flags, tail, at = flags_of(id, value), tail_of(topic, id, value), FLAGS_AT[sort_of(id)]
+    local from, news = body_at(flags, tail), new.large ~= '' and new.large or sub(new.blob, tail_at(new.blob, 1))
+    local body = joined(sub(tail, from), sub(news, body_at(byte(new.blob), news)))
+    local result = {topic.digits, id, sub(value, 1, 2), format('%d', life and life.due or born_due(id, value)), 'exists'}
+    if not body then return result end
+    if #body > new.largest then return nil end
+    tail = sub(tail, 1, from - 1) .. body
+    if has(flags, LARGE) then
+      call('SET', large_of(topic, id), tail)
+    else
+      local head = sub(value, at + 1, tail_at(value, at) - 1)
+      if #tail > LONG then
+        call('SET', large_of(topic, id), tail)
+        flags, tail = flags + LARGE, ''
+      end
+      local kind, slot, n = location(id)
+      call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, at - 1) .. char(flags) .. head .. tail)
+    end
+    result[5] = 'merged'
+    return result
   end
 
   -- The message that is the only one of its key for a time is in a key that expires: until when, and what others are answered.

@@ -1,0 +1,1 @@
+-- Functions only: bodies that are merged.
