@@ -1,4 +1,4 @@
-"""A page that is edited again and again is indexed once, when it has been left alone for 2 seconds."""
+"""A page that is edited again and again is indexed when it has been left alone for 2 seconds, or after 30 at the latest."""
 
 import os
 
@@ -7,13 +7,15 @@ from examples.recipes.database import URL, prepare, transaction
 
 queue = Queue(URL)
 QUIET_FOR = os.environ.get("QUIET_FOR", "2s")
+AT_LATEST = os.environ.get("AT_LATEST", "30s")
 
 
 def edit(page: int, text: str) -> None:
     with transaction() as db:
         change = "insert into pages values (?, ?, 1) on conflict do update set text = excluded.text, version = version + 1"
         db.execute(change, [page, text])
-        index.after(QUIET_FOR, key=f"page:{page}", if_exists="later", connection=db).send(page)
+        quiet = index.after(QUIET_FOR, key=f"page:{page}", if_exists="later", max_wait=AT_LATEST, connection=db)
+        quiet.send(page)
 
 
 @queue.task("search.index")

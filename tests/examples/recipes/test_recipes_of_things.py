@@ -113,6 +113,15 @@ def test_a_page_is_indexed_once_when_it_is_left_alone(travels: Travels, capsys: 
     assert capsys.readouterr().out == "page 1, version 3, is indexed: Hello\n"
 
 
+def test_a_page_that_is_never_left_alone_is_indexed_every_thirty_seconds(travels: Travels) -> None:
+    trip = travels(search_index)
+    handled: list[str] = []
+    for second in range(61):
+        search_index.edit(1, f"text {second}")
+        handled += trip.outcomes("1s")
+    assert handled == ["done", "done"]
+
+
 def test_an_edit_while_the_page_is_indexed_is_indexed_too(travels: Travels) -> None:
     trip = travels(search_index)
     search_index.edit(1, "old")
