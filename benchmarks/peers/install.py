@@ -15,19 +15,20 @@ class NotInstalled(Exception):
     """Why a peer can't be measured here, in a sentence."""
 
 
-def environment(name: str) -> Path:
-    """The folder with the environment of that name, with what versions.toml says in it."""
-    folder, wanted = BUILD / name, json.dumps(pins()[name])
+def environment(name: str, packages: dict[str, list[str]] | None = None) -> Path:
+    """The folder with the environment of that name, with these packages in it, or else with what versions.toml says."""
+    packages = pins()[name] if packages is None else packages
+    folder, wanted = BUILD / name, json.dumps(packages)
     done = folder / "pins.json"
     if done.exists() and done.read_text(encoding="utf-8") == wanted:
         return folder
     print(f"== installing {name} into {folder}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    if "npm" in pins()[name]:
-        _by_npm(folder, pins()[name]["npm"])
+    if "npm" in packages:
+        _by_npm(folder, packages["npm"])
     else:
-        _by_pip(folder, pins()[name]["pip"])
+        _by_pip(folder, packages["pip"])
     done.write_text(wanted, encoding="utf-8")
     return folder
 

@@ -1,9 +1,11 @@
 """Runs a recipe for real: its worker, then what sends its messages."""
 
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.recipes.stories import Story
@@ -20,10 +22,17 @@ def told(
     lines: list[str] = []
     with log.open("w") as errors:
         running = subprocess.Popen(
-            worker, cwd=ROOT, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            worker,
+            cwd=ROOT,
+            env=settings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
         )
         assert running.stdout is not None
-        kill = threading.Timer(PATIENCE, running.kill)
+        kill = threading.Timer(PATIENCE, _kill, [running])
         kill.start()
         try:
             sent = subprocess.run(sender, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
@@ -34,7 +43,13 @@ def told(
             running.wait()
         finally:
             kill.cancel()
-            running.kill()
+            _kill(running)
             running.wait()
             running.stdout.close()
     return lines, sent.stdout.strip() + sent.stderr
+
+
+def _kill(worker: "subprocess.Popen[str]") -> None:
+    """With its processes, which have its output open, too."""
+    with suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)

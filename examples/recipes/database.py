@@ -5,15 +5,17 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bide import Queue
+if TYPE_CHECKING:
+    from bide import Queue
 
 PATH = os.path.abspath(os.environ.get("RECIPES_DB", "recipes.db"))
 URL = f"sqlite:///{PATH}"
 TABLES = Path(__file__).with_name("tables.sql")
 
 
-def prepare(queue: Queue) -> None:
+def prepare(queue: "Queue") -> None:
     """Create the file. bide's tables must come first."""
     queue.stats()
     create_tables()

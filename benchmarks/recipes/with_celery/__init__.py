@@ -1,0 +1,1 @@
+"""The recipes with Celery on Redis."""

@@ -1,0 +1,36 @@
+"""Ten seconds after a login, a message is pushed to the device, unless the user has logged out."""
+
+from redis import Redis
+
+from benchmarks.recipes.shop import REDIS, prepare, seconds, transaction
+from benchmarks.recipes.with_celery.app import app
+
+PUSH_AFTER = seconds("PUSH_AFTER", 10)
+redis = Redis.from_url(REDIS)
+
+
+def log_in(session: str, user: str) -> None:
+    with transaction() as db:
+        db.execute("insert into sessions values (?, ?)", [session, user])
+    if redis.set(f"push:{user}", 1, nx=True, px=int(PUSH_AFTER * 1000)):  # one push a user
+        push.apply_async([user], countdown=PUSH_AFTER, expires=PUSH_AFTER + 60)
+
+
+def log_out(session: str) -> None:
+    with transaction() as db:
+        db.execute("delete from sessions where id = ?", [session])
+
+
+@app.task(name="user.push")
+def push(user: str) -> None:
+    with transaction() as db:
+        open_on = db.execute("select id from sessions where user = ? order by id", [user]).fetchall()
+    for [session] in open_on:
+        print(f"push to {session}: welcome back, {user}")
+
+
+if __name__ == "__main__":
+    prepare()
+    log_in("phone", "ada")
+    log_in("laptop", "ada")
+    log_out("phone")

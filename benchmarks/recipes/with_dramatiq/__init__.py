@@ -1,0 +1,1 @@
+"""The recipes with Dramatiq on Redis."""

@@ -1,0 +1,31 @@
+"""Ten thousand counters are written again within an hour, at random: the database never feels it."""
+
+import random
+
+import dramatiq
+
+from benchmarks.recipes.shop import milliseconds, prepare, transaction
+from benchmarks.recipes.with_dramatiq import broker  # noqa: F401
+
+SPREAD = milliseconds("SPREAD", 3600)
+
+
+def recount_all() -> None:
+    with transaction() as db:
+        posts = [post for [post] in db.execute("select id from posts")]
+    for post in posts:
+        recount.send_with_options(args=[post], delay=random.randrange(SPREAD))
+
+
+@dramatiq.actor
+def recount(post: int) -> None:
+    with transaction() as db:
+        db.execute("update posts set likes = (select count(*) from likes where post = ?1) where id = ?1", [post])
+        print(f"post {post} is counted")
+
+
+if __name__ == "__main__":
+    prepare()
+    with transaction() as db:
+        db.executemany("insert or ignore into posts (id) values (?)", [[number] for number in range(20)])
+    recount_all()
