@@ -579,3 +579,12 @@ async def test_a_migration_waits_for_the_lock_and_is_all_or_nothing(
     assert delivery.body == "from before"
     with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError, match="no such table"):
         connection.execute("select * from extra")
+
+
+def test_names_in_the_file_are_those_that_the_docs_keep_from_applications(path: Path) -> None:
+    with Queue(f"sqlite:///{path}") as queue, queue.lock("order:42"):
+        queue.send("t", 1)
+        with closing(sqlite3.connect(path)) as connection:
+            names = {name for [name] in connection.execute("select name from sqlite_master")}
+    own = {"topic", "message", "large", "operation", "engine"}
+    assert {name for name in names - own if not name.startswith(("message_", "operation_", "bide_", "sqlite_"))} == set()

@@ -144,7 +144,10 @@ def _recognise(connection: sqlite3.Connection, path: str) -> None:
     if application == 0 and version == 0 and not _tables(connection):
         return
     if application != APPLICATION_ID:
-        raise SchemaMismatch(f"{path} belongs to another program: its tables are not bide's. Name another file.")
+        raise SchemaMismatch(
+            f"{path} belongs to another program: its tables are not bide's. Name another file. In a file that your application "
+            "and bide share, bide's tables must be the first: see docs/sqlite.md."
+        )
     if version > len(MIGRATIONS):
         raise SchemaMismatch(
             f"{path} has layout {version}, and this release of bide knows up to {len(MIGRATIONS)}: update bide here, "
