@@ -35,7 +35,7 @@ class Story:
 
 def _in_a_moment() -> Mapping[str, str]:
     """By the clock of London, where the story's user is in the end."""
-    then = datetime.now(ZoneInfo("Europe/London")) + timedelta(seconds=3)
+    then = datetime.now(ZoneInfo("Europe/London")) + timedelta(seconds=6)
     return {"REMIND_AT": then.time().isoformat("seconds")}
 
 
@@ -70,7 +70,7 @@ STORIES = {
     ),
     "limited_sale": Story(
         "A limited-time sale",
-        {"SALE_LENGTH": "2"},
+        {"SALE_LENGTH": "3"},
         ["sale 1 is open: put it on the front page", "sale 1 is closed: 10 go back to the shelf"],
     ),
     "refund_poll": Story(
@@ -116,7 +116,7 @@ STORIES = {
     ),
     "device_timer": Story(
         "A device is switched on and off at set times",
-        {"NIGHT": "2"},
+        {"NIGHT": "3"},
         ["lamp is on", "lamp is off"],
     ),
     "search_index": Story(
