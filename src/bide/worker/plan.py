@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bide.core import options
+from bide.engines.registry import Source
 from bide.errors import BadOption, ConfigError, Unsupported
 from bide.queue import AsyncQueue, Queue
 from bide.queue.aio.planning import check
@@ -63,7 +64,14 @@ def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
         task.arguments.prepare()
         if task.limits is not None and not source.capabilities.gates:
             raise Unsupported(f"{source.shown} keeps no limits: leave out concurrency=, rate= and lock= of {task.name}.")
+        check_overdue(task, source)
     return chosen
+
+
+def check_overdue(task: Definition, source: Source) -> None:
+    can, overdue = source.capabilities, task.overdue
+    if overdue is not None and not (can.inspect if overdue.rate is None else can.gates and can.lookup):
+        raise Unsupported(f"{source.shown} can't sort out overdue messages: leave out catch_up= of {task.name}.")
 
 
 def limited(tasks: Mapping[str, Definition], plan: Plan) -> dict[str, int]:

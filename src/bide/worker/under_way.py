@@ -9,6 +9,7 @@ from typing import Any
 from bide.engines.base import Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
+from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.aio.receiving import Reader
 from bide.queue.aio.session import AsyncOpened
@@ -17,6 +18,7 @@ from bide.queue.deliveries import PLANNED
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
+from bide.worker.catching_up import CatchingUp
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.entrance import Entrance
 from bide.worker.handling import Handlers, Handling
@@ -64,6 +66,7 @@ class UnderWay:
         self.leaving: Leaving = Leaving(opened.engine)
         self.entrance: Entrance = Entrance(opened.engine, opened.heartbeat, self.leaving, slots, lease_ms, self)
         announced = [each for each in setup.schedules if served.get(each.topic) is each.definition]
+        self.catching_up: CatchingUp = CatchingUp(AsyncCatchingUp(opened.engine, setup.envelope), self)
         self.planning: Planning = Planning(AsyncPlanner(opened.engine, setup), announced, self)
 
     def __len__(self) -> int:
@@ -75,7 +78,7 @@ class UnderWay:
 
     def drop(self) -> None:
         """Give up what the engine could not be told: leases and places end by themselves."""
-        for part in (self.planning, self.entrance, self.leaving, self.settling):
+        for part in (self.planning, self.catching_up, self.entrance, self.leaving, self.settling):
             part.drop()
 
     def begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int) -> None:
@@ -91,6 +94,10 @@ class UnderWay:
             headers = handling.delivery.claimed.headers
             if headers and PLANNED in headers:
                 self.planning.put(handling)
+            elif (overdue := handling.task.overdue) is not None and overdue.takes(
+                handling.delivery.claimed, handling.delivery.now
+            ):
+                self.catching_up.put(handling)
             else:
                 self.planned(handling)
 

@@ -14,6 +14,7 @@ from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
 from bide.queue.aio.calling import leave
+from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.planning import AsyncPlanner, check
 from bide.queue.aio.session import AsyncOpened
@@ -162,6 +163,7 @@ class AsyncTravel(Relocatable):
         opened = await self._session.open()
         engine = opened.engine
         ahead = AsyncAhead(engine, self._setup.tasks)
+        self._catching_up = AsyncCatchingUp(engine, self._setup.envelope)
         if len(self._setup.schedules):
             check(self._setup)
             await AsyncPlanner(engine, self._setup).announce(self._setup.schedules, begins=True)
@@ -240,6 +242,10 @@ class AsyncTravel(Relocatable):
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return await self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
+        if task.overdue is not None and task.overdue.takes(delivery.claimed, delivery.now):
+            [became] = await self._catching_up.decide(task, [delivery.claimed], delivery.now)
+            if became is not None:
+                return (await _end(engine, delivery, became, None))._replace(outcome="left out" if became is DONE else _WAITS)
         await self._invoke.check(task)
         if passage is None:
             return await self._call(engine, task, delivery, arguments)

@@ -11,6 +11,7 @@ from bide.queue.task import P, R, Task
 from bide.queue.tasks.definition import Definition, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict
+from bide.queue.tasks.overdue import CatchUp
 from bide.queue.topic_rules import rule
 from bide.types import Duration
 
@@ -41,6 +42,7 @@ class TaskVerbs:
         lock_delay: Duration = "5s",
         expires_in: Duration | None = None,
         most_pending: int | None = None,
+        catch_up: CatchUp = "all",
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make a function the handler of a topic: `@queue.task("order.cancel")`.
 
@@ -64,6 +66,8 @@ class TaskVerbs:
         - expires_in: drop its messages if no worker received them this long after their due time. The shorter one of this and
           the send's own counts. `missed` of a schedule decides for what it plans.
         - most_pending: how many messages of each of its topics may be scheduled or ready. A send beyond that raises QueueFull.
+        - catch_up: what to do with a message that is over a minute late, as after an outage. "all": call it. "latest": leave it
+          out if a newer one is due too, or of each value of `per`. "10/s": give it a new time, so that no more fall due then.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -92,6 +96,7 @@ class TaskVerbs:
                 lock_delay=lock_delay,
                 expires_in=expires_in,
                 most_pending=most_pending,
+                catch_up=catch_up,
             )
             return Task(self.session, self.session.setup.tasks.add(definition))
 

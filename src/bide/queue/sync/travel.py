@@ -17,6 +17,7 @@ from bide.queue.deliveries import PLANNED
 from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.calling import leave
+from bide.queue.sync.catching_up import CatchingUp
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.planning import Planner, check
 from bide.queue.sync.session import Opened
@@ -162,6 +163,7 @@ class Travel(Relocatable):
         opened = self._session.open()
         engine = opened.engine
         ahead = Ahead(engine, self._setup.tasks)
+        self._catching_up = CatchingUp(engine, self._setup.envelope)
         if len(self._setup.schedules):
             check(self._setup)
             Planner(engine, self._setup).announce(self._setup.schedules, begins=True)
@@ -240,6 +242,10 @@ class Travel(Relocatable):
         except Unread as error:
             _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
             return self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
+        if task.overdue is not None and task.overdue.takes(delivery.claimed, delivery.now):
+            [became] = self._catching_up.decide(task, [delivery.claimed], delivery.now)
+            if became is not None:
+                return _end(engine, delivery, became, None)._replace(outcome="left out" if became is DONE else _WAITS)
         self._invoke.check(task)
         if passage is None:
             return self._call(engine, task, delivery, arguments)

@@ -15,6 +15,7 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.limits import Limits, OnConflict
+from bide.queue.tasks.overdue import CatchUp, Overdue, read_overdue
 from bide.queue.topic_rules import Rule, TopicRules, rule
 from bide.types import Duration
 
@@ -50,6 +51,7 @@ class Definition:
         lock_delay: Duration = "5s",
         expires_in: Duration | None = None,
         most_pending: int | None = None,
+        catch_up: CatchUp = "all",
     ) -> None:
         given: object = function
         if isinstance(known := getattr(given, "definition", None), Definition):
@@ -93,8 +95,10 @@ class Definition:
             on_conflict=on_conflict,
             lock_wait=lock_wait,
             lock_delay=lock_delay,
+            per_counts=catch_up == "latest",
         )
         self.limits: Limits | None = limits if limits.any else None
+        self.overdue: Overdue | None = read_overdue(self.topic, catch_up, limits)
         self.rule: Rule = rule(expires_in, most_pending)
         written = _written(function)
         code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})

@@ -72,11 +72,13 @@ class Limits:
         on_conflict: OnConflict,
         lock_wait: Duration,
         lock_delay: Duration,
+        per_counts: bool = False,
     ) -> None:
+        """`per_counts`: something else counts for each value too."""
         if on_conflict not in get_args(OnConflict):
             raise BadOption(f"on_conflict is {on_conflict!r}. Give one of: {', '.join(get_args(OnConflict))}.")
-        if per is not None and concurrency is None and rate is None:
-            raise BadOption("per= says of what concurrency= or rate= counts: give one of them too.")
+        if per is not None and concurrency is None and rate is None and not per_counts:
+            raise BadOption("per= says of what concurrency=, rate= or catch_up='latest' counts: give one of them too.")
         self.topic: str = topic
         self.concurrency: int | None = None if concurrency is None else options.count(concurrency, "concurrency", 10_000)
         self.rate: Rate | None = None if rate is None else read_rate(rate)

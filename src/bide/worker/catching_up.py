@@ -1,0 +1,49 @@
+"""Overdue messages in a worker: what their task says of them is done before their handlers are called."""
+
+from typing import Protocol
+
+from bide.errors import EngineError
+from bide.queue.aio.catching_up import AsyncCatchingUp
+from bide.queue.batching import Batches
+from bide.queue.tasks.outcome import Outcome
+from bide.worker.handling import Handling
+from bide.worker.retry import Retrying
+
+
+class Waiting(Protocol):
+    """Who is told what becomes of an overdue message."""
+
+    def planned(self, handling: Handling) -> None: ...
+    def refused(self, handling: Handling, became: Outcome) -> None: ...
+
+
+class CatchingUp(Batches[Handling]):
+    def __init__(self, deciding: AsyncCatchingUp, waiting: Waiting) -> None:
+        super().__init__()
+        self._deciding = deciding
+        self._waiting = waiting
+        self._retrying = Retrying("decide what becomes of overdue messages")
+
+    async def one_call(self, batch: list[Handling]) -> None:
+        """All of one topic; the others come next."""
+        late = [each for each in batch if not each.told]
+        if not late:
+            return
+        topic = late[0].delivery.topic
+        own = [each for each in late if each.delivery.topic == topic]
+        now = max(each.delivery.now for each in own)
+        try:
+            answers = await self._deciding.decide(own[0].task, [each.delivery.claimed for each in own], now)
+        except EngineError as error:
+            self.bring_again(late)
+            await self._retrying.lose(error)
+            return
+        self._retrying.regain()
+        self.bring_again([each for each in late if each.delivery.topic != topic])
+        for handling, became in zip(own, answers, strict=True):
+            if handling.told:
+                continue
+            if became is None:
+                self._waiting.planned(handling)
+            else:
+                self._waiting.refused(handling, became)
