@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Unavailable
+from bide import AsyncQueue, Unavailable, current
 from bide.engines.gates import Entry, Held
 from bide.engines.memory.aio import AsyncMemoryGates
 from bide.queue.tasks.limits import Limits, lock_gate
@@ -205,3 +205,29 @@ async def test_a_place_that_was_asked_for_too_long_ago_is_not_counted_on(
     await pay.send()
     async with working(memory):
         await until(lambda: begun == [1])
+
+
+async def test_a_message_does_not_take_the_lock_of_its_own_dead_worker_for_a_conflict(
+    queue: AsyncQueue, working: Working, until: Any
+) -> None:
+    begun: list[int] = []
+
+    @queue.task("pay", lock="order:{order}", on_conflict="error")
+    async def pay(order: int) -> None:
+        begun.append(current().attempt)
+
+    sent = await pay.send(order=42)
+    engine = await queue.session.engine()
+    [claimed] = (await engine.claim(["pay"], 1, 300)).messages  # by a worker that dies in its handler
+    [entered] = await engine.gates.enter([Entry(lock_gate("order:42"), f"{claimed.id} {claimed.token}", 800)])
+    assert entered.token is not None
+    async with working(queue, lease="2s"):
+        await until(lambda: begun == [2])
+        async with queue.lock("order:42", wait=LONG):  # and somebody else is a conflict
+            await pay.send(order=42)
+            await until(lambda: has_dead(queue))
+    assert await queue.get(sent) is None
+
+
+async def has_dead(queue: AsyncQueue) -> bool:
+    return (await queue.stats("pay")).dead == 1

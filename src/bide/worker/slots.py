@@ -11,7 +11,7 @@ from bide.errors import BadOption
 
 NONE: Mapping[str, int] = MappingProxyType({})
 BUSY = 0.025  # seconds until a topic is asked for again of which nothing may run; then four times as long, up to
-BUSIEST, BUSIEST_FOR_PLACE = 5.0, 2.0
+BUSIEST, BUSIEST_FOR_PLACE = 6.0, 2.0
 
 
 class Ask(NamedTuple):
@@ -39,9 +39,12 @@ class Limited:
         self._for_place = False  # it was refused a place, which whoever has one here may leave any time
 
     def room(self, held: int) -> int:
-        if time.monotonic() < self.until or (self._asking and self._pause):
-            return 0
-        return max(0, min(self._next, self._most - held))
+        return 0 if self.wait() else max(0, min(self._next, self._most - held))
+
+    def wait(self) -> float:
+        """Seconds until it is to be asked for again; while that is to be told, until a look whether it was."""
+        left = self.until - time.monotonic()
+        return max(0.0, left, BUSY if self._asking and self._pause else 0.0)
 
     def taken(self) -> None:
         """Messages were claimed; whether they may run is to be told."""
@@ -146,8 +149,7 @@ class Slots:
 
     def held_up(self) -> float | None:
         """Seconds until a topic is to be asked for again that has reached its limit; None when there is none."""
-        now = time.monotonic()
-        return min((each.until - now for each in self._limited.values() if each.until > now), default=None)
+        return min((wait for each in self._limited.values() if (wait := each.wait())), default=None)
 
     def take(self, topic: str, count: int = 1) -> None:
         """A topic takes its own slots first, and then of those that are shared."""

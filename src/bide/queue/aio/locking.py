@@ -65,6 +65,11 @@ class AsyncLock:
         opened = await self._session.open()
         try:
             self._token, asked = await self._taken()
+        except Locked:
+            if self._wait:  # else it is not in the line
+                with contextlib.suppress(BideError):
+                    await leave(opened.engine, [Held(lock_gate(self.name), self._holder, None)])
+            raise
         except BaseException:  # its answer may have been lost, or it was cancelled
             with contextlib.suppress(BideError):
                 await self._give_up()

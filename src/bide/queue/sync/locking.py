@@ -65,6 +65,11 @@ class Lock:
         opened = self._session.open()
         try:
             self._token, asked = self._taken()
+        except Locked:
+            if self._wait:  # else it is not in the line
+                with contextlib.suppress(BideError):
+                    leave(opened.engine, [Held(lock_gate(self.name), self._holder, None)])
+            raise
         except BaseException:  # its answer may have been lost, or it was cancelled
             with contextlib.suppress(BideError):
                 self._give_up()

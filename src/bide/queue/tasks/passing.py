@@ -23,14 +23,28 @@ class Passage:
         self._id = claimed.id
         self._since = claimed.since
         self._holder = f"{claimed.id} {claimed.token}"  # each delivery for itself: an earlier one may still run
+        self._lease = 0
+        self._was_here = claimed.attempt > 1 or claimed.began is not None
 
     @property
     def step(self) -> Step | None:
         """What comes next, until it was taken."""
         return self.steps[0] if self.steps and self.refused is None else None
 
+    @property
+    def _lock_wait(self) -> int | None:
+        """How long it waits for its lock, in ms.
+
+        What was here before may meet itself: its worker died, and holds the lock until its lease ends. That is no conflict.
+        """
+        limits = self.limits
+        if limits.on_conflict == "error" and self._was_here:
+            return self._lease
+        return limits.lock_wait if limits.on_conflict == "wait" else None
+
     def entry(self, step: Step, lease_ms: int) -> Entry:
-        waits = step.waits and (step.lock is None or self.limits.on_conflict == "wait")
+        self._lease = lease_ms
+        waits = step.waits and (step.lock is None or self._lock_wait is not None)
         return Entry(step.gate, self._holder, lease_ms, step.places, self._id if waits else None)
 
     def spend(self, step: Step) -> Spend:
@@ -62,9 +76,10 @@ class Passage:
             return Outcome("release", aside, aside=True)
         if limits.on_conflict == "defer":
             return Outcome("release", limits.lock_delay, aside=True)
-        if limits.on_conflict == "error":
+        longest = self._lock_wait
+        if longest is None:
             return Outcome("dead", 0, f"Locked: the lock {step.lock} is held")
-        if waited >= limits.lock_wait:
+        if waited >= longest:
             self.held.append(Held(step.gate, self._id, None))  # its place in the line
-            return Outcome("dead", 0, f"Locked: the lock {step.lock} was held for all of {limits.lock_wait / 1000:g} s")
-        return Outcome("release", min(limits.lock_wait - waited, aside), aside=True)
+            return Outcome("dead", 0, f"Locked: the lock {step.lock} was held for all of {longest / 1000:g} s")
+        return Outcome("release", min(longest - waited, aside), aside=True)
