@@ -218,7 +218,7 @@ class Model:
             return "dead"
         kept = end.verdict == "release" and not end.delay
         due = message.due if kept else self._due(end.delay)
-        if end.aside and message.expires is not None:
+        if end.aside and message.expires is not None and message.expires - 1 > self.now:
             due = min(due, message.expires - 1)
         if message.too_late(max(due, self.now)):
             message.step("expire")

@@ -41,6 +41,10 @@ async def each(user: int, n: int):
 async def rate(n: int):
     say("began", n)
 
+@queue.task("paced", rate="20/100ms", per="{user}", backoff=SOON)
+async def paced(user: int, n: int):
+    say("paced", user, n)
+
 @queue.task("plain", backoff=SOON)
 async def plain(n: int):
     say("plain", n)
@@ -86,7 +90,7 @@ def most_at_once(inside: list[Stay]) -> int:
 def test_limits_hold_while_workers_are_killed(shop: Shop) -> None:
     chance = random.Random(seed := random.randrange(10**6))
     print(f"seed {seed}")
-    for topic, more in (("locked", "order"), ("few", ""), ("each", "user"), ("rate", ""), ("plain", "")):
+    for topic, more in (("locked", "order"), ("few", ""), ("each", "user"), ("rate", ""), ("paced", "user"), ("plain", "")):
         items = [{"n": n} | ({more: n % 7} if more else {}) for n in range(MESSAGES)]
         shop.queue.send_many(topic, [Outgoing(each, max_attempts=50) for each in items])
     workers: list[Running] = []
@@ -111,7 +115,7 @@ def test_limits_hold_while_workers_are_killed(shop: Shop) -> None:
     began = sorted(line.at for line in lines if line.words[0] == "began")
     # each says when its handler began to run, which is a moment after it was let in
     assert max(_within(began, at, 0.1) for at in began) <= 2 * 20
-    for topic in ("locked", "few", "each", "rate", "plain"):
+    for topic in ("locked", "few", "each", "rate", "paced", "plain"):
         stats = shop.counts(topic)
         assert (stats.scheduled, stats.ready, stats.leased, stats.dead) == (0, 0, 0, 0)
 

@@ -90,7 +90,7 @@ def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
     if end.verdict == "release":
         message.attempt -= 1
         due = due_time(end.delay, None, floor, ceiling) if end.delay else message.due
-        if end.aside and message.expires is not None:
+        if end.aside and message.expires is not None and message.expires - 1 > floor:  # else that was its last time
             due = min(due, message.expires - 1)
     else:
         message.last_error = end.error

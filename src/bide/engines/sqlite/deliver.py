@@ -109,7 +109,7 @@ def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor
         return "dead"
     if end.verdict == "release":
         due = due_time(end.delay, None, floor, ceiling) if end.delay else held.due
-        if end.aside and held.expires is not None:
+        if end.aside and held.expires is not None and held.expires - 1 > floor:  # else that was its last time
             due = min(due, held.expires - 1)
         held = held._replace(attempt=held.attempt - 1, began=end.began)
     else:

@@ -119,7 +119,7 @@ begin
                     when each.verdict in ('release', 'aside') and coalesce(each.delay, 0) = 0 then held.due
                     else bide.due_time(each.delay, null, us)
                 end;
-                if each.verdict = 'aside' then
+                if each.verdict = 'aside' and held.expires - 1 > now then  -- else that was its last time
                     new_due := least(new_due, held.expires - 1);
                 end if;
                 perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);

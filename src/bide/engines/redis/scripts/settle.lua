@@ -82,7 +82,10 @@ local function end_other(other, most)
   end
   if other.verdict == 'release' or other.verdict == 'aside' then
     local due, latest = life and life.due or born_due(id, value), math.huge
-    if other.verdict == 'aside' then latest = (expiry_of(id, value, life) or math.huge) - 1 end
+    if other.verdict == 'aside' then
+      local last = (expiry_of(id, value, life) or math.huge) - 1
+      if last > now then latest = last end -- else that was its last time
+    end
     if other.delay > 0 or due > latest then
       due = math.min(other.delay > 0 and ceiling + other.delay or due, latest)
       life = life or new_life(id, value)
