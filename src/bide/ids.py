@@ -2,8 +2,12 @@
 
 import itertools
 import os
+import re
+import socket
 import time
 from collections.abc import Callable
+
+HOST = 32  # characters of a machine's name, as names of claims are stored
 
 
 def sequence() -> Callable[[], str]:
@@ -13,11 +17,23 @@ def sequence() -> Callable[[], str]:
     return lambda: f"{salt}{count():010x}"
 
 
+def process_name(pid: int) -> str:
+    """What people know a process of this machine by: `web-3:4711`."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname().partition(".")[0])[:HOST] or "localhost"
+    return f"{host}:{pid}"
+
+
 def requests() -> Callable[[], str]:
-    """A source of names for claims, that no other source gives."""
-    name = os.urandom(6).hex()
+    """A source of names for claims, that no other source gives. They begin with the name of this process."""
+    source = f"{process_name(os.getpid())}/{os.urandom(6).hex()}"
     count = itertools.count(1).__next__
-    return lambda: f"{name}.{count():x}"
+    return lambda: f"{source}.{count():x}"
+
+
+def worker_of(request: str) -> str:
+    """Who made a claim of this name: a process, or what an older release told processes apart by."""
+    process, mark, _ = request.partition("/")
+    return process if mark else request.partition(".")[0]
 
 
 def lane() -> str:

@@ -187,6 +187,8 @@ class Info(msgspec.Struct, frozen=True):
     last_error: str | None
     lease_until: int | None
     expires: int | None
+    worker: str | None = None  # the process that has it, as `machine:pid`; of what is leased
+    leased_since: int | None = None  # when it got it
 
     @property
     def due_at(self) -> datetime:

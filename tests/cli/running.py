@@ -77,6 +77,9 @@ class Terminal:
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
+    def terminate(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
     def end(self) -> Ended:
         """What the file got, and all that the screen has shown."""
         while self._more():

@@ -13,7 +13,8 @@ from tests.cli.running import Bide, buried
 
 MESSAGE = {
     "id", "topic", "state", "due", "due_ms", "attempt", "max_attempts", "key", "priority", "body", "body_base64",
-    "headers", "last_error", "lease_until", "lease_until_ms", "expires", "expires_ms",
+    "headers", "last_error", "lease_until", "lease_until_ms", "leased_since", "leased_since_ms", "worker",
+    "expires", "expires_ms",
 }  # fmt: skip
 
 

@@ -55,9 +55,9 @@ class Message(msgspec.Struct):
         return base.Claimed(self.id, new.topic, new.body, new.headers, None, *times, new.max_attempts, self.token, self.began)
 
     def stored(self, now: int) -> base.Stored:
-        new, most = self.new, self.new.max_attempts
-        told = (self.id, new.topic, self.state(now), self.due, self.attempt, most, None, 1, new.body, new.headers)
-        return base.Stored(*told, self.error, self.lease_until, self.expires)
+        new, told = self.new, (self.id, self.new.topic, self.state(now), self.due, self.attempt, self.new.max_attempts, None, 1)
+        held = (self.request, base.claim_time(self.token, now)) if self.kind == "leased" else (None, None)
+        return base.Stored(*told, new.body, new.headers, self.error, self.lease_until, self.expires, *held)
 
 
 class Shelf:  # what the engines of one namespace share

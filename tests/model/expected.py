@@ -41,6 +41,7 @@ class Message:
     last_error: str | None = None
     lease_until: int | None = None
     token: str = ""  # of the last delivery
+    request: str | None = None  # of the last claim, where it had one
     order: int | None = None  # of sending; None once its time was changed
     died: int = 0
     began: int | None = None  # its first attempt since it was last given a time, as an end told it, or the end of its lease
@@ -102,12 +103,18 @@ class Message:
             return 2, self.died
         return int(self.stage == "leased"), self.due
 
-    def stored(self) -> Stored:
+    def stored(self, now: int = 0, got: Stored | None = None) -> Stored:
+        """What is to be told of it where `got` is. An engine may not know when a claim was, and may name it itself."""
         state: State = self.stage  # type: ignore[assignment]  # asked of what has not ended
+        held = self.stage == "leased" and got is not None
+        request = (self.request or got.request) if held and got else None
+        since = got.leased_since if held and got else None
+        insist(since is None or self.claimed_at <= since <= now, f"{self.id} is leased since {self.claimed_at}, not {since}.")
         return Stored(
             id=self.id, topic=self.topic, state=state, due=self.due, attempt=self.attempt,
             max_attempts=self.sent.max_attempts, key=self.key, level=self.sent.level, body=self.sent.body,
             headers=self.sent.headers, last_error=self.last_error, lease_until=self.lease_until, expires=self.expires,
+            request=request, leased_since=since,
         )  # fmt: skip
 
 
@@ -174,14 +181,14 @@ class Expected:
 
     def check_get(self, ref: Ref, known: Message | None, got: Stored | None) -> None:
         self._hear(got)
-        agree(f"get {ref}", known.stored() if known and not known.ended else None, got)
+        agree(f"get {ref}", known.stored(self.now, got) if known and not known.ended else None, got)
 
     def check_scan(self, topic: str, state: State | None, answer: Iterable[Stored]) -> None:
         shown = list(answer)
         agree(f"scan {topic} {state}, ids", sorted(m.id for m in self.stored(topic, state)), sorted(m.id for m in shown))
         for got in shown:
             self._hear(got)
-            agree(f"scan {topic} {state}", self.messages[got.id].stored(), got)
+            agree(f"scan {topic} {state}", self.messages[got.id].stored(self.now, got), got)
         order = [self.messages[got.id].scan_order for got in shown]
         agree(f"scan {topic} {state}, order", sorted(order), order)
 

@@ -149,6 +149,8 @@ class Model:
         insist(count <= limit, f"claim: {count} messages are more than the limit of {limit}.")
         left = {each.id: each for each in ready}
         taken = [self._hand_out(claimed, left, lease) for claimed in answer.messages]
+        for each in taken:
+            each.request = request
         if self.can.ordered:
             check_order(taken, left.values())
         if not answer.more:

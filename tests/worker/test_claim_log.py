@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from bide import AsyncQueue, Unavailable
 from bide.engines.base import MAX_BATCH
+from bide.ids import process_name, worker_of
 from bide.worker import Worker, recovery
 from bide.worker.claim_log import ClaimLog, Health
 from tests.worker.faults import Faults
@@ -40,6 +41,7 @@ def test_a_claim_is_written_down_before_it_is_made_and_read_by_the_other_side() 
     slot, request = ours.begin()
 
     assert list(theirs.requests()) == [request]
+    assert worker_of(request) == process_name(os.getpid())
     ours.hold(slot, 2)
     ours.let_go(slot)
     assert list(theirs.requests()) == [request]

@@ -25,6 +25,7 @@ from bide.cli import (
     system,
     timeline,
     topics,
+    watch,
     worker,
 )
 from bide.cli.exits import Exit
@@ -63,6 +64,7 @@ for _section in (
     messages.section,
     cancel.section,
     topics.section,
+    watch.section,
     timeline.section,
     purge.section,
     schedules.section,

@@ -48,6 +48,8 @@ def _pairs(info: Info, now: int) -> list[tuple[str, str]]:
         ("attempt", f"{info.attempt} of {info.max_attempts}"),
         ("key", info.key),
         ("priority", info.priority),
+        ("leased by", info.worker),
+        ("leased since", None if info.leased_since is None else due(info.leased_since, now)),
         ("leased until", None if info.lease_until is None else due(info.lease_until, now)),
         ("expires", None if info.expires is None else due(info.expires, now)),
         ("last error", info.last_error),

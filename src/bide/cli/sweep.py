@@ -49,8 +49,13 @@ def find_topics(queue: "Queue", pattern: str | None) -> list[str]:
     """The topic of this name; or those that a pattern with * names, of which None names all."""
     if pattern is not None and "*" not in pattern:
         return [pattern]
-    wanted = re.compile(".*".join(map(re.escape, (pattern or "*").split("*"))), re.DOTALL)
+    wanted = topic_pattern(pattern)
     return [each for each in queue.topics() if wanted.fullmatch(each)]
+
+
+def topic_pattern(pattern: str | None) -> re.Pattern[str]:
+    """What the names of the topics match that are meant."""
+    return re.compile(".*".join(map(re.escape, (pattern or "*").split("*"))), re.DOTALL)
 
 
 class Meant(NamedTuple):

@@ -56,13 +56,13 @@ def _pairs(counts: Stats, now: int, *, one: bool) -> list[tuple[str, str]]:
         paused = ", ".join(sorted(name for name, each in counts.topics.items() if each.paused)) or "none"
     return [
         *([] if one else [("topics", f"{len(counts.topics):,}")]),
-        ("scheduled", _count(counts.scheduled, counts)),
-        ("ready", _count(counts.ready, counts)),
+        ("scheduled", count(counts.scheduled, counts)),
+        ("ready", count(counts.ready, counts)),
         ("leased", f"{counts.leased:,}"),
         ("dead", f"{counts.dead:,}"),
         ("dead and dropped", f"{counts.dead_dropped:,}"),
         ("paused", paused),
-        ("oldest overdue", _overdue(counts) or "none"),
+        ("oldest overdue", overdue(counts) or "none"),
         ("next due", "none" if counts.next_due is None else due(counts.next_due, now)),
     ]
 
@@ -92,17 +92,18 @@ def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
 def _row(name: str, counts: Stats, now: int) -> tuple[str, ...]:
     return (
         name,
-        _count(counts.scheduled, counts),
-        _count(counts.ready, counts),
+        count(counts.scheduled, counts),
+        count(counts.ready, counts),
         f"{counts.leased:,}",
         f"{counts.dead:,}",
         "paused" if counts.paused else "",
-        _overdue(counts),
+        overdue(counts),
         "" if counts.next_due is None else relative(counts.next_due, now),
     )
 
 
-def _count(number: int, counts: Stats) -> str:
+def count(number: int, counts: Stats) -> str:
+    """A number of messages, which may be an estimate."""
     return f"about {number:,}" if counts.about and number > ALWAYS_EXACT else f"{number:,}"
 
 
@@ -112,7 +113,8 @@ def _style(counts: Stats) -> str:
     return "red" if counts.dead or _late(counts) else ""
 
 
-def _overdue(counts: Stats) -> str:
+def overdue(counts: Stats) -> str:
+    """How late the oldest ready message is; empty if there is none."""
     return "" if counts.oldest_overdue is None else span(counts.oldest_overdue) or "0s"
 
 

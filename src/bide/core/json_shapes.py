@@ -33,6 +33,8 @@ def message(info: Info) -> dict[str, Any]:
         "headers": dict(info.headers),
         "last_error": info.last_error,
         **instant("lease_until", info.lease_until),
+        **instant("leased_since", info.leased_since),
+        "worker": info.worker,
         **instant("expires", info.expires),
     }
 

@@ -160,6 +160,14 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     last_error: str | None
     lease_until: int | None
     expires: int | None
+    request: str | None = None  # of what is leased: the name of the claim that holds it, where it has one
+    leased_since: int | None = None  # when that claim was, where the engine can tell
+
+
+def claim_time(number: int | str, now: int) -> int | None:
+    """When a claim was, by its number: its time, or one more than the last number, which is higher after many claims."""
+    since = int(number)
+    return since if since <= now else None
 
 
 class Scanned(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from bide.core.when import bounded_instant_ms, duration_ms, life_ms
 from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.engines.merge import listed
 from bide.errors import BadMessage, BadOption, BadTime, TooLarge
+from bide.ids import worker_of
 from bide.queue.deliveries import sender
 from bide.queue.topic_rules import shorter
 from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
@@ -210,4 +211,6 @@ def info(stored: Stored, envelope: Envelope) -> Info:
         last_error=stored.last_error,
         lease_until=stored.lease_until,
         expires=stored.expires,
+        worker=None if stored.request is None else worker_of(stored.request),
+        leased_since=stored.leased_since,
     )

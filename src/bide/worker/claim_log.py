@@ -15,12 +15,14 @@ from collections.abc import Sequence
 import msgspec
 
 from bide.engines.base import MAX_BATCH
-from bide.ids import requests
+from bide.ids import HOST, process_name, requests
 
 _HEAD = struct.Struct("<16sddQQQQ")
 _BEAT = struct.Struct("<d")
+_PROCESS = struct.Struct(f"<{HOST + 16}s")
 _SLOT = struct.Struct("<Q")
-_SLOTS = _HEAD.size + _BEAT.size  # where they begin
+_PROCESS_AT = _HEAD.size + _BEAT.size
+_SLOTS = _PROCESS_AT + _PROCESS.size  # where they begin
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ class ClaimLog:
         file = _nameless_file()
         try:
             with open(file, "wb", closefd=False) as out:
-                out.write(head + bytes(_BEAT.size + slots * _SLOT.size))
+                out.write(head + bytes(_BEAT.size + _PROCESS.size + slots * _SLOT.size))
             return cls(file)
         except BaseException:
             os.close(file)
@@ -81,6 +83,8 @@ class ClaimLog:
     def begin(self) -> tuple[int, str]:
         """Write down a claim that is about to be made: where, and its name."""
         slot = self._free.pop()
+        if not self._claims:
+            _PROCESS.pack_into(self._map, _PROCESS_AT, process_name(os.getpid()).encode())
         self._claims += 1
         self._write(slot, self._claims)
         return slot, self._request(self._claims)
@@ -113,8 +117,14 @@ class ClaimLog:
     def _write(self, slot: int, claim: int) -> None:
         _SLOT.pack_into(self._map, _SLOTS + slot * _SLOT.size, claim)
 
+    @property
+    def _process(self) -> str:
+        """The name of the process that makes the claims."""
+        written: bytes = _PROCESS.unpack_from(self._map, _PROCESS_AT)[0]
+        return written.rstrip(b"\0").decode()
+
     def _request(self, claim: int) -> str:
-        return f"{self._name}.{claim:x}"
+        return f"{self._process}/{self._name}.{claim:x}"
 
     # the supervisor's side
 

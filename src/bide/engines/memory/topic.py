@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bide.engines.base import Claimed, NewMessage, Stored
+from bide.engines.base import Claimed, NewMessage, Stored, claim_time
 from bide.types import State, Stats
 
 PENDING, LEASED, DEAD, ENDED = range(4)
@@ -83,6 +83,8 @@ class Message(msgspec.Struct, gc=False):
             last_error=self.last_error,
             lease_until=self.lease_until,
             expires=self.expires,
+            request=None if self.claim is None else self.claim.request,
+            leased_since=None if self.claim is None else claim_time(self.claim.token, now),
         )
 
 

@@ -25,6 +25,7 @@ CALLS: Mapping[str, str] = {
     "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s, %s)",
     "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
+    "holders": "select * from {schema}.holders(%s::bigint[])",
     "stats": "select * from {schema}.stats(%s, %s::{text}, %s, %s, %s, %s, %s)",
     "requeue": "select * from {schema}.requeue_over(%s, %s, %s::bigint[], %s, %s, %s, %s, %s)",
     "purge_dead": "select * from {schema}.purge_dead(%s, %s, %s::bigint[], %s, %s)",
@@ -217,6 +218,21 @@ def stored_of(row: Sequence[Any], now: int) -> Stored:
         lease_until=until,
         expires=expires,
     )
+
+
+def leased_of(messages: Iterable[Stored | None]) -> list[int | None]:
+    """The numbers of those that are leased."""
+    return [private_id(each.id) for each in messages if each is not None and each.state == "leased"]
+
+
+def with_holders(messages: Iterable[Stored | None], rows: Iterable[Any]) -> list[Stored | None]:
+    """The messages with what holds them. One that has ended meanwhile is as it was."""
+    held = {public_id(id): (token, request) for id, token, request in rows}
+    return [_with_holder(each, *held[each.id]) if each is not None and each.id in held else each for each in messages]
+
+
+def _with_holder(message: Stored, token: int, request: str | None) -> Stored:
+    return msgspec.structs.replace(message, request=request, leased_since=token >> 20)  # see `claim`
 
 
 def stats_of(row: Sequence[Any]) -> Stats:

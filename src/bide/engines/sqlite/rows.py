@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bide.engines.base import NO_HEADERS, Claimed, Stored
+from bide.engines.base import NO_HEADERS, Claimed, Stored, claim_time
 from bide.types import State
 
 PENDING, LEASED, DEAD = range(3)
@@ -106,7 +106,7 @@ def state_of(stage: int, due: int, now: int) -> State:
 
 
 def stored_of(row: tuple[Any, ...], now: int) -> Stored:
-    number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, _ = row
+    number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, _, request, token = row
     return Stored(
         id=public_id(number, salt),
         topic=topic,
@@ -121,4 +121,6 @@ def stored_of(row: tuple[Any, ...], now: int) -> Stored:
         last_error=error,
         lease_until=until,
         expires=expires,
+        request=request,
+        leased_since=None if stage != LEASED else claim_time(token, now),
     )

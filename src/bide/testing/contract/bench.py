@@ -76,6 +76,10 @@ class Bench:
     async def claim(self, *topics: str, limit: int = 1, lease: int = LEASE) -> list[Claimed]:
         return list((await self.look(*topics, limit=limit, lease=lease)).messages)
 
+    async def claim_as(self, request: str, *topics: str, limit: int = 1) -> list[Claimed]:
+        """A claim with a name."""
+        return list((await self.engine.claim(topics, limit, LEASE, request=request, now=self.now)).messages)
+
     async def look(self, *topics: str, limit: int = 1, lease: int = LEASE) -> Claim:
         """A claim with its whole answer. Claims again while the engine says that there is more."""
         messages: list[Claimed] = []

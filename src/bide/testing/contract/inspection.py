@@ -19,6 +19,11 @@ async def fill(bench: Bench, topic: str) -> list[str]:
     return [*(each.id for each in dead + leased), *(each.id for each in pending)]
 
 
+def _id(stored: Stored | None) -> str:
+    assert stored is not None
+    return stored.id
+
+
 class Inspecting:
     @needs("lookup")
     async def test_get_tells_what_is_stored(self, bench: Bench) -> None:
@@ -40,6 +45,31 @@ class Inspecting:
         await bench.end(claimed, "dead", error="no use")
         stored = await bench.find(id=sent.id)
         assert (stored.state, stored.lease_until, stored.last_error) == ("dead", None, "no use")
+
+    @needs("lookup", "inspect")
+    async def test_get_and_scan_tell_which_claim_holds_a_message_and_since_when(self, bench: Bench) -> None:
+        for topic in ("mail", "mail", "news"):
+            await bench.put(topic)
+        waiting = await bench.put("mail", delay=60_000)
+        bench.move(10_000)
+        first, second = bench.now, bench.now + 2_000
+        held = [*await bench.claim_as("worker/a.1", "mail")]
+        bench.move(2_000)
+        held += [*await bench.claim_as("worker/b.1", "mail", "news", limit=2)]
+        bench.move(1_000)
+        expected = {id: (request, since) for (id, request, since) in zip(
+            [each.id for each in held], ["worker/a.1", "worker/b.1", "worker/b.1"], [first, second, second], strict=True
+        )}  # fmt: skip
+        shown = [each for topic in ("mail", "news") for page in await bench.pages(topic, "leased") for each in page]
+        assert {each.id: (each.request, each.leased_since) for each in shown} == expected
+        assert sorted(await bench.engine.get([Ref(id=each.id) for each in shown], now=bench.now), key=_id) == sorted(
+            shown, key=_id
+        )
+        # Then its end tells nothing of it any more
+        await bench.end(held[0], "retry", delay=60_000)
+        for id in (held[0].id, waiting.id):
+            stored = await bench.find(id=id)
+            assert (stored.state, stored.request, stored.leased_since) == ("scheduled", None, None)
 
     @needs("lookup")
     async def test_get_of_what_has_ended_is_none(self, bench: Bench) -> None:

@@ -81,6 +81,14 @@ begin
     end if;
 end $$;
 
+create or replace function bide.holders(ids bigint[]) returns table (id bigint, token bigint, request text)
+language plpgsql stable set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+-- Which claims hold leased messages. A row of `stored` has no room for it: the release before reads those.
+begin
+    return query
+        select m.id, m.token, m.request from unnest(ids) as u(id) join bide.message m on m.id = u.id where m.until is not null;
+end $$;
+
 create or replace function bide.topics() returns setof text language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 -- All that hold something or are paused: a jump from each to the next along the index, not a walk.

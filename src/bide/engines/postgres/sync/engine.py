@@ -165,10 +165,16 @@ class Postgres(Engine):
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
         found = {row[0]: rows.stored_of(row[2:], row[1]) for row in self._ask("get", [*rows.ref_args(refs), now])}
-        return [found.get(place) for place in range(1, len(refs) + 1)]
+        return self._with_holders([found.get(place) for place in range(1, len(refs) + 1)])
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
-        return rows.scanned_of(self._ask("scan", [topic, state, *rows.read_mark(after), limit + 1, now]), limit)
+        page = rows.scanned_of(self._ask("scan", [topic, state, *rows.read_mark(after), limit + 1, now]), limit)
+        found = self._with_holders(page.messages)
+        return Scanned([each for each in found if each is not None], page.after)
+
+    def _with_holders(self, messages: Sequence[Stored | None]) -> list[Stored | None]:
+        leased = rows.leased_of(messages)
+        return rows.with_holders(messages, self._ask("holders", [rows.numbers(leased)])) if leased else list(messages)
 
     def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
+from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored, claim_time
 from bide.engines.debounce import marked
 from bide.types import State
 
@@ -229,7 +229,18 @@ def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: 
     )  # fmt: skip
 
 
-def stored(shard: int, topic: str, now: int, told: list[Any], lease_end: int) -> Stored:
+class Lease(NamedTuple):
+    """What a message is leased by."""
+
+    end: int
+    request: str
+    number: int  # of the claim: its time in µs, or one more than the last
+
+
+NO_LEASE = Lease(0, "", 0)
+
+
+def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> Stored:
     """From what the scripts tell of a message: topic's number, id, value, state, life, long body."""
     number, local, value, state, life_text, large = told
     full = full_id(number.decode(), local)
@@ -250,8 +261,10 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease_end: int) ->
         body=what.body,
         headers=what.headers,
         last_error=life.error if life else None,
-        lease_until=(lease_end or now) if state == b"leased" else None,
+        lease_until=(lease.end or now) if state == b"leased" else None,
         expires=None if what.expires is None else since + what.expires,
+        request=lease.request or None,
+        leased_since=claim_time(lease.number // 1_000, now) if lease.number else None,
     )
 
 

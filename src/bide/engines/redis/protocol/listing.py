@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bide.engines.base import Scanned, Stored
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import LOCAL, full_id, stored
+from bide.engines.redis.protocol.encoding import LOCAL, NO_LEASE, Lease, full_id, stored
 from bide.errors import BadOption
 from bide.types import State
 
@@ -65,7 +65,7 @@ class Found(NamedTuple):
     shard: int
     local: bytes
     topic: str  # its number
-    lease_end: int  # 0 for none
+    lease: Lease
 
 
 class Search:
@@ -103,12 +103,13 @@ class Search:
         return mark.instant + (self.shard < mark.shard), b""
 
     def hear(self, reply: Sequence[Any]) -> None:
-        now, topic, text, stopped = reply
+        now, topic, text, stopped, *told = reply
+        claims = told[0] if told else None
         self._at = int(now) if self._at is None else self._at
         self._stopped = stopped or None
-        for due, end, local in _FOUND.iter_unpack(text):
-            instant, lease_end = int.from_bytes(due, "big"), int.from_bytes(end, "big")
-            self._found[local] = Found(instant, self.shard, local, topic.decode(), lease_end)
+        for place, (due, end, local) in enumerate(_FOUND.iter_unpack(text)):
+            lease = NO_LEASE if claims is None else _lease(end, *claims[2 * place : 2 * place + 2])
+            self._found[local] = Found(int.from_bytes(due, "big"), self.shard, local, topic.decode(), lease)
         self._found = {each.local: each for each in self.found}
 
     @property
@@ -166,13 +167,17 @@ def _begin(stage: int) -> Mark:
     return Mark(stage, 0, 0, b"")
 
 
+def _lease(end: bytes, request: bytes, number: bytes) -> Lease:
+    return Lease(int.from_bytes(end, "big"), request.decode(), int(number))
+
+
 def shown(found: Found, name: str, now: int, told: Sequence[Any]) -> Stored | None:
     """A message of a page, unless it has moved since it was found."""
     if not told:
         return None
-    message = stored(found.shard, name, now, told[1], found.lease_end)
+    message = stored(found.shard, name, now, told[1], found.lease)
     moved = message.state in ("scheduled", "ready") and message.due != found.instant
-    return None if moved or (told[1][3] == b"leased") != bool(found.lease_end) else message
+    return None if moved or (told[1][3] == b"leased") != bool(found.lease.end) else message
 
 
 class Reading:
@@ -198,22 +203,22 @@ class Reading:
             i: full_id(told[1][0].decode(), told[1][1]) for i, told in enumerate(self.told) if told and told[1][3] == b"leased"
         }
 
-    def stored(self, shard: int, lease_ends: Mapping[bytes, int]) -> list[Stored | None]:
+    def stored(self, shard: int, leases: Mapping[bytes, Lease]) -> list[Stored | None]:
         leased = self.leased()
         return [
-            stored(shard, told[0].decode(), self.now, told[1], lease_ends.get(leased.get(i, b""), 0)) if told else None
+            stored(shard, told[0].decode(), self.now, told[1], leases.get(leased.get(i, b""), NO_LEASE)) if told else None
             for i, told in enumerate(self.told)
         ]
 
 
-class LeaseEnds:
-    """When the leases of messages end, which may take several scripts."""
+class Leases:
+    """Who leases messages, since when and until when, which may take several scripts."""
 
     def __init__(self, fulls: Iterable[bytes]) -> None:
         self._left: set[bytes] = set(fulls)
         self._cursor = b"0"
         self._begun = False
-        self.found: dict[bytes, int] = {}
+        self.found: dict[bytes, Lease] = {}
 
     def args(self) -> list[Arg] | None:
         """What to ask next; None when all is found, or there is nothing more to look at."""
@@ -224,5 +229,6 @@ class LeaseEnds:
     def hear(self, reply: Sequence[Any]) -> None:
         self._begun = True
         _, self._cursor, found = reply
-        self.found |= {full: int(end) for full, end in zip(found[::2], found[1::2], strict=True)}
+        for full, end, request, number in zip(*(found[place::4] for place in range(4)), strict=True):
+            self.found[full] = Lease(int(end), request.decode(), int(number))
         self._left -= self.found.keys()

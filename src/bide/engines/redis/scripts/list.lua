@@ -43,9 +43,9 @@ end
 return tell(reply)
 
 -- script: lease_ends
--- Tell when the leases of messages end. After what every script is told: the cursor of the last script ('0' at first), then
+-- Tell by what messages are leased. After what every script is told: the cursor of the last script ('0' at first), then
 -- the messages' full ids. Gives: now, the cursor to go on from ('0' when there is nothing more to find), and of each that
--- was found its full id and the end of its lease.
+-- was found its full id, the end of its lease, and its claim's request and number.
 
 -- include: leases
 
@@ -59,6 +59,7 @@ cursor = each_claim(cursor, function(claim)
     local full = full_at(claim, position)
     if wanted[full] and claim.states[position] ~= ENDED then
       found[#found + 1], found[#found + 2] = full, format('%d', lease_end(claim, position))
+      found[#found + 1], found[#found + 2] = claim.request, claim.number
       wanted[full], left = nil, left - 1
     end
   end
@@ -202,8 +203,8 @@ return tell({format('%d', now), topic.digits, candidates(), stopped})
 -- script: leased
 -- Find the first leased messages of a topic behind a mark, in due order. After what every script is told: topic, how many,
 -- the mark (an instant, and an id or ''), the last instant ('' for none), and the cursor of the last script ('0' at first).
--- Gives: now, the topic's number ('' when there is none), the first that this script has met (due, end of lease, id), and
--- the cursor to go on from, in a list, unless it came to the end.
+-- Gives: now, the topic's number ('' when there is none), the first that this script has met (due, end of lease, id), the
+-- cursor to go on from, in a list, unless it came to the end, and of each its claim's request and number.
 
 -- include: leases first
 
@@ -246,5 +247,10 @@ end
 local topic = find_topic(name)
 if not topic then return tell({format('%d', now), '', '', {}}) end
 cursor = each_claim(cursor, function(claim) find_in_claim(topic, claim) end)
-local found = candidates(function(local_id) return lease_end(unpack(positions[local_id])) end)
-return tell({format('%d', now), topic.digits, found, cursor ~= '0' and {cursor} or {}})
+local held = {}
+local found = candidates(function(local_id)
+  local claim, position = unpack(positions[local_id])
+  held[#held + 1], held[#held + 2] = claim.request, claim.number
+  return lease_end(claim, position)
+end)
+return tell({format('%d', now), topic.digits, found, cursor ~= '0' and {cursor} or {}, held})

@@ -179,15 +179,15 @@ class Shard:
 
     def get(self, refs: Sequence[Ref], now: int | None) -> list[Stored | None]:
         named = [sending.ref(each, self.number) for each in refs]
-        reading, lease_ends = listing.Reading(named), listing.LeaseEnds(())
+        reading, leases = listing.Reading(named), listing.Leases(())
         for _ in range(TRIES):  # a message may end before its lease is found
             reading = self._read(named, now)
-            lease_ends = listing.LeaseEnds(reading.leased().values())
-            while args := lease_ends.args():
-                lease_ends.hear(self.calls.ask("lease_ends", args, now))
-            if len(lease_ends.found) == len(set(reading.leased().values())):
+            leases = listing.Leases(reading.leased().values())
+            while args := leases.args():
+                leases.hear(self.calls.ask("lease_ends", args, now))
+            if len(leases.found) == len(set(reading.leased().values())):
                 break
-        return reading.stored(self.number, lease_ends.found)
+        return reading.stored(self.number, leases.found)
 
     def find(self, search: listing.Search, now: int | None) -> None:
         while args := search.args():
