@@ -38,6 +38,18 @@ def test_jitter_moves_the_due_time_by_the_same_for_all_and_not_the_instant() -> 
     assert schedule("1m", jitter=10_000).after(NOON) == NOON + MINUTE
 
 
+@pytest.mark.parametrize("text", ["1m", "* * * * *", "0,1,7 9 * * *"])
+@pytest.mark.parametrize("missed", ["skip", "once", "all"])
+def test_jitter_longer_than_the_time_to_the_next_instant_makes_none_late(missed: Missed, text: str) -> None:
+    plan, planned = schedule(text, jitter=10 * HOUR, missed=missed), NOON
+    for _ in range(200):
+        following = plan.after(planned)
+        assert following is not None
+        assert planned <= plan.due(planned) < following
+        assert plan.step(planned, plan.due(planned)) == Step(True, following)
+        planned = following
+
+
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
 def test_an_instant_in_time_is_handled_and_followed_by_the_next(missed: Missed) -> None:
     assert schedule("1h", missed=missed).step(NOON, NOON + LATE) == Step(True, NOON + HOUR)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from bide import AsyncQueue, ManualClock, OutcomeUnknown, Queue, Unsupported, Worker, current
+from bide.engines.base import Scanned
 from bide.queue.aio.planning import AsyncPlanner
 from bide.worker import orphans, planning
 from tests.worker.faults import Faults
@@ -278,7 +279,69 @@ async def test_a_task_that_moves_to_another_topic_leaves_nothing_behind(clock: M
         assert await new.topics() == ["tock"]
 
 
-async def test_a_worker_without_the_schedule_follows_it_while_others_announce_it(clock: ManualClock) -> None:
+async def test_an_instant_that_is_taken_while_its_task_moves_to_another_topic_plans_no_other(clock: ManualClock) -> None:
+    async with AsyncQueue("memory://moving", clock=clock) as old, AsyncQueue("memory://moving", clock=clock) as new:
+        hourly(old, name="report")
+        hourly(new, name="report", topic="tock")
+        await announce(old, begins=True)
+        clock.advance(3600)
+        [held] = await old.receive("tick")
+        await announce(new, begins=True)
+        assert await (await planner(old)).follow([held.claimed], held.now) == [True]
+        await held.ack()
+        assert await new.topics() == ["tock"]
+        assert (await new.stats("tock")).pending == 1
+
+
+async def test_a_change_while_the_next_instant_is_planned_counts_within_a_minute(
+    slow: AsyncQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hourly(slow, "0 0 1 1 *")
+    await announce(slow)
+    clock.advance(366 * 86_400)
+    [held] = await slow.receive("tick")
+    follows = await planner(slow)
+    known = follows.kept
+
+    async def changed_then(names: Any) -> Any:
+        """An operator speaks after this worker has looked, and before it has planned."""
+        found = await known(names)
+        await slow.change_schedule("tick", "1m")
+        return found
+
+    monkeypatch.setattr(follows, "kept", changed_then)
+    assert await follows.follow([held.claimed], held.now) == [True]
+    await held.ack()
+    await announce(slow)
+    [info] = await slow.schedules()
+    assert info.next == clock.now_ms // 60_000 * 60_000 + 60_000
+    # And what was planned by the schedule in force stays as it is, also where somebody has moved it
+    [pending] = await slow.messages("tick")
+    await slow.reschedule(pending.id, delay="5s")
+    await announce(slow)
+    assert [each.due for each in await slow.messages("tick")] == [clock.now_ms + 5_000]
+
+
+async def test_after_an_outage_a_worker_that_lacks_a_schedule_ends_it_with_none_of_its_instants(clock: ManualClock) -> None:
+    async with AsyncQueue("memory://lacks", clock=clock) as has, AsyncQueue("memory://lacks", clock=clock) as lacks:
+        seen = hourly(has, missed="all")
+        await announce(has, begins=True)
+        clock.advance(3 * 3600)
+        [held] = await lacks.receive("tick")
+        assert await (await planner(lacks)).follow([held.claimed], held.now) == [True]
+        await held.ack()
+        await has.testing.advance("1h")
+        assert consecutive(instants(seen), 3_600_000)
+        assert len(seen) >= 3
+
+
+async def test_a_worker_without_the_schedule_follows_it_while_others_announce_it(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: Any) -> Scanned:
+        """Its sweep has not ended the schedule yet."""
+        return Scanned([], None)
+
     async with AsyncQueue("memory://part", clock=clock) as has, AsyncQueue("memory://part", clock=clock) as lacks:
         hourly(has)
         await announce(has)
@@ -289,9 +352,15 @@ async def test_a_worker_without_the_schedule_follows_it_while_others_announce_it
         await held.ack()
         [info] = await lacks.schedules()
         assert info.next == clock.now_ms + 3_600_000
-        clock.advance(3600)
+        # Then it has looked for announcements for ten minutes, and there was none
+        watching = await planner(lacks)
+        monkeypatch.setattr(watching._engine, "scan", nothing)
+        clock.advance(2400)
+        for _ in range(21):
+            await watching.sweep()
+            clock.advance(60)
         [held] = await lacks.receive("tick")
-        assert await (await planner(lacks)).follow([held.claimed], held.now) == [False]
+        assert await watching.follow([held.claimed], held.now) == [False]
         await held.ack()
         assert (await lacks.stats("tick")).pending == 0
 

@@ -75,9 +75,16 @@ class Schedule:
         return None if found is None or (timing.end is not None and found > timing.end) else found
 
     def due(self, planned: int) -> int:
-        """When the message of an instant is due: jitter moves it, by the same time whoever asks."""
+        """When the message of an instant is due: jitter moves it, by the same time whoever asks.
+
+        Never as far as to the next instant, which is planned from this one.
+        """
         jitter = self.timing.jitter
-        return planned + (zlib.crc32(f"{self.name} {planned}".encode()) % (jitter + 1) if jitter else 0)
+        if not jitter:
+            return planned
+        following = self.after(planned)
+        most = jitter if following is None else min(jitter, following - planned - 1)
+        return planned + zlib.crc32(f"{self.name} {planned}".encode()) % (most + 1)
 
     def step(self, planned: int, now: int) -> Step:
         """What to do with an instant whose message is handled now, for the first time."""

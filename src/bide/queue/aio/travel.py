@@ -231,7 +231,7 @@ class AsyncTravel(Relocatable):
 
     async def _handled(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
         if PLANNED in delivery.headers:
-            [call] = await AsyncPlanner(engine, self._setup).follow([delivery.claimed], delivery.now)
+            [call] = await AsyncPlanner(engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
             if not call:
                 return (await _end(engine, delivery, DONE, None))._replace(outcome="left out")
         passage = None

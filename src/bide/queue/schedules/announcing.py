@@ -8,7 +8,17 @@ from bide.core.schedule import Schedule
 from bide.engines.base import Move, NewMessage, Ref, Stored
 from bide.queue.envelope import Envelope
 from bide.queue.schedules.definition import Planned
-from bide.queue.schedules.records import ANNOUNCED, Kept, Record, announcement, in_force, instant_message, key_of
+from bide.queue.schedules.records import (
+    ANNOUNCED,
+    TIMING,
+    Kept,
+    Record,
+    announcement,
+    in_force,
+    instant_message,
+    key_of,
+    mark_of,
+)
 
 SILENT = 180_000  # ms: who has announced or looked for nothing for so long is not there; a worker does so every minute
 
@@ -53,12 +63,15 @@ def plan(
     *,
     anew: bool,
 ) -> None:
-    """See that the next instant is planned, or that none is. `anew`: also if there is one that is not due yet."""
+    """See that the next instant is planned, or that none is. `anew`: also if there is one that is not due yet.
+
+    One that was planned by another timing is planned anew, too: a worker had looked before an operator or a release spoke.
+    """
     if schedule is None or what.paused:
         if pending is not None and pending.state != "leased":
             actions.cancels.append(Ref(id=pending.id))
         return
-    if pending is not None and not (anew and pending.state == "scheduled"):
+    if pending is not None and not (pending.state == "scheduled" and (anew or _is_of_another(pending, schedule))):
         return
     following = instant_message(schedule, topic, schedule.after(now), now, envelope)
     if pending is None:
@@ -67,3 +80,8 @@ def plan(
         actions.puts.append(msgspec.structs.replace(following[0], if_exists="replace"))
     else:
         actions.cancels.append(Ref(id=pending.id))
+
+
+def _is_of_another(pending: Stored, schedule: Schedule) -> bool:
+    mark = mark_of(schedule.timing)
+    return pending.headers.get(TIMING, mark) != mark

@@ -5,6 +5,7 @@ minutes. It also holds what operators have said: that a schedule is paused, or t
 nobody receives.
 """
 
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ _log = Log("bide.schedules")
 TOPIC = "bide.schedules"
 OWN = (TOPIC,)  # topics that are not the user's
 NAME = "bide-schedule"
+TIMING = "bide-timing"  # of what an instant was planned by, as a short text
 _DAY = 86_400_000
 ANNOUNCED = 600_000  # ms that an announcement counts
 _FOR_GOOD = MAX_DELAY_MS - 25 * _DAY  # ms until a mark falls due
@@ -122,11 +124,17 @@ def instant_message(
     """The message of a planned instant, to be put; none, if there is no such instant."""
     if planned is None or planned - now > _FOR_GOOD:
         return []
-    headers = {NAME: schedule.name, PLANNED: moment(planned).isoformat(timespec="milliseconds")}
+    instant = moment(planned).isoformat(timespec="milliseconds")
+    headers = {NAME: schedule.name, PLANNED: instant, TIMING: mark_of(schedule.timing)}
     options = {} if after is None else {"operation": f"after {after.headers[PLANNED]}", "within": after.id}
     new = envelope.message(topic, {}, key=key_of(schedule.name), headers=headers)
     # late instants are for `missed` to decide: an instant that expired would end the chain
     return [msgspec.structs.replace(new, at=schedule.due(planned), expires_in=None, **options)]
+
+
+def mark_of(timing: Timing) -> str:
+    """A short text that tells it from other timings."""
+    return f"{zlib.crc32(msgspec.json.encode(timing)):08x}"
 
 
 def instant_of(claimed: Claimed) -> Instant | None:

@@ -43,9 +43,11 @@ def check(setup: Setup) -> None:
 
 
 class Planner:
-    def __init__(self, engine: Engine, setup: Setup) -> None:
+    def __init__(self, engine: Engine, setup: Setup, *, alone: bool = False) -> None:
+        """`alone`: no worker can be away, as in time travel."""
         self._engine = engine
         self._setup = setup
+        self._alone = alone
         self._watching = 0  # since when it has been looking for what nobody announces
         self._looked = 0
 
@@ -120,6 +122,8 @@ class Planner:
     def _one(self, claimed: Claimed, instant: Instant, what: Kept, now: int, puts: list[NewMessage]) -> bool:
         if what.paused:
             return False
+        if what.record is not None and what.record.topic != claimed.topic:
+            return True  # its task has moved, and the next instant is planned there
         schedule = self._followed(instant.name, what, now)
         if schedule is None:
             _log.warning("The schedule %s has ended: no worker announces it. Instant: %s", *_shown(instant))
@@ -134,7 +138,13 @@ class Planner:
         own = self._setup.schedules.get(name)
         if what.until > now:
             return in_force(name, own, what)
-        return None if own is None else in_force(name, own, what._replace(record=None))
+        if own is not None:
+            return in_force(name, own, what._replace(record=None))
+        return None if self._has_watched(now) else in_force(name, None, what)
+
+    def _has_watched(self, now: int) -> bool:
+        """Whether this has looked for announcements so long that a schedule without one has ended."""
+        return self._alone or (now - self._looked <= SILENT and now - self._watching >= ANNOUNCED)
 
     def sweep(self) -> None:
         """End what nobody has announced for ten minutes, while this has been looking."""
@@ -142,7 +152,7 @@ class Planner:
         if now - self._looked > SILENT:  # it was not running, as when its machine slept, so others may not have been either
             self._watching = now
         self._looked = now
-        if now - self._watching < ANNOUNCED:
+        if not self._has_watched(now):
             return
         page = self._engine.scan(TOPIC, "ready", _PART)
         for stored in page.messages:

@@ -231,7 +231,7 @@ class Travel(Relocatable):
 
     def _handled(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
         if PLANNED in delivery.headers:
-            [call] = Planner(engine, self._setup).follow([delivery.claimed], delivery.now)
+            [call] = Planner(engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
             if not call:
                 return _end(engine, delivery, DONE, None)._replace(outcome="left out")
         passage = None
