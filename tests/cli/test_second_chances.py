@@ -116,7 +116,7 @@ def test_what_moved_meanwhile_is_told(bide: Bide, queue: Queue, dead: dict[str, 
         monkeypatch.setattr(engine, "scan", and_then)
         return work(meant, what, steps)
 
-    monkeypatch.setattr("bide.cli.dead.work", late)
+    monkeypatch.setattr("bide.cli.sweep.work", late)
     ended = bide("requeue", "order.pack", "--all", "--key", "order:*")
     assert ended.out == "Requeued 2 of 3 dead letters of order.pack. 1 message had moved or ended before.\n"
 

@@ -8,21 +8,7 @@ from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import IdOrTopic, Json, Section
 from bide.cli.output import echo, echo_json
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import (
-    DryRun,
-    ErrorText,
-    Meant,
-    Older,
-    Steps,
-    Yes,
-    Younger,
-    ask,
-    counts_of,
-    dry_run,
-    left_out,
-    parse_where,
-    work,
-)
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, left_out
 from bide.cli.target import CODES, ENDS, Target, refused
 from bide.core.amounts import plural
 from bide.types import CancelResult, Where
@@ -53,16 +39,14 @@ def cancel(
         str | None, typer.Option("--key", metavar="KEY", help="Key of the message in TOPIC. With --all, * stands for any text.")
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="Cancel all pending messages of TOPIC.")] = False,
-    error: ErrorText = None,
-    older: Older = None,
-    younger: Younger = None,
+    filters: Filters,
     dry: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
     if whole:
-        return _many(options, message, parse_where(error, key, older, younger), dry=dry, yes=yes, as_json=as_json)
-    if dry or yes or not error is older is younger is None:
+        return _many(options, message, filters.where(), dry=dry, yes=yes, as_json=as_json)
+    if dry or yes or filters != Filters(key=key):
         raise WrongUsage("--error, --older, --younger, --dry-run and --yes need --all.")
     return _one(options, Target(message, key), as_json=as_json)
 
@@ -85,18 +69,15 @@ def _one(options: QueueOptions, target: Target, *, as_json: bool) -> int:
 def _many(options: QueueOptions, topic: str, where: Where | None, *, dry: bool, yes: bool, as_json: bool) -> int:
     with options.open() as queue:
         meant = Meant(queue, topic, ("scheduled", "ready"), where)
-        if dry:
-            dry_run(meant, "cancel", as_json=as_json)
-            return Exit.OK
-        if not ask(meant, "Cancel", yes=yes):
-            return Exit.FAILED
 
         def steps(engine: "Engine", name: str) -> Steps:
             from bide.queue.sync import sweeping
 
             return sweeping.cancel_chosen(engine, name, meant.states, meant.choice)
 
-        step = work(meant, "cancelling", steps)
+        step = carry_out(meant, "cancel", "cancelling", steps, question="Cancel", dry=dry, yes=yes, as_json=as_json)
+    if isinstance(step, Exit):
+        return step
     if as_json:
         echo_json(counts_of(topic, "cancelled", step, running=step.running))
     elif step.asked:

@@ -9,21 +9,7 @@ from bide.cli.listing import LISTED, is_many, print_pages, read_pages
 from bide.cli.options import Delay, Json, JsonLines, Section, TopicOrPattern, Topics, parse_duration
 from bide.cli.output import echo, echo_json, local, note, relative
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import (
-    DryRun,
-    ErrorText,
-    KeyPattern,
-    Meant,
-    Older,
-    Steps,
-    Younger,
-    counts_of,
-    dry_run,
-    find_topics,
-    left_out,
-    parse_where,
-    work,
-)
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, counts_of, find_topics, left_out
 from bide.cli.table import Table
 from bide.core.when import duration_ms
 from bide.types import Info
@@ -47,16 +33,13 @@ def dead(
     options: QueueOptions,
     topic: Topics = None,
     *,
-    error: ErrorText = None,
-    key: KeyPattern = None,
-    older: Older = None,
-    younger: Younger = None,
+    filters: Filters,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of dead letters.")] = LISTED,
     as_json: JsonLines = False,
 ) -> int:
     named = ("topic",) if is_many(topic) else ()
     table = Table("id", *named, "was due", "at", "attempts", "key", "last error", short=("topic", "key"), spare=("at",))
-    where = parse_where(error, key, older, younger)
+    where = filters.where()
     with options.open() as queue:
         pages = read_pages(queue, find_topics(queue, topic), "dead", limit, where=where)
         count, mark = print_pages(pages, table, _row, topics=bool(named), as_json=as_json)
@@ -93,10 +76,7 @@ def requeue(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of dead letters.")] = None,
     *,
     whole: Annotated[bool, typer.Option("--all", help="Requeue all dead letters of the topic.")] = False,
-    error: ErrorText = None,
-    key: KeyPattern = None,
-    older: Older = None,
-    younger: Younger = None,
+    filters: Filters,
     delay: Delay = None,
     spread: Annotated[
         str | None, typer.Option("--spread", metavar="TIME", help="Let them fall due evenly over this time: 10m.")
@@ -104,14 +84,11 @@ def requeue(
     dry: DryRun = False,
     as_json: Json = False,
 ) -> int:
-    where = parse_where(error, key, older, younger)
+    where = filters.where()
     check_named(topic, ids, whole=whole, filtered=where is not None)
     wait, over = duration_ms(parse_duration(delay) or 0), duration_ms(parse_duration(spread, "--spread") or 0)
     with options.open() as queue:
         meant = Meant(queue, topic, ("dead",), where, tuple(dict.fromkeys(ids or ())))
-        if dry:
-            dry_run(meant, "requeue", as_json=as_json)
-            return Exit.OK
 
         def steps(engine: "Engine", name: str) -> Steps:
             from bide.queue.sync import sweeping
@@ -122,7 +99,9 @@ def requeue(
                 return sweeping.requeue_all(engine, name, wait, over)
             return sweeping.requeue_chosen(engine, name, meant.choice, wait, over)
 
-        step = work(meant, "requeueing", steps)
+        step = carry_out(meant, "requeue", "requeueing", steps, dry=dry, as_json=as_json)
+    if isinstance(step, Exit):
+        return step
     if as_json:
         echo_json(counts_of(topic, "requeued", step, keyless=step.keyless))
     elif not step.asked:

@@ -10,7 +10,7 @@ from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import JsonLines, Section, Topics
 from bide.cli.output import LATE, body_text, echo_json, is_terminal, local, note, now_ms, relative
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import PAGE, ErrorText, KeyPattern, Older, Younger, find_topics, parse_where
+from bide.cli.sweep import PAGE, Filters, find_topics
 from bide.cli.table import Table
 from bide.core import json_shapes
 from bide.types import Info, Page, State, Where
@@ -43,10 +43,7 @@ def list_(
     topic: Topics = None,
     *,
     state: Annotated[State | None, typer.Option("--state", help="Only messages in this state.")] = None,
-    error: ErrorText = None,
-    key: KeyPattern = None,
-    older: Older = None,
-    younger: Younger = None,
+    filters: Filters,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of messages. Default: 100.")
     ] = None,
@@ -63,7 +60,7 @@ def list_(
     named = ("topic",) if is_many(topic) else ()
     table = Table("id", *named, "state", "due", "at", "attempt", "key", "body", short=("topic", "key"), spare=("at", "attempt"))
     with options.open() as queue:
-        most, where = None if whole else limit or LISTED, parse_where(error, key, older, younger)
+        most, where = None if whole else limit or LISTED, filters.where()
         pages = read_pages(queue, find_topics(queue, topic), state, most, after=after, where=where)
         count, mark = print_pages(pages, table, _row, _style, topics=bool(named), as_json=as_json)
     if not count:

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
@@ -130,12 +130,15 @@ class Section:
     def command(self, name: str, *, help: str, examples: tuple[tuple[str, str], ...]) -> Callable[[Command], Command]:
         """Add a command. A first parameter of type QueueOptions gives it --url, --url-file and --namespace.
 
+        A parameter whose type is another NamedTuple stands for its fields: each is an option. A parameter of the function that
+        has the name of a field takes its place.
+
         `examples` are command lines with what each does. They are to be no wider than a terminal of 80 columns.
         """
 
         def add(function: Command) -> Command:
             declare = self.typer.command(name, help=help, epilog=_epilog(examples), rich_help_panel=self._title)
-            declare(_with_queue_options(function))
+            declare(_with_queue_options(_with_groups(function)))
             return function
 
         return add
@@ -156,6 +159,35 @@ def _with_queue_options(function: Command) -> Command:
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
+
+
+def _with_groups(function: Command) -> Command:
+    signature = inspect.signature(function)
+    groups = {name: each.annotation for name, each in signature.parameters.items() if _is_group(each.annotation)}
+    if not groups:
+        return function
+
+    def command(*options: Any, **given: Any) -> int:
+        own = {name: given[name] for name in signature.parameters if name in given}
+        made = {name: group(*(given[field] for field in group._fields)) for name, group in groups.items()}
+        return function(*options, **own, **made)
+
+    parameters: list[inspect.Parameter] = []
+    for name, each in signature.parameters.items():
+        fields = get_type_hints(groups[name], include_extras=True) if name in groups else {}
+        parameters += [each] if not fields else []
+        parameters += [
+            inspect.Parameter(field, each.KEYWORD_ONLY, default=None, annotation=hint)
+            for field, hint in fields.items()
+            if field not in signature.parameters
+        ]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _is_group(annotation: Any) -> bool:
+    return inspect.isclass(annotation) and annotation is not QueueOptions and hasattr(annotation, "_fields")
 
 
 def _epilog(examples: tuple[tuple[str, str], ...]) -> str:

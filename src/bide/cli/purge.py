@@ -9,22 +9,7 @@ from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Json, Section, TopicOrPattern
 from bide.cli.output import echo, echo_json
 from bide.cli.queues import QueueOptions
-from bide.cli.sweep import (
-    DryRun,
-    ErrorText,
-    KeyPattern,
-    Meant,
-    Older,
-    Steps,
-    Yes,
-    Younger,
-    ask,
-    counts_of,
-    dry_run,
-    left_out,
-    parse_where,
-    work,
-)
+from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, left_out
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
@@ -53,10 +38,7 @@ def purge(
     state: Annotated[
         Literal["scheduled", "ready", "dead"] | None, typer.Option("--state", help="Delete messages in this state.")
     ] = None,
-    error: ErrorText = None,
-    key: KeyPattern = None,
-    older: Older = None,
-    younger: Younger = None,
+    filters: Filters,
     dry: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -65,16 +47,11 @@ def purge(
         raise WrongUsage("Say which messages: --state with one of scheduled, ready, dead; or the ids of dead letters.")
     if ids and state not in (None, "dead"):
         raise WrongUsage("Ids name dead letters. To delete a pending message, use: bide cancel ID")
-    where = parse_where(error, key, older, younger)
+    where = filters.where()
     check_named(topic, ids, whole=not ids, filtered=where is not None)
     of = state or "dead"
     with options.open() as queue:
         meant = Meant(queue, topic, (of,), where, tuple(dict.fromkeys(ids or ())))
-        if dry:
-            dry_run(meant, "purge", as_json=as_json)
-            return Exit.OK
-        if not ask(meant, "Permanently delete", yes=yes):
-            return Exit.FAILED
 
         def steps(engine: "Engine", name: str) -> Steps:
             from bide.queue.sync import sweeping
@@ -87,7 +64,9 @@ def purge(
                 return sweeping.purge_chosen(engine, name, meant.choice)
             return sweeping.cancel_chosen(engine, name, (of,), meant.choice)
 
-        step = work(meant, "purging", steps)
+        step = carry_out(meant, "purge", "purging", steps, question="Permanently delete", dry=dry, yes=yes, as_json=as_json)
+    if isinstance(step, Exit):
+        return step
     if as_json:
         echo_json(counts_of(topic, "purged", step, state=of))
     elif step.asked:

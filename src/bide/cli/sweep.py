@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
-from bide.cli.exits import WrongUsage
+from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import parse_duration
 from bide.cli.output import echo, echo_json, escaped, note, now_ms, relative
 from bide.cli.progress import progress
@@ -24,25 +24,34 @@ if TYPE_CHECKING:
 FIRST = 5  # messages that a dry run shows
 PAGE = 200  # messages in one look; their bodies are in memory together
 
-ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only messages with TEXT in their last error.")]
-KeyPattern = Annotated[
-    str | None, typer.Option("--key", metavar="PATTERN", help="Only messages with this key. * stands for any text.")
-]
-Older = Annotated[str | None, typer.Option("--older", metavar="TIME", help="Only messages that were due longer ago: 1h.")]
-Younger = Annotated[
-    str | None, typer.Option("--younger", metavar="TIME", help="Only messages that were due less long ago, or not yet.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: show how many messages, and the first of them.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 Steps: TypeAlias = "Generator[Step, None, None]"
 
 
-def parse_where(error: str | None, key: str | None, older: str | None, younger: str | None) -> Where | None:
-    """What the options that choose messages say. None: all are meant."""
-    if error is None and key is None and older is None and younger is None:
-        return None
-    return Where(error=error, key=key, older=parse_duration(older, "--older"), younger=parse_duration(younger, "--younger"))
+class Filters(NamedTuple):
+    """The options that choose messages."""
+
+    error: Annotated[
+        str | None, typer.Option("--error", metavar="TEXT", help="Only messages with TEXT in their last error.")
+    ] = None
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="PATTERN", help="Only messages with this key. * stands for any text.")
+    ] = None
+    older: Annotated[
+        str | None, typer.Option("--older", metavar="TIME", help="Only messages that were due longer ago: 1h.")
+    ] = None
+    younger: Annotated[
+        str | None, typer.Option("--younger", metavar="TIME", help="Only messages that were due less long ago, or not yet.")
+    ] = None
+
+    def where(self) -> Where | None:
+        """What they say. None: all are meant."""
+        if self == Filters():
+            return None
+        older, younger = parse_duration(self.older, "--older"), parse_duration(self.younger, "--younger")
+        return Where(error=self.error, key=self.key, older=older, younger=younger)
 
 
 def find_topics(queue: "Queue", pattern: str | None) -> list[str]:
@@ -129,7 +138,27 @@ class Meant(NamedTuple):
         return count, first
 
 
-def dry_run(meant: Meant, verb: str, *, as_json: bool) -> None:
+def carry_out(
+    meant: Meant,
+    verb: str,
+    doing: str,
+    steps: "Callable[[Engine, str], Steps]",
+    *,
+    question: str | None = None,
+    dry: bool,
+    yes: bool = False,
+    as_json: bool,
+) -> "Step | Exit":
+    """Change the messages, if the user agrees, or show what would be changed. An exit code: nothing was."""
+    if dry:
+        _dry_run(meant, verb, as_json=as_json)
+        return Exit.OK
+    if question is not None and not _ask(meant, question, yes=yes):
+        return Exit.FAILED
+    return work(meant, doing, steps)
+
+
+def _dry_run(meant: Meant, verb: str, *, as_json: bool) -> None:
     """Show what a command would do."""
     count, first = meant.counted()
     if as_json:
@@ -148,7 +177,7 @@ def dry_run(meant: Meant, verb: str, *, as_json: bool) -> None:
     echo(f"{verb} would change {meant.words(count)}. Nothing was changed." if count else meant.none())
 
 
-def ask(meant: Meant, question: str, *, yes: bool) -> bool:
+def _ask(meant: Meant, question: str, *, yes: bool) -> bool:
     """Whether the user agrees. Without messages there is nothing to ask."""
     if yes:
         return True
