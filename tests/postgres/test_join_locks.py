@@ -83,6 +83,21 @@ def test_a_call_that_waits_goes_on_after_the_commit(postgres_url: str, other: ps
         assert waiting.result(30).outcome == "replaced"
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_period_is_of_the_transaction_that_is_committed(end: str, postgres_url: str, other: psycopg.Connection) -> None:
+    with Queue(postgres_url) as queue, psycopg.connect(postgres_url) as own, ThreadPoolExecutor(1) as pool:
+        queue.stats()
+        first = queue.send("t", 1, key="k", unique_for="1h", connection=own)
+        assert queue.cancel(first, connection=own)  # so that nobody holds the key
+        waiting = pool.submit(queue.send, "t", 2, key="k", unique_for="1h")
+        while other.execute("select count(*) from pg_locks where not granted").fetchone() != (1,):
+            assert not waiting.done()
+        getattr(own, end)()
+        second = waiting.result(30)
+        assert second.outcome == ("duplicate" if end == "commit" else "created")
+        assert (second.id == first.id) is (end == "commit")
+
+
 @pytest.mark.parametrize("level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE])
 @pytest.mark.parametrize("sent", ["before", "after"])
 def test_a_transaction_that_began_before_the_message_was_received_does_not_say_that_its_lease_is_lost(

@@ -115,6 +115,16 @@ async def test_what_is_sent_later_arrives_as_it_was_said(queue: Any) -> None:
     assert (await queue.stats("u")).scheduled == 3
 
 
+async def test_what_is_sent_later_is_gathered_put_off_or_sent_once_too(queue: Any) -> None:
+    plain = getattr(queue, "inner", queue)
+    for n in range(3):
+        plain.later("merged", n, key="k", if_exists="merge")
+        plain.later("later", n, delay="1m", key="k", if_exists="later", max_wait="2m")
+        plain.later("once", n, key="k", unique_for="1h")
+    await queue.flush()
+    assert [(await queue.get(topic=topic, key="k")).body for topic in ("merged", "later", "once")] == [[0, 1, 2], 2, 0]
+
+
 async def test_a_task_is_sent_later_too(queue: Any) -> None:
     plain = getattr(queue, "inner", queue)
 

@@ -133,6 +133,18 @@ async def test_keys_and_operations_count_within_the_transaction(queue: Any, own:
     assert await queue.send("t", 5, operation="once") == once[0]
 
 
+async def test_what_is_sent_once_or_merged_counts_within_the_transaction(queue: Any, own: sqlite3.Connection) -> None:
+    for end in ("rollback", "commit"):
+        first = await queue.send("once", 1, key="k", unique_for="1h", connection=own)
+        assert await queue.cancel(first, connection=own)
+        assert (await queue.send("once", 2, key="k", unique_for="1h", connection=own)).outcome == "duplicate"
+        for body in ("x" * 600, "y" * 600):
+            await queue.send("t", body, key="k", if_exists="merge", connection=own)
+        getattr(own, end)()
+    assert (await queue.send("once", 3, key="k", unique_for="1h")).id == first.id
+    assert await bodies(queue) == [["x" * 600, "y" * 600]]
+
+
 async def test_messages_later_and_large_and_with_headers_join_too(queue: Any, own: sqlite3.Connection) -> None:
     later = await queue.send("t", 1, delay=3_600, connection=own)
     large = await queue.send("t", "x" * 100_000, headers={"a": "ü"}, priority="high", connection=own)

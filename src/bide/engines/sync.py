@@ -87,6 +87,19 @@ class Engine(ABC):
         - A key is free when its message has ended.
         - A key belongs to its topic.
         - Messages of one batch may share a key.
+        - Later moves a message no further than its longest wait.
+        - A longest wait never makes a message due sooner.
+        - A delivery ends a longest wait.
+        - Merge gathers bodies in the first message.
+        - A body grows to any size up to its largest.
+        - Only a list can be merged into.
+        - What was delivered is not changed.
+        - A batch and a repeated operation gather once.
+        - A key is sent once in its time whatever becomes of the message.
+        - A key may be sent again when its time is over.
+        - A time begins with a message that is accepted.
+        - A batch and a repeated operation count once.
+        - Times that are over are forgotten.
         - A connection that can't be joined is refused.
         """
 

@@ -29,6 +29,8 @@ class AsyncLaterVerbs:
         max_attempts: int | None = None,
         headers: Mapping[str, str] | None = None,
         operation: str | None = None,
+        max_wait: Duration | None = None,
+        unique_for: Duration | None = None,
     ) -> None:
         """Send a message in the background, and return at once: for code that must not wait, also when the engine is away.
 
@@ -52,6 +54,8 @@ class AsyncLaterVerbs:
             max_attempts=max_attempts,
             headers=headers,
             operation=operation,
+            max_wait=max_wait,
+            unique_for=unique_for,
         )
         self.session.later(new)
 
