@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import NoReturn
 
 import bide
-from bide.aside import AsyncApart
 from bide.cli.exits import Exit
 from bide.cli.output import note
 from bide.cli.worker import health, logs
@@ -19,7 +18,7 @@ from bide.cli.worker.load import WorkerOptions, check_slots, load_target, make_w
 from bide.cli.worker.reload import reloaded
 from bide.logs import Log
 from bide.worker import Worker
-from bide.worker.ending import LAST_WORDS, end_process, flush, give_time
+from bide.worker.ending import end_process, flush, give_time
 from bide.worker.lifeline import Lifeline, run_supervised
 from bide.worker.supervisor import Supervisor
 
@@ -82,15 +81,7 @@ def _leave() -> None:
 async def _alone(found: Worker, where: health.Endpoint) -> int:
     async with health.reported(where, lambda: {os.getpid(): found.health()}, 1):
         await found.run()
-    await _send_rest(found)
     return Exit.OK
-
-
-async def _send_rest(found: Worker) -> None:
-    """What handlers have sent in the background: the process may end without its usual end."""
-    later = found.queue.session.setup.later
-    if later.waits:
-        await AsyncApart(lambda: later.close(LAST_WORDS)).done()
 
 
 async def _supervise(found: Worker, options: WorkerOptions, processes: int, where: health.Endpoint) -> int:
@@ -108,7 +99,6 @@ async def _supervise(found: Worker, options: WorkerOptions, processes: int, wher
 
 async def _supervised(found: Worker, lifeline: Lifeline) -> int:
     await run_supervised(found, lifeline)
-    await _send_rest(found)
     return Exit.STUCK if found.stuck else Exit.OK
 
 
