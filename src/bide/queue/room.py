@@ -11,8 +11,9 @@ class Room:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._counted: int | None = None  # that many were pending
-        self._since = 0  # what was sent, or begun to be, since then or while it was counted
-        self._stored = 0
+        self._begun = 0  # all that was begun to be sent, but for what was not stored
+        self._stored = 0  # all of it that is stored
+        self._mark = 0  # so much was stored when it was counted
         self._next = 0.0  # by time.monotonic(), when to count again
 
     def is_stale(self) -> bool:
@@ -27,15 +28,15 @@ class Room:
     def counted(self, pending: int, begun: int, seconds: float, most: int) -> None:
         """`begun`: as `begin` said. What was stored by then is counted; what was under way may not be."""
         with self._lock:
-            self._counted = pending
-            self._since -= begun
-            self._stored -= begun
+            if begun < self._mark:  # a slow count: a later one was answered before
+                return
+            self._counted, self._mark = pending, begun
             often = OFTEN if 2 * self.pending >= most else SELDOM
             self._next = time.monotonic() + max(often, SHARE * seconds)
 
     @property
     def pending(self) -> int:
-        return (self._counted or 0) + self._since
+        return (self._counted or 0) + self._begun - self._mark
 
     def take(self, least: int, count: int, most: int) -> int:
         """Room for so many, or for fewer, but not for less than `least`; 0 if there is none."""
@@ -43,11 +44,11 @@ class Room:
             count = min(count, most - self.pending)
             if count < least:
                 return 0
-            self._since += count
+            self._begun += count
             return count
 
     def done(self, taken: int, stored: int) -> None:
         """Of what it was taken for, so much was stored."""
         with self._lock:
-            self._since -= taken - stored
+            self._begun -= taken - stored
             self._stored += stored

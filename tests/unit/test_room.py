@@ -1,0 +1,51 @@
+"""How much room a topic has left, for one sender."""
+
+from bide.queue.room import Room
+
+MOST = 10
+
+
+def test_what_was_sent_since_the_count_takes_room() -> None:
+    room = Room()
+    room.counted(4, room.begin(), 0.0, MOST)
+    assert room.take(1, 5, MOST) == 5
+    assert room.take(2, 2, MOST) == 0
+    assert room.take(1, 2, MOST) == 1
+    room.done(5, 3)  # two of them were not stored
+    assert (room.pending, room.take(1, 9, MOST)) == (8, 2)
+
+
+def test_what_is_under_way_while_it_is_counted_counts_too() -> None:
+    room = Room()
+    room.counted(0, room.begin(), 0.0, MOST)
+    room.take(3, 3, MOST)
+    begun = room.begin()
+    room.take(2, 2, MOST)
+    room.done(3, 3)
+    room.counted(0, begun, 0.0, MOST)  # it saw none of them
+    assert room.pending == 5
+    room.done(2, 2)
+    room.counted(5, room.begin(), 0.0, MOST)
+    assert room.pending == 5
+
+
+def test_counts_at_once_are_no_more_than_one() -> None:
+    room = Room()
+    room.counted(0, room.begin(), 0.0, MOST)
+    room.take(3, 3, MOST)
+    room.done(3, 3)
+    first, second = room.begin(), room.begin()
+    room.counted(3, first, 0.0, MOST)
+    room.counted(3, second, 0.0, MOST)
+    assert room.pending == 3
+
+
+def test_a_slow_count_does_not_undo_a_later_one() -> None:
+    room = Room()
+    slow = room.begin()
+    room.counted(0, slow, 0.0, MOST)
+    room.take(3, 3, MOST)
+    room.done(3, 3)
+    room.counted(3, room.begin(), 0.0, MOST)
+    room.counted(0, slow, 0.0, MOST)
+    assert room.pending == 3
