@@ -56,13 +56,16 @@ from bide.types import (
 if TYPE_CHECKING:
     from bide.delays import AsyncDelayQueue, DelayQueue
     from bide.queue import (
+        AsyncBatchTask,
         AsyncDelivery,
         AsyncLock,
         AsyncQueue,
         AsyncTask,
+        BatchTask,
         Bury,
         Call,
         Delivery,
+        Failed,
         Handled,
         Hook,
         Lock,
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
         Snooze,
         Task,
         current,
+        current_batch,
     )
     from bide.timers import Timer, TimerWheel
     from bide.worker import Health, Middleware, Worker
@@ -102,6 +106,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AsyncBatchTask",
     "AsyncDelayQueue",
     "AsyncDelivery",
     "AsyncLock",
@@ -114,6 +119,7 @@ __all__ = [
     "BadTime",
     "BadTopic",
     "BadUrl",
+    "BatchTask",
     "BideError",
     "Bury",
     "Call",
@@ -128,6 +134,7 @@ __all__ = [
     "Duration",
     "EngineError",
     "Exists",
+    "Failed",
     "Finding",
     "Flushed",
     "Handled",
@@ -171,6 +178,7 @@ __all__ = [
     "Worker",
     "WrongLoop",
     "current",
+    "current_batch",
     "exponential",
     "steps",
 ]

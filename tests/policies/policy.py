@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from bide import AsyncQueue, Sent, Worker, current
+from bide import AsyncQueue, AsyncTask, Sent, Worker, current
 from tests.worker.conftest import once
 from tests.worker.faults import Faults
 
@@ -64,7 +64,8 @@ class Stage:
         self._policies = policies
         self._probes: list[int] = []
         self._probe = queue.task("probe")(self._probed)
-        self._task = queue.task(TOPIC, **self._options("options"))(self._handle)
+        made: Callable[[Any], AsyncTask[..., Any]] = queue.task(TOPIC, **self._options("options"))
+        self._task = made(self._handle)
 
     @property
     def alive(self) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from bide import AsyncDelivery, AsyncQueue, Delivery, Hook, LeaseLost, OutcomeUnknown, Queue, current
+from bide import AsyncDelivery, AsyncQueue, Delivery, Hook, LeaseLost, OutcomeUnknown, Queue, current, current_batch
 from bide.engines.base import Hold, Settings
 from bide.engines.postgres import source
 from bide.worker import Worker
@@ -267,3 +267,35 @@ async def test_a_worker_renews_no_lease_of_a_handler_that_has_acked_and_goes_on(
         await once(lambda: len(extended.ids) >= known + 2)
         over.set()
         assert not any(sent.id in ids for ids in extended.ids[known:])
+
+
+async def test_a_batch_is_written_and_acked_in_one_transaction(postgres_url: str) -> None:
+    """One of its messages is taken away meanwhile: nothing is written, and all come again."""
+    seen: list[list[int]] = []
+    async with AsyncQueue(postgres_url) as queue, await psycopg.AsyncConnection.connect(postgres_url) as own:
+        await own.execute("create table written (n int)")
+        await own.commit()
+
+        @queue.task("t", batch=3, linger="1h")
+        async def write(ns: list[int]) -> None:
+            seen.append(ns)
+            async with own.transaction():
+                for n in ns:
+                    await own.execute("insert into written values (%s)", [n])
+                if len(seen) == 1:
+                    await current_batch()[1].release()
+                if not all(await queue.ack_many(current_batch(), connection=own)):
+                    raise RuntimeError("another worker has one of them")
+
+        await queue.send_many("t", [1, 2, 3])
+        async with Worker(queue, lease="1s", grace=0):
+
+            async def ended() -> bool:
+                stats = await queue.stats("t")
+                return not stats.scheduled + stats.ready + stats.leased
+
+            await once(ended)
+        rows = await (await own.execute("select n from written order by n")).fetchall()
+    assert rows == [(1,), (2,), (3,)]
+    assert sorted(seen[0]) == [1, 2, 3]
+    assert len(seen) > 1

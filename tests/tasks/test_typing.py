@@ -9,7 +9,7 @@ import pytest
 
 CODE = """
 from typing import assert_type
-from bide import AsyncQueue, AsyncTask, Backoff, Health, Queue, Sent, Task, Worker, exponential
+from bide import AsyncQueue, AsyncTask, Backoff, Failed, Health, Queue, Sent, Task, Worker, exponential
 
 queue = AsyncQueue("memory://")
 plain = Queue("memory://")
@@ -24,6 +24,32 @@ assert_type(Worker(queue).health(), Health)
 @plain.task(backoff=quarters)
 def remind(order: int) -> str:
     return "reminded"
+
+@queue.task("likes", batch=500, linger="200ms", max_attempts=5)
+async def write(likes: list[int]) -> list[Failed]:
+    return [Failed(likes[0], "no such post")]
+
+@plain.task(batch=500)
+def count(words: list[str]) -> None: ...
+
+async def batches() -> None:
+    assert_type(await write.send(1), Sent)
+    assert_type(await write.after("15m", key="k").send_many([1, 2]), list[Sent])
+    assert_type(write.on(plain).send(1), Sent)
+    assert_type(await write([1, 2]), list[Failed])
+    assert_type(count.send("a"), Sent)
+    await write.send("a")  # error: no such item
+    await write.send([1])  # error: a list of items
+    count.send(1)  # error: no such item
+    write.on(plain).send("a")  # error: no such item through the other colour
+    await write.cancel(key="k")
+
+async def wrong_answer(likes: list[int]) -> int:
+    return len(likes)
+
+queue.task(batch=500)(wrong_answer)  # error: the answer is no Failed
+
+queue.task(linger="1s")  # error: without batch=
 
 async def fine() -> None:
     assert_type(await cancel_unpaid.send(order=1), Sent)

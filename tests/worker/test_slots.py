@@ -212,3 +212,57 @@ def test_whoever_may_run_is_asked_for(plan: tuple[list[str], list[str], int, int
     asked = {topic for line in range(len(here.groups)) if (ask := here.ask(line)).limit for topic in ask.topics}
 
     assert asked == set(topics)
+
+
+def test_a_batch_takes_one_place_also_while_it_gathers() -> None:
+    here = Slots(["likes", "b"], [], concurrency=10, threads=10, slots={}, batches={"likes": 100})
+    likes = here.groups.index(("likes",))
+    assert here.groups[1 - likes] == ("b",)
+
+    assert here.ask(likes) == (("likes",), 900)  # nine tenths of the places
+    here.take("likes", 30)
+    assert here.ask(likes) == (("likes",), 70 + 800)
+    here.begin_batch("likes", 30)
+    assert here.ask(likes) == (("likes",), 800)
+    here.take("likes", 5)
+    here.give_back("likes")  # one that can't be read
+    assert here.ask(likes) == (("likes",), 96 + 700)
+    here.end_batch("likes")
+    for _ in range(4):
+        here.give_back("likes")
+    assert here.ask(likes) == (("likes",), 900)
+
+
+def test_the_slots_of_a_batch_task_are_for_batches() -> None:
+    here = Slots(["likes", "b"], ["likes"], concurrency=10, threads=3, slots={"likes": 2}, batches={"likes": 100})
+
+    kept, shared = [group for group, topics in enumerate(here.groups) if topics == ("likes",)]
+    assert here.ask(kept) == (("likes",), 200)
+    assert here.ask(shared) == (("likes",), 100)  # one thread is left
+    here.take("likes", 200)
+    assert here.ask(kept).limit == 0
+    here.take("likes", 100)
+    assert here.ask(shared).limit == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["claim", "drop", "begin", "end"]), st.integers(1, 40)), max_size=80))
+def test_batches_never_run_beyond_their_places(steps: list[tuple[str, int]]) -> None:
+    size, concurrency = 10, 4
+    here = Slots(["likes"], [], concurrency=concurrency, threads=1, slots={}, batches={"likes": size})
+    gathered = running = 0
+    for what, count in steps:
+        if what == "claim":
+            claimed = min(count, here.ask(0).limit)
+            here.take("likes", claimed)
+            gathered += claimed
+        elif what == "drop" and gathered:
+            here.give_back("likes")
+            gathered -= 1
+        elif what == "begin" and gathered >= size:
+            here.begin_batch("likes", size)
+            gathered, running = gathered - size, running + 1
+        elif what == "end" and running:
+            here.end_batch("likes")
+            running -= 1
+        assert running + -(-gathered // size) <= concurrency
+        assert here.ask(0).limit == (concurrency - running) * size - gathered

@@ -3,22 +3,27 @@
 from bide.engines.guard.hooks import Call, Hook
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.locking import AsyncLock
-from bide.queue.deliveries import current
+from bide.queue.batch_task import AsyncBatchTask, BatchTask
+from bide.queue.deliveries import current, current_batch
 from bide.queue.queues import AsyncQueue, Queue
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.locking import Lock
 from bide.queue.task import AsyncTask, Task
+from bide.queue.tasks.failed import Failed
 from bide.queue.tasks.outcome import Bury, Retry, Snooze
 from bide.queue.travel import Handled
 
 __all__ = [
+    "AsyncBatchTask",
     "AsyncDelivery",
     "AsyncLock",
     "AsyncQueue",
     "AsyncTask",
+    "BatchTask",
     "Bury",
     "Call",
     "Delivery",
+    "Failed",
     "Handled",
     "Hook",
     "Lock",
@@ -27,4 +32,5 @@ __all__ = [
     "Snooze",
     "Task",
     "current",
+    "current_batch",
 ]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from bide.clock import epoch_ms
 from bide.errors import ConfigError
@@ -22,7 +22,23 @@ PLANNED = "bide-planned"  # the header with the instant of a schedule
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
 
 running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
-"""Gives the delivery in the handler's colour."""
+"""Gives the delivery in the handler's colour, or those of a batch."""
+
+D = TypeVar("D")
+
+
+class Together(list[D]):
+    """The deliveries of a batch. To those who call handlers they are as one."""
+
+    @property
+    def expired(self) -> bool:
+        return all(getattr(each, "expired", False) for each in self)
+
+    @expired.setter
+    def expired(self, value: bool) -> None:
+        for each in self:
+            vars_of: Any = each
+            vars_of.expired = value
 
 
 def said(error: object) -> str:
@@ -74,6 +90,8 @@ class Cycles:
 def sender(topic: str, key: str) -> str | None:
     """The id of the message that is being handled here, if this is its own key."""
     delivery = running.get(_nothing)()
+    if type(delivery) is Together:
+        return next((each.id for each in delivery if (each.topic, each.key) == (topic, key)), None)
     return delivery.id if delivery is not None and (delivery.topic, delivery.key) == (topic, key) else None
 
 
@@ -86,8 +104,25 @@ def current() -> Any:
     It has the id, key, headers, attempt and lateness, and says whether the handler should stop (`expired`). You can extend its
     lease, or end it early. Raises ConfigError outside a handler.
     """
+    delivery = _present("current()")()
+    if type(delivery) is Together:
+        raise ConfigError("This handler has a batch of messages, and current() is for one: current_batch() gives them all.")
+    return delivery
+
+
+def current_batch() -> Any:
+    """Return the deliveries that the running handler is for, in the order of its list: AsyncDelivery objects in an async
+    handler, Delivery objects in a sync one. A handler without `batch=` gets a list of one.
+
+    End them together, in your own transaction too: `queue.ack_many(current_batch(), connection=…)`. Raises ConfigError outside
+    a handler.
+    """
+    found = _present("current_batch()")()
+    return list(found) if type(found) is Together else [found]
+
+
+def _present(name: str) -> Callable[[], Any]:
     try:
-        delivery = running.get()
+        return running.get()
     except LookupError:
-        raise ConfigError("current() is for handlers: no message is being handled here.") from None
-    return delivery()
+        raise ConfigError(f"{name} is for handlers: no message is being handled here.") from None

@@ -82,25 +82,21 @@ class Bound(Generic[P, R]):
         vars(made).update(vars(self), _options={**self._options, **options})
         return made
 
-    @overload
-    def on(self, queue: HasAsyncSession) -> "AsyncTask[P, R]": ...
-    @overload
-    def on(self, queue: HasSession) -> "Task[P, R]": ...
-    def on(self, queue: Any) -> Any:
-        """Return the same task for another queue, sync or async as that queue is: `task.on(queue.sync).send(order=42)`."""
+    def _of(self, queue: Any, for_async: Any, for_sync: Any) -> Any:
+        """The same task for another queue, in the queue's colour."""
         session = getattr(queue, "session", None)
         options: SendOptions = {"max_attempts": self.definition.max_attempts, **self._options}
         if isinstance(session, AsyncSession):
-            return AsyncTask(session, self.definition, options)
+            return for_async(session, self.definition, options)
         if isinstance(session, Session):
-            return Task(session, self.definition, options)
+            return for_sync(session, self.definition, options)
         raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
 
     def _message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
         new = self._setup.envelope.message(self.topic, self._body(args, kwargs), **self._options)
         return new if self.definition.rule.expires_in is None else self._living(new)
 
-    def _messages(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewMessage]:
+    def _messages(self, arguments: Iterable[Any]) -> list[NewMessage]:
         items, operation = self._all_outgoing(arguments), self._options.get("operation")
         messages = self._setup.envelope.messages(self.topic, items, operation)
         return messages if self.definition.rule.expires_in is None else [self._living(each) for each in messages]
@@ -142,12 +138,12 @@ class Bound(Generic[P, R]):
     ) -> Move:
         return move(self._ref(message, key), delay, at, by, self._setup.now_ms)
 
-    def _all_outgoing(self, arguments: Iterable[Mapping[str, Any]]) -> list[Outgoing]:
+    def _all_outgoing(self, arguments: Iterable[Any]) -> list[Outgoing]:
         """All of many, checked before the first is sent."""
         if isinstance(arguments, str | bytes | Mapping) or not isinstance(arguments, Iterable):
+            each = "the arguments of each by name: [{'order': 42}]" if self.definition.batch is None else "the items"
             raise BadOption(
-                f"send_many takes a list, and this is a {type(arguments).__name__}. Give the arguments of each by name: "
-                "[{'order': 42}]; for one message use send()."
+                f"send_many takes a list, and this is a {type(arguments).__name__}. Give {each}; for one message use send()."
             )
         own: dict[str, Any] = {name: value for name, value in self._options.items() if name not in _SAME_FOR_MANY}
         items = []
@@ -164,7 +160,9 @@ class Bound(Generic[P, R]):
         return items
 
     def _one_of_many(self, arguments: Mapping[str, Any]) -> Encoded:
-        """The arguments by name."""
+        """The arguments by name, or the item of a batch."""
+        if self.definition.batch is not None:
+            return self._body((arguments,), {})
         if not isinstance(arguments, Mapping):
             raise BadOption(
                 f"send_many takes the arguments of each by name, and this is a {type(arguments).__name__}: [{{'order': 42}}]."
@@ -175,33 +173,24 @@ class Bound(Generic[P, R]):
         return f"<{type(self).__name__} {self.definition.name} for {self.topic}>"
 
 
-class AsyncTask(Bound[P, R]):
-    """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
+class OneByOne(Bound[P, R]):
+    """A task whose function is called for each message."""
+
+    @overload
+    def on(self, queue: HasAsyncSession) -> "AsyncTask[P, R]": ...
+    @overload
+    def on(self, queue: HasSession) -> "Task[P, R]": ...
+    def on(self, queue: Any) -> Any:
+        """Return the same task for another queue, sync or async as that queue is: `task.on(queue.sync).send(order=42)`."""
+        return self._of(queue, AsyncTask, Task)
+
+
+class AsyncNamed(Bound[P, R]):
+    """What a task does with messages that were sent, by their ids and keys."""
 
     def __init__(self, session: AsyncSession, definition: Definition, options: SendOptions | None = None) -> None:
         super().__init__(session, definition, options)
         self._session = session
-
-    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Send a message with these arguments, for a worker to call the function. The arguments are checked now.
-
-        Raises the same errors as `queue.send`.
-        """
-        return await self._session.put(self._message(args, kwargs), self._options.get("connection"))
-
-    def later(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
-        self._session.later(self._for_later(args, kwargs))
-
-    async def send_many(self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None) -> list[Sent]:
-        """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
-
-        Raises BadOption for several messages with a key, because a key belongs to one message at a time. `wait`
-        as in `queue.send_many`.
-        """
-        connection = self._options.get("connection")
-        patience = room_wait(wait, connection)
-        return await self._session.put_many(self._messages(arguments), connection, wait=patience)
 
     async def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
         """Cancel a message by its id or key, if no worker has started it."""
@@ -224,12 +213,61 @@ class AsyncTask(Bound[P, R]):
         return await self._session.get(self._ref(message, key))
 
 
-class Task(Bound[P, R]):
+class AsyncTask(AsyncNamed[P, R], OneByOne[P, R]):
     """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Send a message with these arguments, for a worker to call the function. The arguments are checked now.
+
+        Raises the same errors as `queue.send`.
+        """
+        return await self._session.put(self._message(args, kwargs), self._options.get("connection"))
+
+    def later(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
+        self._session.later(self._for_later(args, kwargs))
+
+    async def send_many(self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None) -> list[Sent]:
+        """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
+
+        Raises BadOption for several messages with a key, because a key belongs to one message at a time. `wait`
+        as in `queue.send_many`.
+        """
+        connection = self._options.get("connection")
+        patience = room_wait(wait, connection)
+        return await self._session.put_many(self._messages(arguments), connection, wait=patience)
+
+
+class Named(Bound[P, R]):
+    """What a task does with messages that were sent, by their ids and keys."""
 
     def __init__(self, session: Session, definition: Definition, options: SendOptions | None = None) -> None:
         super().__init__(session, definition, options)
         self._session = session
+
+    def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
+        """Cancel a message by its id or key, if no worker has started it."""
+        return self._session.cancel(self._ref(message, key), self._options.get("connection"))
+
+    def reschedule(
+        self,
+        message: str | Sent | None = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        by: Duration | None = None,
+    ) -> RescheduleResult:
+        """Give a message a new time, by its id or key, if no worker has started it. Times as in `queue.reschedule`."""
+        return self._session.reschedule(self._move(message, key, delay, at, by), self._options.get("connection"))
+
+    def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
+        """Return what is stored about a message, by its id or key; None if it has ended."""
+        return self._session.get(self._ref(message, key))
+
+
+class Task(Named[P, R], OneByOne[P, R]):
+    """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """Send a message with these arguments, for a worker to call the function. The arguments are checked now.
@@ -251,23 +289,3 @@ class Task(Bound[P, R]):
         connection = self._options.get("connection")
         patience = room_wait(wait, connection)
         return self._session.put_many(self._messages(arguments), connection, wait=patience)
-
-    def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
-        """Cancel a message by its id or key, if no worker has started it."""
-        return self._session.cancel(self._ref(message, key), self._options.get("connection"))
-
-    def reschedule(
-        self,
-        message: str | Sent | None = None,
-        *,
-        key: str | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        by: Duration | None = None,
-    ) -> RescheduleResult:
-        """Give a message a new time, by its id or key, if no worker has started it. Times as in `queue.reschedule`."""
-        return self._session.reschedule(self._move(message, key, delay, at, by), self._options.get("connection"))
-
-    def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
-        """Return what is stored about a message, by its id or key; None if it has ended."""
-        return self._session.get(self._ref(message, key))

@@ -5,7 +5,7 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from bide.aside import AsyncApart, seen_through
 from bide.core.backoff import DEFAULT
@@ -27,20 +27,27 @@ Why: TypeAlias = Literal["lost", "timeout", "stop", "place"]
 HEED = 5.0  # seconds that a handler has after its timeout to come to an end
 
 
+class Shared(Protocol):
+    """A batch that a message is handled in."""
+
+    def one_stops(self, why: Why, *, first: bool) -> None: ...
+
+
 class Handling:
     __slots__ = (
-        "_sync",
         "_sync_delivery",
-        "_unkept",
         "alarm",
+        "batch",
         "beat",
         "delivery",
         "places",
         "runner",
         "slot",
         "stuck",
+        "sync",
         "task",
         "told",
+        "unkept",
         "why",
     )
 
@@ -63,9 +70,18 @@ class Handling:
         self.runner: asyncio.Task[None] | None = None
         self.alarm: asyncio.TimerHandle | None = None  # for its timeout
         self.places: Places | None = None  # in the gates of its task
-        self._sync = sync
-        self._unkept = unkept
+        self.batch: Shared | None = None  # that it is handled in
+        self.sync: Callable[[AsyncDelivery], Delivery] = sync
+        self.unkept: Callable[[Beat, Hold], object] = unkept
         self._sync_delivery: Delivery | None = None
+
+    def __str__(self) -> str:
+        return name(self.delivery)
+
+    def arguments(self) -> dict[str, Any]:
+        """What the handler is called with. Raises Unread."""
+        known = self.delivery.arguments
+        return self.task.arguments.of_message(self.delivery.body) if known is None else known
 
     @property
     def ended(self) -> bool:
@@ -79,11 +95,22 @@ class Handling:
 
     def stop(self, why: Why) -> None:
         """Tell the handler to stop: an async one is cancelled, a sync one can see it in current().expired."""
-        if self.why is None:
-            self.why = why
+        first = self.first_told(why)
         self.expire()
-        if self.runner is not None and (self.task.is_async or why == "stop"):
+        if self.batch is not None:
+            self.batch.one_stops(why, first=first)
+        elif self.runner is not None and (self.task.is_async or why == "stop"):
             self.runner.cancel()
+
+    def first_told(self, why: Why) -> bool:
+        """Keep why it was told to stop; whether it was not told before."""
+        first = self.why is None
+        if first:
+            self.why = why
+        return first
+
+    def stick(self) -> None:
+        self.stuck = True
 
     def expire(self) -> None:
         self.delivery.expired = True
@@ -95,11 +122,11 @@ class Handling:
         handler's own transaction the end may be long before the commit, and holds the message until then.
         """
         if not self.task.is_async and self._sync_delivery is None:
-            self._sync_delivery = self._sync(self.delivery)
+            self._sync_delivery = self.sync(self.delivery)
             if self.delivery.expired:
                 self._sync_delivery.expired = True
         present = self._sync_delivery or self.delivery
-        unkept, beat, hold = self._unkept, self.beat, self.delivery.hold
+        unkept, beat, hold = self.unkept, self.beat, self.delivery.hold
 
         def ended() -> None:
             unkept(beat, hold)
@@ -135,10 +162,7 @@ class Handlers:
 
     def call(self, handling: Handling) -> Awaitable[None]:
         """Begin to call its handler: the rest is to be awaited."""
-        task = handling.task
-        arguments = handling.delivery.arguments
-        if arguments is None:
-            arguments = task.arguments.of_message(handling.delivery.body)
+        task, arguments = handling.task, handling.arguments()
         running.set(handling.present)
         if task.timeout is not None:
             handling.alarm = self._loop.call_later(task.timeout, self._time_out, handling)
@@ -210,14 +234,14 @@ class Handlers:
         self._loop.call_later(HEED, self._look_again, handling)
         _log.warning(
             "%s has reached its timeout of %g s: its handler is told to stop",
-            name(handling.delivery),
+            handling,
             handling.task.timeout,
             extra=about(handling.delivery),
         )
 
     def _look_again(self, handling: Handling) -> None:
         if handling.runner is not None and not handling.runner.done():
-            handling.stuck = True
+            handling.stick()
             self._unheeded(handling)
 
 

@@ -77,7 +77,12 @@ def check_overdue(task: Definition, source: Source) -> None:
 def limited(tasks: Mapping[str, Definition], plan: Plan) -> dict[str, int]:
     """The topics that are limited over all workers as a whole, with how many of each may run here at once."""
     return {
-        topic: min(plan.concurrency, task.limits.concurrency or plan.concurrency)
+        topic: min(plan.concurrency, task.limits.concurrency or plan.concurrency) * (task.batch.size if task.batch else 1)
         for topic, task in tasks.items()
         if task.limits is not None and task.limits.of_topic
     }
+
+
+def batches(tasks: Mapping[str, Definition]) -> dict[str, int]:
+    """The topics whose messages are handled in batches, with the size of these."""
+    return {topic: task.batch.size for topic, task in tasks.items() if task.batch is not None}

@@ -23,7 +23,7 @@ from bide.worker.ending import LAST_WORDS, Ending
 from bide.worker.handling import Handlers, Handling, left_over
 from bide.worker.leaving import LOOK, TIDY
 from bide.worker.orphans import Orphans
-from bide.worker.plan import Plan, limited, served
+from bide.worker.plan import Plan, batches, limited, served
 from bide.worker.retry import reached
 from bide.worker.slots import Slots
 from bide.worker.telling import tell_unheeded
@@ -49,6 +49,7 @@ class Service:
             threads=plan.threads,
             slots=plan.slots,
             limited=limited(self._served, plan),
+            batches=batches(self._served),
         )
         self._threads = Threads(plan.threads, self._loop, self._threads_changed)
         self._handlers = Handlers(self._threads, plan.middleware, self._unheeded, self._ending)

@@ -72,6 +72,23 @@ class Limited:
             self.until = 0.0
 
 
+class Batched:
+    """How many places the messages of a topic take that are handled in batches: one a batch, also for one that gathers."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.gathering: int = 0  # messages that have not begun
+        self.running: int = 0  # batches
+
+    @property
+    def places(self) -> int:
+        return self.running + -(-self.gathering // self._size)
+
+    def room(self, places: int) -> int:
+        """Messages that fit into the batch that gathers, and into so many places."""
+        return -self.gathering % self._size + places * self._size
+
+
 class Slots:
     """A handler holds a place while it runs; a sync one holds a thread too.
 
@@ -89,8 +106,12 @@ class Slots:
         threads: int,
         slots: Mapping[str, int],
         limited: Mapping[str, int] = NONE,
+        batches: Mapping[str, int] = NONE,
     ) -> None:
-        """`limited`: topics that are limited over all workers, with how many of each may run at once, at most."""
+        """`limited`: topics that are limited over all workers, with how many of each may run at once, at most.
+
+        `batches`: topics whose messages are handled in batches, with the largest size.
+        """
         self._kept = _checked(slots, topics, concurrency)
         _check_threads(self._kept, in_threads, threads)
         self._in_threads = frozenset(in_threads)
@@ -100,7 +121,8 @@ class Slots:
         most, most_in_threads = _most_of_one(self._free, len(topics)), _most_of_one(self._free_threads, len(in_threads))
         self._most = {topic: min(most, most_in_threads) if topic in self._in_threads else most for topic in topics}
         self._limited = {topic: Limited(most) for topic, most in limited.items()}
-        apart = [topic for topic in limited if topic not in self._kept]
+        self._batched = {topic: Batched(size) for topic, size in batches.items()}
+        apart = [topic for topic in topics if topic in batches or (topic in limited and topic not in self._kept)]
         alike = [
             [each for each in topics if each not in in_threads and each not in apart],
             [each for each in in_threads if each not in apart],
@@ -125,11 +147,12 @@ class Slots:
         in_threads = topics[0] in self._in_threads
         if in_threads and self.without_threads:
             return Ask(topics, 0)
+        asked, held = self._ask(group, topics, in_threads), self._held[topics[0]]
+        batched = self._batched.get(topics[0])
+        if batched is not None:
+            asked, held = Ask(topics, batched.room(asked.limit)), batched.gathering
         limited = self._limited.get(topics[0])
-        if limited is not None:
-            asked = self._ask(group, topics, in_threads)
-            return Ask(asked.topics, min(asked.limit, limited.room(self._held[topics[0]])))
-        return self._ask(group, topics, in_threads)
+        return asked if limited is None else Ask(asked.topics, min(asked.limit, limited.room(held)))
 
     def _ask(self, group: int, topics: tuple[str, ...], in_threads: bool) -> Ask:
         if group < len(self._kept):
@@ -152,23 +175,48 @@ class Slots:
         return min((wait for each in self._limited.values() if (wait := each.wait())), default=None)
 
     def take(self, topic: str, count: int = 1) -> None:
-        """A topic takes its own slots first, and then of those that are shared."""
-        held, kept = self._held[topic], self._kept.get(topic, 0)
-        self._held[topic] = held + count
+        """Places for the handlers of so many messages."""
+        batched = self._batched.get(topic)
         if topic in self._limited:
             self._limited[topic].taken()
+        if batched is None:
+            self._hold(topic, count)
+        else:
+            self._change(topic, batched, gathering=count)
+
+    def give_back(self, topic: str) -> None:
+        """The place of a message. One that is handled in a batch does not begin."""
+        batched = self._batched.get(topic)
+        if batched is not None:
+            self._change(topic, batched, gathering=-1)
+        else:
+            if self._held[topic] > self._kept.get(topic, 0):
+                self._free += 1
+                self._free_threads += topic in self._in_threads
+            self._held[topic] -= 1
+        if topic in self._limited:
+            self._limited[topic].freed()
+
+    def begin_batch(self, topic: str, messages: int) -> None:
+        self._change(topic, self._batched[topic], gathering=-messages, running=1)
+
+    def end_batch(self, topic: str) -> None:
+        self._change(topic, self._batched[topic], running=-1)
+
+    def _change(self, topic: str, batched: Batched, *, gathering: int = 0, running: int = 0) -> None:
+        before = batched.places
+        batched.gathering += gathering
+        batched.running += running
+        self._hold(topic, batched.places - before)
+
+    def _hold(self, topic: str, count: int) -> None:
+        """So many places more, or fewer. A topic takes its own slots first, and then of those that are shared."""
+        held, kept = self._held[topic], self._kept.get(topic, 0)
+        self._held[topic] = held + count
         shared = max(0, held + count - kept) - max(0, held - kept)
         self._free -= shared
         if topic in self._in_threads:
             self._free_threads -= shared
-
-    def give_back(self, topic: str) -> None:
-        if self._held[topic] > self._kept.get(topic, 0):
-            self._free += 1
-            self._free_threads += topic in self._in_threads
-        self._held[topic] -= 1
-        if topic in self._limited:
-            self._limited[topic].freed()
 
 
 def _most_of_one(places: int, topics: int) -> int:

@@ -1,7 +1,9 @@
 """What the log says of a message and its handler."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from bide.core.amounts import plural
 from bide.logs import Log
 from bide.queue import AsyncDelivery
 from bide.queue.tasks.arguments import Unread
@@ -21,6 +23,29 @@ def tell(delivery: AsyncDelivery, became: Outcome | None, error: BaseException) 
     else:
         attempt = f"{delivery.attempt} of {delivery.max_attempts}"
         _log.error("%s failed in attempt %s", name(delivery), attempt, exc_info=error, extra=about(delivery))
+
+
+def tell_together(
+    deliveries: Sequence[AsyncDelivery], became: Sequence[Outcome | None], errors: Sequence[BaseException | None]
+) -> None:
+    """A batch ended with one error for all of its messages: it is told once, with what becomes of how many."""
+    ends = [(delivery, end, error) for delivery, end, error in zip(deliveries, became, errors, strict=True) if error and end]
+    if not ends:
+        return
+    buried = sum(end.buries(delivery.attempt, delivery.max_attempts) for delivery, end, _ in ends)
+    delivery, _, error = ends[0]
+    asked = isinstance(error, Bury | Retry | Snooze)
+    say = _log.error if not asked else _log.warning if buried else _log.info
+    say(
+        "The handler of %s of %s %s for all of them, and %d of them are buried%s",
+        plural(len(ends), "message"),
+        delivery.topic,
+        "asked" if asked else "failed",
+        buried,
+        f": {error}" if asked else "",
+        exc_info=None if asked else error,
+        extra={"topic": delivery.topic, "message_ids": [each.id for each, _, _ in ends]},
+    )
 
 
 def _tell_asked(delivery: AsyncDelivery, became: Outcome) -> None:

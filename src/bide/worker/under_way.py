@@ -18,6 +18,7 @@ from bide.queue.deliveries import PLANNED
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
+from bide.worker.batch import Batches
 from bide.worker.catching_up import CatchingUp
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.entrance import Entrance
@@ -62,6 +63,7 @@ class UnderWay:
         self._handlings: dict[Hold, Handling] = {}
         self.done: int = 0
         self.failed: int = 0
+        self.batches: Batches = Batches(handlers, slots, stopping, self.ended, freed)
         self.settling: Settling = Settling(opened.engine, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
         self.entrance: Entrance = Entrance(opened.engine, opened.heartbeat, self.leaving, slots, lease_ms, self)
@@ -114,7 +116,9 @@ class UnderWay:
         self.ended(handling, DONE, by_itself=False)
 
     def admitted(self, handling: Handling) -> None:
-        """Nothing holds a message back: call its handler."""
+        """Nothing holds a message back: call its handler, or gather it for a batch."""
+        if handling.task.batch is not None and self.batches.takes(handling):
+            return
         # a factory of the loop's may begin a task before it gives it
         handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
 
@@ -188,7 +192,8 @@ class UnderWay:
         if handling.places is not None:
             self.leaving.leave(self._heartbeat, handling.places)
             handling.places = None
-        self._slots.give_back(handling.delivery.claimed.topic)
+        if handling.batch is None:  # else the batch gives back the place, for all
+            self._slots.give_back(handling.delivery.claimed.topic)
         self._freed()
         if became is None or by_itself:
             self.done += by_itself
@@ -225,4 +230,4 @@ class UnderWay:
         handling = self._handlings.get(hold)
         if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
             handling.stop("lost")
-            tell_lost(handling.delivery, "its handler is told to stop")
+            tell_lost(handling.delivery, "its handler is told to stop" if handling.batch is None else "its batch goes on")

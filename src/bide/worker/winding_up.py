@@ -16,6 +16,7 @@ AT_ONCE = 100  # handlers that are told to stop before the loop goes round
 
 async def wind_up(under_way: UnderWay, claiming: Claiming, ending: Ending) -> None:
     """Wait for the handlers, tell those that are left to stop, and see what has ended through to the engine."""
+    under_way.batches.give_back()
     await ending.grace(_runners(each for each in under_way if not each.stuck))
     await _recover(claiming, ending)
     await _end_handlers(under_way, ending)

@@ -1,42 +1,29 @@
 # unasync: ../sync/travel.py
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
-import contextlib
-import math
 from collections import deque
-from typing import Any
 
 from bide.aside import AsyncApart
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.errors import BideError, ConfigError
-from bide.logs import Log
-from bide.queue.aio.calling import leave
+from bide.errors import ConfigError
 from bide.queue.aio.catching_up import AsyncCatchingUp
-from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.handling import DAY, AsyncHandling
 from bide.queue.aio.planning import AsyncPlanner, check
 from bide.queue.aio.session import AsyncOpened
-from bide.queue.deliveries import PLANNED
 from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
-from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Tasks
-from bide.queue.tasks.outcome import DONE, Outcome, outcome, unread
-from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import AsyncInvoke
 from bide.queue.travel.relocate import Relocatable
 from bide.types import Duration, State
 
-_log = Log("bide.testing")
-_DAY = 86_400_000
 MOST_AT_ONCE = 100_000
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
-_SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
-_WAITS = "waits"
 
 
 class AsyncAhead:
@@ -189,14 +176,16 @@ class AsyncTravel(Relocatable):
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = await ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
+        handling = AsyncHandling(engine, self._setup, self._invoke, self._catching_up)
         found = True
         while found:
             found = False
             await self._flush()
             for topic, task in await self._turns(engine):
-                claim, taken = await receiver.taken([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                size = 1 if task.batch is None else min(task.batch.size, MAX_BATCH)
+                claim, taken = await receiver.taken([topic], size, DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
-                handled += [await self._handle(engine, task, delivery) for delivery in taken]
+                handled += await handling.handle(task, taken)
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
@@ -219,86 +208,10 @@ class AsyncTravel(Relocatable):
                 found += [(each.due, each.id, topic, task) for each in await _all_in(engine, topic, "ready")]
         return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
-    async def _handle(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
-        """A message whose handling is broken off is given back, and may be handled again at once."""
-        try:
-            return await self._handled(engine, task, delivery)
-        except BaseException:
-            if not delivery.ended:
-                with contextlib.suppress(BideError):
-                    await delivery.release()
-            raise
-
-    async def _handled(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery) -> Handled:
-        if PLANNED in delivery.headers:
-            [call] = await AsyncPlanner(engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
-            if not call:
-                return (await _end(engine, delivery, DONE, None))._replace(outcome="left out")
-        passage = None
-        try:
-            arguments = task.arguments.of_message(delivery.body)
-            if task.limits is not None:
-                passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
-        except Unread as error:
-            _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
-            return await self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
-        if task.overdue is not None and task.overdue.takes(delivery.claimed, delivery.now):
-            [became] = await self._catching_up.decide(task, [delivery.claimed], delivery.now)
-            if became is not None:
-                return (await _end(engine, delivery, became, None))._replace(outcome="left out" if became is DONE else _WAITS)
-        await self._invoke.check(task)
-        if passage is None:
-            return await self._call(engine, task, delivery, arguments)
-        try:
-            refused = await _pass(engine, passage, delivery.now)
-            if refused is not None:
-                held_back = await self._end(engine, task, delivery, refused, None)
-                return held_back if refused.verdict == "dead" else held_back._replace(outcome=_WAITS)
-            return await self._call(engine, task, delivery, arguments)
-        finally:
-            await leave(engine, passage.held)
-
-    async def _call(self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
-        raised = await self._invoke.call(task, arguments, delivery)
-        became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
-        if became.verdict in ("retry", "dead"):
-            _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
-        return await self._end(engine, task, delivery, became, raised)
-
-    async def _end(
-        self, engine: AsyncEngine, task: Definition, delivery: AsyncDelivery, became: Outcome, error: BaseException | None
-    ) -> Handled:
-        """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""
-        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
-            await self._invoke.tell_dead(task, delivery, became.error or "")
-        return await _end(engine, delivery, became, error)
-
-
-async def _pass(engine: AsyncEngine, passage: Passage, now: int) -> Outcome | None:
-    """Through the gates of its task; what becomes of a message that may not pass."""
-    while (step := passage.step) is not None:
-        if step.window:
-            passage.spent((await engine.gates.spend([passage.spend(step)]))[0])
-        else:
-            passage.entered((await engine.gates.enter([passage.entry(step, _DAY)]))[0], now)
-    refused = passage.refused
-    return (
-        refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
-    )
-
 
 async def _tend_all(engine: AsyncEngine) -> None:
     while (await engine.tend()).more:
         pass
-
-
-async def _end(engine: AsyncEngine, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
-    if delivery.ended:
-        return Handled(delivery.topic, delivery.id, "ended", error)
-    [answer] = await engine.settle([delivery.end(*became)])
-    delivery.mark_ended()
-    said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
-    return Handled(delivery.topic, delivery.id, said, error)
 
 
 async def _all_in(engine: AsyncEngine, topic: str, state: State) -> list[Stored]:

@@ -40,6 +40,8 @@ class Schedules:
         other = self._by_name.get(name)
         if other is not None and (other.definition is definition or not definition.is_anew(other.definition)):
             raise ConfigError(f"There is a schedule {name} already. Give each one a name: every(…, name='{name}.2').")
+        if definition.batch is not None:
+            raise ConfigError(f"{definition.name}() is given batches, and a schedule sends one message: leave out batch=.")
         if definition.arguments.needed:
             needed = ", ".join(sorted(definition.arguments.needed))
             raise ConfigError(f"{definition.name}() needs {needed}, and a schedule gives no arguments: give them defaults.")

@@ -2,13 +2,15 @@
 """The queue's verbs that say what a topic is for: the task that handles its messages, and rules for what is sent to it."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, Unpack, overload
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
 from bide.errors import ConfigError
+from bide.queue.batch_task import A, BatchTask, T
 from bide.queue.sync.session import Session
 from bide.queue.task import P, R, Task
-from bide.queue.tasks.definition import Definition, Unknown
+from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict
 from bide.queue.tasks.overdue import CatchUp
@@ -21,6 +23,14 @@ class TaskVerbs:
 
     session: Session
 
+    @overload
+    def task(
+        self, topic: str | None = None, *, batch: None = None, **options: Unpack[TaskOptions]
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    @overload
+    def task(
+        self, topic: str | None = None, *, batch: int, linger: Duration = 0, **options: Unpack[TaskOptions]
+    ) -> Callable[[Callable[[list[T]], A]], BatchTask[T, A]]: ...
     def task(
         self,
         topic: str | None = None,
@@ -43,7 +53,9 @@ class TaskVerbs:
         expires_in: Duration | None = None,
         most_pending: int | None = None,
         catch_up: CatchUp = "all",
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        batch: int | None = None,
+        linger: Duration = 0,
+    ) -> Callable[[Callable[..., Any]], Task[..., Any] | BatchTask[Any, Any]]:
         """Make a function the handler of a topic: `@queue.task("order.cancel")`.
 
         A worker calls it with the arguments that were sent. The function may be sync or async.
@@ -68,6 +80,9 @@ class TaskVerbs:
         - most_pending: how many messages of each of its topics may be scheduled or ready. A send beyond that raises QueueFull.
         - catch_up: what to do with a message that is over a minute late, as after an outage. "all": call it. "latest": leave it
           out if a newer one is due too, or of each value of `per`. "10/s": give it a new time, so that no more fall due then.
+        - batch: call the function once for up to this many messages. It takes one list; each message is an item of it. It
+          returns a Failed for each item that failed.
+        - linger: how long the first message of a batch waits for others. By default a batch is what is due already.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -75,7 +90,7 @@ class TaskVerbs:
         if callable(topic):
             raise ConfigError("Write @queue.task() with parentheses, or with a topic: @queue.task('order.cancel').")
 
-        def decorate(function: Callable[P, R]) -> Task[P, R]:
+        def decorate(function: Callable[..., Any]) -> Task[..., Any] | BatchTask[Any, Any]:
             definition = Definition(
                 function,
                 topic=topic,
@@ -97,8 +112,11 @@ class TaskVerbs:
                 expires_in=expires_in,
                 most_pending=most_pending,
                 catch_up=catch_up,
+                batch=batch,
+                linger=linger,
             )
-            return Task(self.session, self.session.setup.tasks.add(definition))
+            kind = Task if batch is None else BatchTask
+            return kind(self.session, self.session.setup.tasks.add(definition))
 
         return decorate
 

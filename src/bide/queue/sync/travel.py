@@ -1,42 +1,29 @@
 # Generated from ../aio/travel.py by tools/unasync.py; change that file instead.
 """Moves a queue's ManualClock from one due time to the next, with the upkeep and the work that real time would have brought."""
 
-import contextlib
-import math
 from collections import deque
-from typing import Any
 
 from bide.aside import Apart
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.sync import Engine
-from bide.errors import BideError, ConfigError
-from bide.logs import Log
-from bide.queue.deliveries import PLANNED
+from bide.errors import ConfigError
 from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
-from bide.queue.sync.calling import leave
 from bide.queue.sync.catching_up import CatchingUp
-from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.handling import DAY, Handling
 from bide.queue.sync.planning import Planner, check
 from bide.queue.sync.session import Opened
-from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition, Tasks
-from bide.queue.tasks.outcome import DONE, Outcome, outcome, unread
-from bide.queue.tasks.passing import Passage
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import Invoke
 from bide.queue.travel.relocate import Relocatable
 from bide.types import Duration, State
 
-_log = Log("bide.testing")
-_DAY = 86_400_000
 MOST_AT_ONCE = 100_000
 MANY = 1_000  # messages of a topic that wait: from here on, that there are as many as before means that they are the same
-_SAID = {"done": "done", "retry": "retry", "release": "snoozed", "dead": "dead"}
-_WAITS = "waits"
 
 
 class Ahead:
@@ -189,14 +176,16 @@ class Travel(Relocatable):
         """What is due now: told where no task is for it, handled where one is, until nothing is left."""
         handled = ahead.fell_due()
         engine, receiver = opened.engine, opened.receiver
+        handling = Handling(engine, self._setup, self._invoke, self._catching_up)
         found = True
         while found:
             found = False
             self._flush()
             for topic, task in self._turns(engine):
-                claim, taken = receiver.taken([topic], 1, _DAY)  # which of the topic's messages it is, the engine says
+                size = 1 if task.batch is None else min(task.batch.size, MAX_BATCH)
+                claim, taken = receiver.taken([topic], size, DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
-                handled += [self._handle(engine, task, delivery) for delivery in taken]
+                handled += handling.handle(task, taken)
                 if len(handled) >= MOST_AT_ONCE:
                     raise ConfigError(
                         f"{len(handled):,} messages were handled without time passing, so this may never end. "
@@ -219,86 +208,10 @@ class Travel(Relocatable):
                 found += [(each.due, each.id, topic, task) for each in _all_in(engine, topic, "ready")]
         return [(topic, task) for _, _, topic, task in sorted(found, key=lambda each: each[:2])]
 
-    def _handle(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
-        """A message whose handling is broken off is given back, and may be handled again at once."""
-        try:
-            return self._handled(engine, task, delivery)
-        except BaseException:
-            if not delivery.ended:
-                with contextlib.suppress(BideError):
-                    delivery.release()
-            raise
-
-    def _handled(self, engine: Engine, task: Definition, delivery: Delivery) -> Handled:
-        if PLANNED in delivery.headers:
-            [call] = Planner(engine, self._setup, alone=True).follow([delivery.claimed], delivery.now)
-            if not call:
-                return _end(engine, delivery, DONE, None)._replace(outcome="left out")
-        passage = None
-        try:
-            arguments = task.arguments.of_message(delivery.body)
-            if task.limits is not None:
-                passage = Passage(task.limits, delivery.claimed, task.arguments.with_defaults(arguments))
-        except Unread as error:
-            _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)
-            return self._end(engine, task, delivery, unread(error, task, delivery.attempt, by_chance=False), error)
-        if task.overdue is not None and task.overdue.takes(delivery.claimed, delivery.now):
-            [became] = self._catching_up.decide(task, [delivery.claimed], delivery.now)
-            if became is not None:
-                return _end(engine, delivery, became, None)._replace(outcome="left out" if became is DONE else _WAITS)
-        self._invoke.check(task)
-        if passage is None:
-            return self._call(engine, task, delivery, arguments)
-        try:
-            refused = _pass(engine, passage, delivery.now)
-            if refused is not None:
-                held_back = self._end(engine, task, delivery, refused, None)
-                return held_back if refused.verdict == "dead" else held_back._replace(outcome=_WAITS)
-            return self._call(engine, task, delivery, arguments)
-        finally:
-            leave(engine, passage.held)
-
-    def _call(self, engine: Engine, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Handled:
-        raised = self._invoke.call(task, arguments, delivery)
-        became = outcome(raised, task, delivery.attempt, delivery.tried_ms, by_chance=False)
-        if became.verdict in ("retry", "dead"):
-            _log.error("Message %s of %s failed in attempt %d", delivery.id, delivery.topic, delivery.attempt, exc_info=raised)
-        return self._end(engine, task, delivery, became, raised)
-
-    def _end(
-        self, engine: Engine, task: Definition, delivery: Delivery, became: Outcome, error: BaseException | None
-    ) -> Handled:
-        """A task is told that its message becomes a dead letter, and why, whatever the reason; before the engine is told."""
-        if became.buries(delivery.attempt, delivery.max_attempts) and not delivery.ended:
-            self._invoke.tell_dead(task, delivery, became.error or "")
-        return _end(engine, delivery, became, error)
-
-
-def _pass(engine: Engine, passage: Passage, now: int) -> Outcome | None:
-    """Through the gates of its task; what becomes of a message that may not pass."""
-    while (step := passage.step) is not None:
-        if step.window:
-            passage.spent((engine.gates.spend([passage.spend(step)]))[0])
-        else:
-            passage.entered((engine.gates.enter([passage.entry(step, _DAY)]))[0], now)
-    refused = passage.refused
-    return (
-        refused if refused is None or not passage.again else refused._replace(delay=math.ceil(passage.again * 1000), aside=True)
-    )
-
 
 def _tend_all(engine: Engine) -> None:
     while engine.tend().more:
         pass
-
-
-def _end(engine: Engine, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:
-    if delivery.ended:
-        return Handled(delivery.topic, delivery.id, "ended", error)
-    [answer] = engine.settle([delivery.end(*became)])
-    delivery.mark_ended()
-    said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
-    return Handled(delivery.topic, delivery.id, said, error)
 
 
 def _all_in(engine: Engine, topic: str, state: State) -> list[Stored]:

@@ -124,9 +124,12 @@ class Arguments:
         try:
             return self.read(body)
         except Unfit as error:
-            given = {} if body is None else body
-            elsewhere = isinstance(given, Mapping) and not (given.keys() >= self._needed and self._knows(given))
-            raise Unread(str(error), elsewhere=elsewhere) from error
+            raise Unread(str(error), elsewhere=self._known_elsewhere(body, error)) from error
+
+    def _known_elsewhere(self, body: Any, error: Unfit) -> bool:
+        """Whether another release of the function may take what this one can't."""
+        given = {} if body is None else body
+        return isinstance(given, Mapping) and not (given.keys() >= self._needed and self._knows(given))
 
     def _knows(self, given: Mapping[str, Any]) -> bool:
         return self._rest is not None or self._all.issuperset(given)
@@ -207,7 +210,7 @@ class Arguments:
     def prepare(self) -> type[msgspec.Struct]:
         """Look up the type hints."""
         try:
-            hints = typing.get_type_hints(_Parameters(_annotated(self._function)), include_extras=True)
+            hints = self._hints()
             if self._rest is not None:
                 hints[self._rest] = _each(hints.get(self._rest, Any))
             taken = {name: hints.get(name, Any) for name in (*self.named, *([self._rest] if self._rest else []))}
@@ -229,6 +232,9 @@ class Arguments:
         if self._rest is None and all(map(same_from_json, taken.values())):
             self._decode = msgspec.json.Decoder(shape).decode
         return shape
+
+    def _hints(self) -> dict[str, Any]:
+        return typing.get_type_hints(_Parameters(_annotated(self._function)), include_extras=True)
 
     @staticmethod
     def _field(parameter: Parameter, hint: Any) -> Any:

@@ -1,11 +1,12 @@
 """What a queue knows of a task: the function, its topics, how it is to be run, and what is called around it."""
 
+import copy
 import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
@@ -14,6 +15,7 @@ from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
+from bide.queue.tasks.items import Gather, Items, read_batch
 from bide.queue.tasks.limits import Limits, OnConflict
 from bide.queue.tasks.overdue import CatchUp, Overdue, read_overdue
 from bide.queue.topic_rules import Rule, TopicRules, rule
@@ -26,6 +28,29 @@ Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]],
 """Called around each handler, with the delivery and the next step to await: `async def timed(delivery, handle): await
 handle()`.
 """
+
+
+class TaskOptions(TypedDict, total=False):
+    """The options of `queue.task`, but for its topic and those of batches."""
+
+    aliases: Sequence[str]
+    max_attempts: int
+    backoff: Backoff
+    timeout: Duration | None
+    unknown: Unknown
+    retry_for: Errors | None
+    no_retry_for: Errors
+    on_dead: OnDead | None
+    concurrency: int | None
+    rate: str | None
+    per: str | None
+    lock: str | None
+    on_conflict: OnConflict
+    lock_wait: Duration
+    lock_delay: Duration
+    expires_in: Duration | None
+    most_pending: int | None
+    catch_up: CatchUp
 
 
 class Definition:
@@ -52,6 +77,8 @@ class Definition:
         expires_in: Duration | None = None,
         most_pending: int | None = None,
         catch_up: CatchUp = "all",
+        batch: int | None = None,
+        linger: Duration = 0,
     ) -> None:
         given: object = function
         if isinstance(known := getattr(given, "definition", None), Definition):
@@ -83,7 +110,14 @@ class Definition:
         )
         if unknown not in get_args(Unknown):
             raise BadOption(f"unknown is {unknown!r}. Give 'retry', or 'ignore' to drop arguments that the task does not know.")
-        self.arguments: Arguments = Arguments(function, _name(function), ignore_unknown=unknown == "ignore")
+        one_by_one = {"lock": lock, "concurrency": concurrency, "per": per, "unknown": None if unknown == "retry" else unknown}
+        one_by_one = {name: value for name, value in one_by_one.items() if value is not None}
+        self.batch: Gather | None = read_batch(batch, linger, one_by_one)
+        self.arguments: Arguments = (
+            Arguments(function, _name(function), ignore_unknown=unknown == "ignore")
+            if self.batch is None
+            else Items(function, _name(function))
+        )
         self.failing: Failing = Failing(retry_for, no_retry_for, on_dead)
         limits = Limits(
             self.topic,
@@ -109,6 +143,21 @@ class Definition:
         self.arguments.check_early()
         if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place[1].rpartition("<locals>.")[2]:
             raise ConfigError(f"{self.place[1]}() is a method, and a message has no object to call it on: use a function.")
+
+    def telling(self, tell: Callable[[Any], None]) -> "Definition":
+        """This task, for a call: what its function returns is told."""
+        function, made = self.function, copy.copy(self)
+
+        async def awaited(**arguments: Any) -> None:
+            tell(await function(**arguments))
+
+        def called(**arguments: Any) -> Any:
+            result = function(**arguments)
+            tell(result)
+            return result
+
+        made.function = awaited if self.is_async else called
+        return made
 
     def call(self, arguments: Mapping[str, Any]) -> None:
         """Call the function, if it is sync. One that only hands an awaitable on would be done before it has begun."""

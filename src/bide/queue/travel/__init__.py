@@ -23,15 +23,16 @@ class Handled(NamedTuple):
 
 def raise_all(handled: Iterable[Handled]) -> None:
     """One error by itself, several as an ExceptionGroup. The same one in several attempts of a message counts once."""
-    found: dict[tuple[str, type[BaseException], str], BaseException] = {}
+    errors: list[BaseException] = []
+    known: set[object] = set()
     for each in handled:
         error = each.error
         if error is None or isinstance(decisive(error), Bury | Retry | Snooze):
             continue
         place = each.id, type(error), str(error)
-        if place not in found:
-            found[place] = _told(error, each)
-    errors = list(found.values())
+        if not known & {place, id(error)}:  # a batch has one error for all of its messages
+            errors.append(_told(error, each))
+        known |= {place, id(error)}
     if len(errors) == 1:
         raise errors[0]
     if errors:

@@ -15,7 +15,7 @@ from bide.clock import MS, Clock, SystemClock
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.session import AsyncSession
-from bide.queue.deliveries import running
+from bide.queue.deliveries import Together, running
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
@@ -33,13 +33,15 @@ class AsyncInvoke:
     def sessions(self) -> tuple[AsyncSession, Session]:
         return self.session, self._other()
 
-    async def call(self, task: Definition, arguments: dict[str, Any], delivery: AsyncDelivery) -> BaseException | None:
+    async def call(
+        self, task: Definition, arguments: dict[str, Any], delivery: AsyncDelivery | Together[AsyncDelivery]
+    ) -> BaseException | None:
         """What it raised."""
-        seen: AsyncDelivery | Delivery = delivery
+        seen: Any = delivery
         if not task.is_async:
             self._used_other = True
-            seen = self._other().open().delivery(delivery.claimed, delivery.body, delivery.now)
-        attempt = Attempt(self.session.setup, task, arguments, delivery, seen)
+            seen = _other_of(delivery, self._other().open())
+        attempt = Attempt(self.session.setup, task, arguments, _each(delivery)[0], seen)
         try:
             return await asyncio.get_running_loop().create_task(attempt.run())
         except asyncio.CancelledError as error:
@@ -48,7 +50,7 @@ class AsyncInvoke:
                 raise
             return error  # the handler has cancelled itself
         finally:
-            delivery.ended = delivery.ended or seen.ended
+            _share_ends(delivery, seen)
 
     async def tell_dead(self, task: Definition, delivery: AsyncDelivery, reason: str) -> None:
         """Before its message becomes a dead letter."""
@@ -79,7 +81,9 @@ class Invoke:
     def sessions(self) -> tuple[Session, AsyncSession]:
         return self.session, self._other()
 
-    def call(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
+    def call(
+        self, task: Definition, arguments: dict[str, Any], delivery: Delivery | Together[Delivery]
+    ) -> BaseException | None:
         """What it raised."""
         context = contextvars.copy_context()
         if not self._needs_loop(task):
@@ -91,7 +95,9 @@ class Invoke:
         except (asyncio.CancelledError, GeneratorExit) as error:  # the handler's own: Ctrl-C is a KeyboardInterrupt here
             return error
 
-    def _here(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
+    def _here(
+        self, task: Definition, arguments: dict[str, Any], delivery: Delivery | Together[Delivery]
+    ) -> BaseException | None:
         running.set(lambda: delivery)
 
         def expire() -> None:
@@ -101,13 +107,15 @@ class Invoke:
             error = _called(task, arguments)
         return overtime.late() if error is None else error
 
-    async def _in_loop(self, task: Definition, arguments: dict[str, Any], delivery: Delivery) -> BaseException | None:
-        aio = (await self._other().open()).delivery(delivery.claimed, delivery.body, delivery.now)
-        attempt = Attempt(self.session.setup, task, arguments, aio, aio if task.is_async else delivery)
+    async def _in_loop(
+        self, task: Definition, arguments: dict[str, Any], delivery: Delivery | Together[Delivery]
+    ) -> BaseException | None:
+        aio = _other_of(delivery, await self._other().open())
+        attempt = Attempt(self.session.setup, task, arguments, _each(aio)[0], aio if task.is_async else delivery)
         try:
             return await attempt.run()
         finally:
-            delivery.ended = delivery.ended or aio.ended
+            _share_ends(delivery, aio)
 
     def _needs_loop(self, task: Definition) -> bool:
         return task.is_async or bool(self.session.setup.middleware)
@@ -158,7 +166,7 @@ class Attempt:
         task: Definition,
         arguments: dict[str, Any],
         delivery: AsyncDelivery,  # as middleware sees it
-        seen: AsyncDelivery | Delivery,  # as the handler does
+        seen: Any,  # as the handler does, which may have a batch of them
     ) -> None:
         self._setup = setup
         self._task = task
@@ -257,6 +265,22 @@ class Overtime:
         if self._timeout is None or not (self._rang or self._clock.now_ns() - self._began >= self._timeout * 1000 * MS):
             return None
         return TimeoutError(f"took longer than its timeout of {self._timeout:g} s")
+
+
+def _each(delivery: Any) -> Sequence[Any]:
+    return delivery if isinstance(delivery, Together) else [delivery]
+
+
+def _other_of(delivery: Any, opened: Any) -> Any:
+    """A delivery, or those of a batch, in the other colour, which is open."""
+    made = [opened.delivery(each.claimed, each.body, each.now) for each in _each(delivery)]
+    return Together(made) if isinstance(delivery, Together) else made[0]
+
+
+def _share_ends(own: Any, others: Any) -> None:
+    """What the handler has ended in its colour has ended."""
+    for each, other in zip(_each(own), _each(others), strict=True):
+        each.ended = each.ended or other.ended
 
 
 def clock_of(setup: Setup) -> Clock:

@@ -1,0 +1,80 @@
+"""How a handler that is given a batch says which of its items have failed."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from bide.errors import BadOption, ConfigError
+from bide.queue.tasks.outcome import Retry
+
+
+class Failed:
+    """Return it from a handler with `batch=`, alone or in a list, for an item that failed: `return [Failed(like, "no post")]`.
+    The other items are done.
+
+    - item: an item of the list that the handler was given.
+    - error: why; an exception decides as if the handler had raised it for this item alone, also Retry, Snooze and Bury. A text
+      counts as Retry.
+    """
+
+    __slots__ = ("error", "item")
+
+    def __init__(self, item: object, error: BaseException | str | None = None) -> None:
+        if not isinstance(error, BaseException | str | None):
+            raise BadOption(f"error is a {type(error).__name__}. Give Failed(item, error) an exception or a text.")
+        self.item: object = item
+        self.error: BaseException = error if isinstance(error, BaseException) else Told(error or "its handler says it failed")
+
+    def __repr__(self) -> str:
+        return f"Failed({self.item!r}, {self.error!r})"
+
+
+Failures: TypeAlias = Failed | Iterable[Failed]
+"""What a handler with `batch=` returns, if not None."""
+
+
+class Told(Retry):
+    """A failure in words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text: str = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+
+def failures(returned: Any, items: Sequence[Any], name: str) -> dict[int, BaseException]:
+    """Which items failed, by their places, and why. Raises ConfigError for what is no answer, since nobody could act on it."""
+    if returned is None:
+        return {}
+    answers = [returned] if isinstance(returned, Failed) else returned
+    if isinstance(answers, str | bytes) or not isinstance(answers, Iterable):
+        raise ConfigError(_no_answer(name, type(returned).__name__))
+    found: dict[int, BaseException] = {}
+    for each in answers:
+        if not isinstance(each, Failed):
+            raise ConfigError(_no_answer(name, f"{type(returned).__name__} with a {type(each).__name__} in it"))
+        found |= dict.fromkeys(_places(each.item, items, name), each.error)
+    return found
+
+
+def _places(item: object, items: Sequence[Any], name: str) -> list[int]:
+    """Where the item is: this very object, or else all that are equal to it."""
+    places = [place for place, each in enumerate(items) if each is item]
+    if not places:
+        places = [place for place, each in enumerate(items) if type(each) is type(item) and each == item]
+    if not places:
+        raise ConfigError(
+            f"{name}() returned a Failed with a {type(item).__name__} that is not in its batch: give it an item of the list."
+        )
+    return places
+
+
+def _no_answer(name: str, what: str) -> str:
+    return (
+        f"{name}() is given a batch and returned a {what}: return None if all is done, or a list of Failed(item, error) for "
+        "what failed."
+    )
