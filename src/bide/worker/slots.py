@@ -25,7 +25,7 @@ class Limited:
     """How much of a topic to ask for that has a limit over all workers: a little first, and more while all of it may run.
 
     Where there is less to do than the workers could, they need not all ask for it again and again. A worker that comes for
-    nothing pauses, four times as long each time, and half as long when it got something. So most workers soon look only now
+    nothing pauses, four times as long each time, and a quarter less when it got something. So most workers soon look only now
     and then, as long as another one takes all there is.
     """
 
@@ -58,7 +58,7 @@ class Limited:
             return
         self._next, self._for_place = max(1, count), not wait
         if self._got:
-            self._pause = self._pause / 2 if self._pause > BUSY else 0.0
+            self._pause = self._pause * 3 / 4 if self._pause > BUSY else 0.0
         else:
             self._pause = min(max(BUSY, 4 * self._pause), BUSIEST_FOR_PLACE if self._for_place else BUSIEST)
         self._got = False
