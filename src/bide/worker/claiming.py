@@ -55,7 +55,7 @@ class Claiming:
     def freed(self) -> None:
         """There may be room for more."""
         self._freed.set()
-        if self._sleep is not None and self._room_in_left():
+        if self._left and self._sleep is not None and self._room_in_left():
             self._sleep.cancel()
 
     def _room_in_left(self) -> bool:

@@ -100,8 +100,10 @@ class UnderWay:
                 handling.delivery.claimed, handling.delivery.now
             ):
                 self.catching_up.put(handling)
+            elif handling.task.limits is None:
+                self.admitted(handling)
             else:
-                self.planned(handling)
+                self.entrance.put(handling)
 
     def planned(self, handling: Handling) -> None:
         """No schedule holds a message back: the limits of its task may."""
@@ -168,7 +170,8 @@ class UnderWay:
                         raise
                     error = raised
                 became, error = self._handlers.became(handling, error)
-                became = await self._handlers.told_dead(handling, became)
+                if became is not DONE:
+                    became = await self._handlers.told_dead(handling, became)
         finally:
             if handling.alarm is not None:
                 handling.alarm.cancel()
