@@ -29,6 +29,7 @@ WORDS = {
     "fencing": "old tokens are refused",
     "extend": "leases can be extended",
     "attempts": "attempts are counted and limited",
+    "traces": "records of failed attempts are kept",
     "inspect": "`messages`, `stats`, `requeue`, `purge`",
     "pause": "pause and resume",
     "priority": "priority",

@@ -34,6 +34,7 @@ from bide.errors import (
     WrongLoop,
 )
 from bide.types import (
+    Attempt,
     CancelResult,
     Duration,
     Flushed,
@@ -112,6 +113,7 @@ __all__ = [
     "AsyncLock",
     "AsyncQueue",
     "AsyncTask",
+    "Attempt",
     "Backoff",
     "BadBody",
     "BadMessage",

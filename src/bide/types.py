@@ -171,8 +171,26 @@ class Removed(int):
         return type(self), (int(self), self.asked, self.running)
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt that failed. `worker` is its host and process; None if its end was not told by it, as when its lease ended."""
+
+    number: int
+    began: int  # by the engine's clock
+    worker: str | None
+    error: str | None
+    traceback: str | None
+
+    @property
+    def began_at(self) -> datetime:
+        return moment(self.began)
+
+
 class Info(msgspec.Struct, frozen=True):
-    """What is stored about a message. A body that can't be decoded is bytes."""
+    """What is stored about a message. A body that can't be decoded is bytes.
+
+    attempts: those that failed, the oldest first and at most ten; with less than ten when they have long tracebacks. Only `get`
+    tells them: in a list of messages it is empty. A requeued message keeps those of its life before.
+    """
 
     id: str
     topic: str
@@ -189,6 +207,7 @@ class Info(msgspec.Struct, frozen=True):
     expires: int | None
     worker: str | None = None  # the process that has it, as `machine:pid`; of what is leased
     leased_since: int | None = None  # when it got it
+    attempts: Sequence[Attempt] = ()
 
     @property
     def due_at(self) -> datetime:

@@ -1,6 +1,7 @@
 """`bide send`, `list`, `show`, `cancel` and `reschedule`: what they do and what they answer."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -285,8 +286,32 @@ def test_show_tells_everything_by_id_or_key(bide: Bide, queue: Queue) -> None:
     for wanted in ("attempt   0 of 3", "key       k", "priority  normal", "expires   ", "header    by=Ada", '"a": ['):
         assert wanted in by_id.out
     as_json = json.loads(bide("show", sent.id, "--json").out)
-    assert as_json.keys() == MESSAGE
+    assert as_json.keys() == MESSAGE | {"attempts"}
     assert (as_json["body"], as_json["due_ms"], as_json["headers"]) == ({"a": ["x"]}, sent.due, {"by": "Ada"})
+
+
+def test_show_tells_each_attempt_that_failed_and_the_last_traceback(bide: Bide, queue: Queue) -> None:
+    sent = queue.send("t", max_attempts=2)
+    for text in ("first", "sec\x1bond"):
+        for delivery in queue.receive("t"):
+            try:
+                raise ValueError(text)
+            except ValueError as error:
+                delivery.retry(0, error=error)
+    shown = bide("show", sent.id).out.splitlines()
+    [first] = [line for line in shown if line.startswith("attempt 1")]
+    [second] = [line for line in shown if line.startswith("attempt 2")]
+    assert first.endswith(f":{os.getpid()}: ValueError: first")
+    assert second.endswith("ValueError: sec\\u001bond")
+    assert [line for line in shown if line.startswith("traceback")] == ["traceback   Traceback (most recent call last):"]
+    assert shown.index(second) < next(i for i, line in enumerate(shown) if "raise ValueError(text)" in line)
+    as_json = json.loads(bide("show", sent.id, "--json").out)["attempts"]
+    assert [(each["attempt"], each["error"]) for each in as_json] == [(1, "ValueError: first"), (2, "ValueError: sec\x1bond")]
+    assert as_json[0].keys() == {"attempt", "began", "began_ms", "worker", "error", "traceback"}
+    # And a list of them can still be sent
+    listed = bide("list", "--all", "--json").out
+    assert "attempts" not in json.loads(listed)
+    assert bide("send", "--from", "-", "--dead", stdin=listed).code == 0
 
 
 def test_show_of_what_is_gone_ends_with_1(bide: Bide, queue: Queue) -> None:

@@ -84,6 +84,7 @@ class Draw(Random):
             self.choice([None, "it broke", "∅"]),
             verdict == "release" and aside,
             self.choice([None, each.began, self._runner.clock]),
+            self.choice([None, b"%d" % self.randrange(1_000), b"R" * 1_000, b"L" * 8_192]),
         )
         if self.random() < 0.9:
             return end

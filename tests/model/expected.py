@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core.lifecycle import ENDS, Stage, Step, follow
 from bide.engines.base import NewMessage, Ref, Stored, Window
+from bide.engines.traces import MOST, ROOM, lease_ended
 from bide.types import State, Stats
 
 ANY_TEXT = "(any text)"  # for a reason that an engine words itself
@@ -24,6 +27,21 @@ def insist(holds: bool, sentence: str) -> None:
 
 def agree(what: str, expected: object, got: object) -> None:
     insist(expected == got, f"{what}: expected {expected!r}, got {got!r}.")
+
+
+class LeaseEnded(NamedTuple):
+    """The record that an engine makes itself: the attempt began between these times."""
+
+    attempt: int
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return len(lease_ended(self.attempt, self.last))
+
+    def is_told(self, record: bytes) -> bool:
+        told = msgspec.json.decode(record, type=dict[str, int])
+        return record == lease_ended(self.attempt, told["began"]) and self.first <= told["began"] <= self.last
 
 
 @dataclass(slots=True)
@@ -46,6 +64,7 @@ class Message:
     died: int = 0
     began: int | None = None  # its first attempt since it was last given a time, as an end told it, or the end of its lease
     claimed_at: int = 0
+    traces: list[bytes | LeaseEnded] = field(default_factory=list)
     began_by: int | None = None  # of one whose lease ended: it began between claimed_at and then, and the next claim says when
 
     @property
@@ -83,6 +102,12 @@ class Message:
         self.due = self.since = due
         self.began = self.began_by = None
         self.expires = None if self.sent.expires_in is None else due + self.sent.expires_in
+
+    def record(self, trace: "bytes | LeaseEnded") -> None:
+        """Keep it, with as many of those before as there is room for."""
+        self.traces = [*self.traces, trace][-MOST:]
+        while len(self.traces) > 1 and sum(map(len, self.traces)) > ROOM:
+            del self.traces[0]
 
     def too_late(self, when: int) -> bool:
         return self.expires is not None and when >= self.expires
@@ -181,7 +206,13 @@ class Expected:
 
     def check_get(self, ref: Ref, known: Message | None, got: Stored | None) -> None:
         self._hear(got)
-        agree(f"get {ref}", known.stored(self.now, got) if known and not known.ended else None, got)
+        told = got and replace(got, traces=())
+        agree(f"get {ref}", known.stored(self.now, told) if known and not known.ended else None, told)
+        if known and got:
+            agree(f"get {ref}, number of records", len(known.traces), len(got.traces))
+            for expected, record in zip(known.traces, got.traces, strict=True):
+                same = expected.is_told(record) if isinstance(expected, LeaseEnded) else expected == record
+                insist(same, f"get {ref}: the record {record!r} should be {expected!r}.")
 
     def check_scan(self, topic: str, state: State | None, answer: Iterable[Stored]) -> None:
         shown = list(answer)

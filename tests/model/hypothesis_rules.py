@@ -278,6 +278,8 @@ class EngineMachine(RuleBasedStateMachine):
             end = replace(end, aside=True)
         if ending.began is not None:
             end = replace(end, began=self.model.now - ending.began)
+        if ending.trace is not None:
+            end = replace(end, trace=ending.trace)
         if ending.made_up == "token":
             return replace(end, token=each.token + "0")
         if ending.made_up == "topic":

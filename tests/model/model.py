@@ -28,7 +28,18 @@ from bide.engines.base import (
     Window,
 )
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State, Stats
-from tests.model.expected import ANY_TEXT, Divergence, Expected, Message, agree, check_oldest, check_order, fits, insist
+from tests.model.expected import (
+    ANY_TEXT,
+    Divergence,
+    Expected,
+    LeaseEnded,
+    Message,
+    agree,
+    check_oldest,
+    check_order,
+    fits,
+    insist,
+)
 from tests.model.leaving import Leaving
 
 __all__ = ["Divergence", "Model"]
@@ -101,6 +112,7 @@ class Model:
             agree(f"put {new}", Sent(message.id, new.topic, due, "postponed" if later else "replaced"), sent)
             message.step("replace")
             message.sent, message.attempt, message.last_error, message.order = new, 0, None, None
+            message.traces = []
         else:
             if message:
                 message.key = None
@@ -177,7 +189,9 @@ class Model:
         why = "paused or not asked for" if message.stage == "ready" else f"{message.stage}, due {message.due}"
         insist(claimed.id in left, f"claim: {claimed.id} of {message.topic} was handed out at {self.now} though it is {why}.")
         sent, attempt = message.sent, message.attempt + 1
-        if message.began_by is not None and message.claimed_at <= (claimed.began or 0) <= message.began_by:
+        if message.began_by is not None:
+            known = message.claimed_at <= (claimed.began or 0) <= message.began_by
+            insist(known, f"claim: {claimed} began between {message.claimed_at} and {message.began_by}, when its lease ended.")
             message.began, message.began_by = claimed.began, None
         expected = Claimed(
             message.id, message.topic, sent.body, sent.headers, message.key, message.due, message.since,
@@ -215,6 +229,8 @@ class Model:
         if end.verdict == "done":
             message.step("ack")
             return "done"
+        if end.trace is not None and end.verdict != "release" and self.can.traces:
+            message.record(end.trace)
         if end.verdict == "dead" or (end.verdict == "retry" and message.last and self.can.attempts):
             self._bury(message, end.error)
             return "dead"
@@ -288,6 +304,8 @@ class Model:
         buried = [each for each in ended if each.last and self.can.attempts]
         agree("tend, buried", len(buried), sum(each.buried for each in answer))
         for message in ended:
+            if self.can.traces:
+                message.record(LeaseEnded(message.attempt, message.claimed_at, self.now))
             if message in buried:
                 self._bury(message, ANY_TEXT)
             elif message.too_late(self.now):

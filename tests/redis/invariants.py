@@ -24,6 +24,7 @@ from tests.redis.layout import (
     READY,
     TAG,
     TOPIC,
+    TRACED,
     Bounds,
     Held,
     Location,
@@ -39,7 +40,9 @@ from tests.redis.layout import (
 ENDED, SIMPLE, OTHER = b"012"
 OWN = {"meta", "topics", "held", "open", "lease", "until", "exp", "graves", "retired", "timers", "alarm", "agenda", "rates"}
 META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"respread", b"unique", b"upkeep", b"token"}
-OF_TOPIC = re.compile(r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|crowd|[bm][A-X][0-9a-f]+:[0-9a-f]+")
+OF_TOPIC = re.compile(
+    r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|crowd|b[A-X][0-9a-f]+:[0-9a-f]+|m[A-X][0-9a-f]+:[0-9a-f]+(:t)?"
+)
 OF_RETIRED = re.compile(r"slots|o[A-X]|b[A-X][0-9a-f]+:[0-9a-f]+")
 TOLD = 8  # faults, of many
 
@@ -173,8 +176,11 @@ def _of_topic(shard: Shard, topic: Topic, leased: Counter[bytes], size: Bounds) 
     for name, scores in places.items():
         yield from (f"{Location.of(id).name} is in {name}, and is not there" for id in set(scores) - set(topic.messages))
     yield from (f"{Location.of(id).name} has a life, and is not there" for id in set(topic.hash("life")) - set(topic.messages))
+    traced = {f"m{each.location.name}:t" for each in topic.messages.values() if each.life and each.life.marks & TRACED}
+    noted = {name for name in topic.keys if name.endswith(":t")}
+    yield from (f"{name} has records, or a mark of them, alone" for name in traced ^ noted)
     large = {f"m{each.location.name}" for each in topic.messages.values() if each.flags & LARGE}
-    yield from (f"{name} is a large body of no message" for name in topic.keys if name[0] == "m" and name not in large)
+    yield from (f"{name} is a large body of no message" for name in topic.keys if name[0] == "m" and name not in large | noted)
     far, pending = Counter[tuple[str, int]](), list[Message]()
     for id, message in topic.messages.items():
         found = [name for name, scores in places.items() if id in scores] + ["leased"] * leased[topic.full(id)]

@@ -21,6 +21,7 @@ from bide.engines.base import (
     Tended,
     Verdict,
 )
+from bide.engines.traces import lease_ended
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, Stats
 from tests.model.model import Divergence, Model
 
@@ -52,8 +53,9 @@ def claimed(
     attempt: int = 1,
     key: str | None = None,
     most: int = 3,
+    began: int | None = None,
 ) -> Claimed:
-    return Claimed(id, "mail", b"body", {}, key, due, due if since is None else since, attempt, most, token)
+    return Claimed(id, "mail", b"body", {}, key, due, due if since is None else since, attempt, most, token, began)
 
 
 def claim(
@@ -63,7 +65,8 @@ def claim(
 
 
 def settle(model: Model, id: str, token: str, verdict: Verdict, answer: Ended, *, now: int = T0, delay: int = 0) -> None:
-    model.settle([End("mail", id, token, verdict, delay, "why")], now, [answer])
+    trace = b"why" if verdict == "retry" and token == "1" else None
+    model.settle([End("mail", id, token, verdict, delay, "why", trace=trace)], now, [answer])
 
 
 def tend(model: Model, *answer: Tended, now: int, left: Sequence[str] = ()) -> None:
@@ -81,12 +84,21 @@ def test_an_honest_life_passes(model: Model) -> None:
     settle(model, "m", "1", "retry", "scheduled", now=T0 + 8_000, delay=1_000)
     claim(model, claimed("m", "2", due=T0 + 9_000, since=T0 + 7_000, attempt=2, key="k"), now=T0 + 9_000)
     tend(model, Tended(returned=1), now=T0 + 9_000 + LEASE)
-    claim(model, claimed("m", "3", due=T0 + 9_000, since=T0 + 7_000, attempt=3, key="k"), now=T0 + 20_000)
+    began = T0 + 9_000
+    last = claimed("m", "3", due=T0 + 9_000, since=T0 + 7_000, attempt=3, key="k", began=began)
+    for wrong in (None, began - 1, began + LEASE + 1):
+        with pytest.raises(Divergence, match="began"):
+            claim(deepcopy(model), replace(last, began=wrong), now=T0 + 20_000)
+    claim(model, last, now=T0 + 20_000)
     settle(model, "m", "3", "retry", "dead", now=T0 + 20_000)
     model.stats(None, None, T0 + 20_000, Stats(dead=1, topics={"mail": Stats(dead=1)}))
     shown = Stored("m", "mail", "ready", T0 + 20_000, 0, 3, "k", 1, b"body", {}, None, None, None)
     model.requeue("mail", None, (0, 0), 10, T0 + 20_000, Swept(1, False), [shown])
-    model.get([Ref("m"), Ref("n")], T0 + 20_000, [shown, None])
+    records = [b"why", lease_ended(2, began)]
+    for wrong_records in (records[:1], records[::-1], [b"why", lease_ended(2, began - 1)], [b"who", records[1]]):
+        with pytest.raises((Divergence, ValueError)):
+            model.get([Ref("m")], T0 + 20_000, [replace(shown, traces=wrong_records)])
+    model.get([Ref("m"), Ref("n")], T0 + 20_000, [replace(shown, traces=records), None])
     claim(model, claimed("m", "4", due=T0 + 20_000, key="k"), now=T0 + 20_000)
     settle(model, "m", "4", "done", "done", now=T0 + 20_000)
     model.stats(None, None, T0 + 20_000, Stats())
@@ -188,7 +200,7 @@ def test_it_notices_an_old_token_that_is_accepted(model: Model) -> None:
     put(model, "m")
     claim(model, claimed("m", "1"))
     tend(model, Tended(returned=1), now=T0 + LEASE)
-    claim(model, claimed("m", "2", attempt=2), now=T0 + LEASE)
+    claim(model, claimed("m", "2", attempt=2, began=T0), now=T0 + LEASE)
     with pytest.raises(Divergence, match="expected 'lost', got 'done'"):
         settle(model, "m", "1", "done", "done", now=T0 + LEASE)
     with pytest.raises(Divergence, match="extend"):

@@ -166,9 +166,11 @@ def _logs_first(queue: AsyncQueue) -> None:
     """A worker that frees a place after it has logged, and so does not when that fails."""
     plain = UnderWay.ended
 
-    def ended(self: UnderWay, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
+    def ended(
+        self: UnderWay, handling: Handling, became: Outcome | None, *, by_itself: bool, raised: BaseException | None = None
+    ) -> None:
         logging.getLogger("bide.worker").warning("a handler has ended")
-        plain(self, handling, became, by_itself=by_itself)
+        plain(self, handling, became, by_itself=by_itself, raised=raised)
 
     UnderWay.ended = ended  # type: ignore[method-assign]
 

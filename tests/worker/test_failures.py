@@ -262,3 +262,29 @@ async def test_a_handler_that_is_closed_with_its_loop_tells_nobody(memory: Async
         assert not under_way.told
 
     assert (await memory.stats("a")).ready == 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_attempt_that_failed_is_told_from_its_handler_on(
+    queue: AsyncQueue, working: Any, until: Any, is_async: bool
+) -> None:
+    def fail() -> None:
+        raise ValueError("no such order")
+
+    async def fail_in_loop() -> None:
+        fail()
+
+    sent = await queue.task("a", max_attempts=1)(fail_in_loop if is_async else fail).send()
+
+    async def attempts() -> Any:
+        info = await queue.get(sent)
+        return info is not None and info.attempts
+
+    async with working(queue):
+        await until(attempts)
+    [attempt] = await attempts()
+    assert (attempt.number, attempt.error) == (1, "ValueError: no such order")
+    head, *lines, error = attempt.traceback.splitlines()
+    assert (head, error) == ("Traceback (most recent call last):", "ValueError: no such order")
+    frames = [line.rpartition(" in ")[2] for line in lines if line.startswith("  File")]
+    assert frames == (["fail_in_loop", "fail"] if is_async else ["fail"])

@@ -1,17 +1,18 @@
 """`bide show` and `reschedule`: what is stored about a message, and another time for it."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import At, Delay, IdOrTopic, Json, Key, Section, parse_duration, parse_time
-from bide.cli.output import body_lines, due, echo, echo_json, note, now_ms
+from bide.cli.output import body_lines, due, echo, echo_json, local, note, now_ms
 from bide.cli.queues import QueueOptions
 from bide.cli.table import echo_pairs
 from bide.cli.target import CODES, ENDS, Target, refused
 from bide.core import json_shapes
-from bide.types import Info, RescheduleResult
+from bide.types import Attempt, Info, RescheduleResult
 
 section: Section = Section("Messages")
 
@@ -33,7 +34,7 @@ def show(options: QueueOptions, message: IdOrTopic, *, key: Key = None, as_json:
             target.note_if_no_id(queue)
             return Exit.FAILED
     if as_json:
-        echo_json(json_shapes.message(info))
+        echo_json(json_shapes.message(info) | {"attempts": [json_shapes.attempt(each) for each in info.attempts]})
     else:
         echo_pairs(_pairs(info, now_ms()))
     return Exit.OK
@@ -53,10 +54,23 @@ def _pairs(info: Info, now: int) -> list[tuple[str, str]]:
         ("leased until", None if info.lease_until is None else due(info.lease_until, now)),
         ("expires", None if info.expires is None else due(info.expires, now)),
         ("last error", info.last_error),
+        *_attempts(info.attempts),
         *(("header", f"{name}={value}") for name, value in info.headers.items()),
     ]
     first, *rest = body_lines(info.body)
     return [*((name, value) for name, value in pairs if value is not None), ("body", first), *(("", line) for line in rest)]
+
+
+def _attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[str, str]]:
+    """Each with its error, and the last traceback."""
+    for each in attempts:
+        where = "" if each.worker is None else f", {each.worker}"
+        yield f"attempt {each.number}", f"{local(each.began)}{where}: {each.error or 'no error was given'}"
+    last = next((each.traceback for each in reversed(attempts) if each.traceback), None)
+    if last is not None:
+        first, *rest = last.split("\n")
+        yield "traceback", first
+        yield from (("", line) for line in rest)
 
 
 @section.command(

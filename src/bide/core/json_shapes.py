@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 from bide.clock import moment
-from bide.types import Info, ScheduleInfo, Sent, Stats
+from bide.types import Attempt, Info, ScheduleInfo, Sent, Stats
 
 
 def iso(ms: int) -> str:
@@ -36,6 +36,16 @@ def message(info: Info) -> dict[str, Any]:
         **instant("leased_since", info.leased_since),
         "worker": info.worker,
         **instant("expires", info.expires),
+    }
+
+
+def attempt(one: Attempt) -> dict[str, Any]:
+    return {
+        "attempt": one.number,
+        **instant("began", one.began),
+        "worker": one.worker,
+        "error": one.error,
+        "traceback": one.traceback,
     }
 
 

@@ -34,6 +34,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     pause: bool = True
     priority: bool = True
     gates: bool = True  # locks, and limits over all workers
+    traces: bool = True  # records of attempts that failed are kept; others pass over them
     ordered: bool = True  # due order is exact; otherwise a backlog may come in the order of sending
     transactional: bool = False  # connection= joins the caller's transaction
     wake: bool = True  # wait returns for a message sent by anybody; otherwise only by time
@@ -134,6 +135,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None  # for retry and dead
     aside: bool = False  # for release: it is called back, and the delay is only the longest that it waits for that
     began: int | None = None  # for retry and release: when the first attempt began, which later deliveries are told
+    trace: bytes | None = None  # for retry and dead: a record of this attempt, of at most traces.LONGEST bytes
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -162,6 +164,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     expires: int | None
     request: str | None = None  # of what is leased: the name of the claim that holds it, where it has one
     leased_since: int | None = None  # when that claim was, where the engine can tell
+    traces: Sequence[bytes] = ()  # records of attempts that failed, oldest first; only get tells them
 
 
 def claim_time(number: int | str, now: int) -> int | None:

@@ -155,6 +155,14 @@ class Engine(ABC):
         - Each end is answered for itself.
         - A late end counts while nobody has taken the lease back.
         - A message that would come back after its expiry ends.
+        - Records of failed attempts are kept with the message.
+        - The end of a lease is recorded as an attempt.
+        - Releases leave no record.
+        - The last ten records are kept.
+        - Long records leave room for fewer.
+        - Requeue keeps the records of the life before.
+        - Replacing drops the records.
+        - Records do not outlive their message.
         """
 
     @abstractmethod

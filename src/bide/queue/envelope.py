@@ -13,6 +13,7 @@ from bide.engines.base import NO_HEADERS, Move, NewMessage, Ref, Stored
 from bide.engines.merge import listed
 from bide.errors import BadMessage, BadOption, BadTime, TooLarge
 from bide.ids import worker_of
+from bide.queue.attempts import attempts_of
 from bide.queue.deliveries import sender
 from bide.queue.topic_rules import shorter
 from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
@@ -213,4 +214,5 @@ def info(stored: Stored, envelope: Envelope) -> Info:
         expires=stored.expires,
         worker=None if stored.request is None else worker_of(stored.request),
         leased_since=stored.leased_since,
+        attempts=attempts_of(stored.traces),
     )

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from bide.core.backoff import DEFAULT
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, End, Hold, Verdict
+from bide.engines.base import MAX_BATCH, Claimed, End, Hold, Verdict
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
+from bide.queue.attempts import record_of
 from bide.worker.claim_log import ClaimLog
 from bide.worker.retry import Retrying
 
@@ -124,11 +125,16 @@ async def _give_back(engine: AsyncEngine, requests: Sequence[str], reason: str, 
     verdict: Verdict = "retry" if counts else "release"
     # the last attempt is no more than a name here: what is buried does not come back, and takes nobody's turn
     waits = delays([each.attempt if counts and each.attempt < each.max_attempts else 1 for each in held])
-    ends = [
-        End(each.topic, each.id, each.token, verdict, wait, reason, began=(each.began or now) if counts else None)
-        for each, wait in zip(held, waits, strict=True)
-    ]
+    ends = [_end(each, verdict, wait, reason, now) for each, wait in zip(held, waits, strict=True)]
     answers = [
         answer for first in range(0, len(ends), MAX_BATCH) for answer in await engine.settle(ends[first : first + MAX_BATCH])
     ]
     return sum(answer != "lost" for answer in answers), any(claim.more for claim in claims)
+
+
+def _end(claimed: Claimed, verdict: Verdict, wait: int, reason: str, now: int) -> End:
+    hold = claimed.topic, claimed.id, claimed.token
+    if verdict == "release":
+        return End(*hold, verdict, wait)
+    record = record_of(claimed.attempt, now, reason, here=False)
+    return End(*hold, verdict, wait, reason, began=claimed.began or now, trace=record)

@@ -178,7 +178,7 @@ class UnderWay:
                 handling.alarm = None  # it names the handling
             if self._runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
-                self.ended(handling, became, by_itself=handling.ended)
+                self.ended(handling, became, by_itself=handling.ended, raised=error)
         if error is not None:
             tell(handling.delivery, became, error)
             error = None  # from Python 3.12 on its traceback leads back to this frame
@@ -187,7 +187,9 @@ class UnderWay:
         """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
         return asyncio.current_task(self._loop) is runner
 
-    def ended(self, handling: Handling, became: Outcome | None, *, by_itself: bool) -> None:
+    def ended(
+        self, handling: Handling, became: Outcome | None, *, by_itself: bool, raised: BaseException | None = None
+    ) -> None:
         """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
         if handling.told:  # it went on after its message was given back
             return
@@ -202,7 +204,7 @@ class UnderWay:
             self.done += by_itself
             self._forget([handling])
         else:
-            self.settling.put((handling, handling.delivery.end(*became)))
+            self.settling.put((handling, handling.delivery.end(*became, raised=raised)))
 
     def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
         """The engine has answered the ends of deliveries."""

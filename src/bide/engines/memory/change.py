@@ -121,6 +121,7 @@ def _replace(store: Store, holder: Message, new: NewMessage, due: int, now: int)
         new, due = bounded(new, due, now, (holder.due, holder.attempt, holder.content.headers))
     holder.due = holder.since = max(due, holder.due) if later else due
     holder.began = None
+    holder.traces = b""
     holder.content = new
     holder.attempt = 0
     holder.last_error = None

@@ -9,6 +9,7 @@ from bide.engines.base import Claim, End, Ended, Hold, Tended
 from bide.engines.memory.change import forget_operations, forget_periods
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, HeldClaim, Message, Topic
+from bide.engines.traces import lease_ended, with_record
 
 
 def claim(store: Store, topics: Sequence[str], limit: int, lease: int, request: str | None, now: int | None) -> Claim:
@@ -82,6 +83,8 @@ def _end(store: Store, end: End, floor: int, ceiling: int) -> Ended:
     if end.verdict == "done":
         store.end(message)
         return "done"
+    if end.trace is not None and end.verdict != "release":
+        message.traces = with_record(message.traces, end.trace)
     if end.verdict == "dead" or (end.verdict == "retry" and message.attempt >= message.content.max_attempts):
         store.bury(message, end.error, floor)
         return "dead"
@@ -186,7 +189,9 @@ def _ended(store: Store, message_id: str, claim: HeldClaim, until: int) -> Messa
 
 def _take_back(store: Store, message: Message, now: int) -> bool:
     """True when that was the last attempt."""
-    if message.began is None and message.claim is not None:
+    assert message.claim is not None
+    message.traces = with_record(message.traces, lease_ended(message.attempt, message.claim.at))
+    if message.began is None:
         message.began = message.claim.at
     end_delivery(store, message)
     if message.attempt < message.content.max_attempts:

@@ -3,9 +3,12 @@
 import heapq
 from collections.abc import Collection, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, LEASED, PENDING, Message, Topic
+from bide.engines.traces import records_of
 from bide.errors import BadOption
 from bide.types import State, Stats
 
@@ -16,7 +19,11 @@ def get(store: Store, refs: Sequence[Ref], now: int | None) -> list[Stored | Non
     with store:
         at = store.now(now)
         found = [store.find(ref, at) for ref in refs]
-        return [None if message is None else message.stored(at) for message in found]
+        return [None if message is None else _with_traces(message.stored(at), message) for message in found]
+
+
+def _with_traces(stored: Stored, message: Message) -> Stored:
+    return replace(stored, traces=records_of(message.traces)) if message.traces else stored
 
 
 def scan(store: Store, name: str, state: State | None, limit: int, after: str | None, now: int | None) -> Scanned:

@@ -43,6 +43,7 @@ class Message(msgspec.Struct, gc=False):
     last_error: str | None = None
     died: int = 0
     began: int | None = None  # its first attempt, once that has failed, put it off or ended with its lease
+    traces: bytes = b""  # records of attempts that failed
 
     def claimed(self, token: str) -> Claimed:
         content = self.content

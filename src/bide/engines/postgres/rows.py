@@ -16,14 +16,14 @@ CALLS: Mapping[str, str] = {
     "put": "select * from {schema}.put(%s, %s::{text}, %b::{bytea}, %s::bigint[], %s::bigint[], %s::int[], %s::int[], "
     "%s::bigint[], %s::{text}, %s::{text}, %s::{text}, %s::{text}, %s::int[], %s::bigint[], %s, %s::{text}, %s)",
     "claim": "select * from {schema}.hand_out(%s::{text}, %s::bigint[], %s, %s, %s, %s::{text}, %s)",
-    "settle": "select * from {schema}.end_all(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
-    "%s::{text}, %s::bigint[], %s, %s)",
+    "settle": "select * from {schema}.conclude(%s, %s::bigint[], %s::{text}, %s::bigint[], %s::{text}, %s::bigint[], "
+    "%s::{text}, %s::bigint[], %b::{bytea}, %s, %s)",
     "extend": "select * from {schema}.extend(%s::bigint[], %s::{text}, %s::bigint[], %s, %s)",
     "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
     "reschedule": "select * from {schema}.move(%s, %s::bigint[], %s::{text}, %s::{text}, %s::bigint[], %s::bigint[], "
     "%s::{text}, %s, %s)",
     "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s, %s)",
-    "get": "select g.place, g.now, (g.it).* from {schema}.get(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
+    "get": "select g.place, g.now, g.traces, (g.it).* from {schema}.look_up(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
     "holders": "select * from {schema}.holders(%s::bigint[])",
     "stats": "select * from {schema}.stats(%s, %s::{text}, %s, %s, %s, %s, %s)",
@@ -137,6 +137,7 @@ def settle_args(ends: Sequence[End]) -> list[Any]:
         None if plain else numbers([end.delay for end in ends]),
         None if plain else [_storable(end.error) for end in ends],
         None if plain else numbers([end.began for end in ends], default=None),
+        [end.trace for end in ends] if any(end.trace for end in ends) else None,
     ]
 
 
@@ -200,7 +201,7 @@ def scanned_of(rows: Sequence[Any], limit: int) -> Scanned:
     return Scanned([stored_of(row[2:], row[0]) for row in page], mark)
 
 
-def stored_of(row: Sequence[Any], now: int) -> Stored:
+def stored_of(row: Sequence[Any], now: int, traces: Sequence[bytes] | None = None) -> Stored:
     id, topic, due, attempt, most, key, level, body, headers, error, until, expires, died = row
     state: State = "dead" if died is not None else "leased" if until is not None else "ready" if due <= now else "scheduled"
     return Stored(
@@ -217,6 +218,7 @@ def stored_of(row: Sequence[Any], now: int) -> Stored:
         last_error=error,
         lease_until=until,
         expires=expires,
+        traces=traces or (),
     )
 
 

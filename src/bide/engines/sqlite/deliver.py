@@ -9,6 +9,7 @@ from bide.engines.base import Claim, Claimed, End, Ended, Hold, Tended
 from bide.engines.sqlite.change import forget_operations
 from bide.engines.sqlite.rows import LEVELS, Delivered, by_priority, claimed_of, private_id, token_number, token_text
 from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.traces import lease_ended, with_record
 
 
 def claim(
@@ -104,6 +105,8 @@ def _held(tx: Transaction, namespace: Namespace, hold: End | Hold) -> Delivered 
 
 
 def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor: int, ceiling: int) -> Ended:
+    if end.trace is not None and end.verdict != "release":
+        _keep_trace(tx, held.id, end.trace)
     if end.verdict == "dead" or (end.verdict == "retry" and held.attempt >= held.most):
         bury(tx, namespace, held.topic, held.id, end.error, floor)
         return "dead"
@@ -116,6 +119,12 @@ def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor
         due = due_time(end.delay, None, floor, ceiling)
         held = held._replace(error=end.error, began=end.began)
     return "scheduled" if come_back(tx, namespace, held, due, floor, end.topic) else "expired"
+
+
+def _keep_trace(tx: Transaction, number: int, record: bytes) -> None:
+    row = tx.sql.one("traces", (number,))
+    tx.sql.run("keep_traces", (number, with_record(b"" if row is None else row[0], record)))
+    tx.sql.run("note_traces", (number,))
 
 
 def bury(tx: Transaction, namespace: Namespace, topic: int, number: int, reason: str | None, now: int) -> None:
@@ -181,6 +190,7 @@ def _page(tx: Transaction, name: str, values: dict[str, object], room: int) -> l
 
 def _take_back(tx: Transaction, namespace: Namespace, held: Delivered, now: int) -> bool:
     """True when that was the last attempt."""
+    _keep_trace(tx, held.id, lease_ended(held.attempt, held.claimed_at))
     if held.attempt < held.most:
         come_back(tx, namespace, held, held.due, now, tx.topics.name(held.topic))
         return False

@@ -36,7 +36,7 @@ MIGRATIONS = _scripts("migrations")
 """They lead from an empty file to the present layout. A release refuses a layout that it does not know."""
 
 ADDITIONS = _scripts("additions")
-"""Tables, and columns that may be null, which a release before them passes over: both may use the file at once."""
+"""Tables, columns that may be null, and triggers: a release before them passes over them, so both may use the file at once."""
 
 
 def path_of(url: str) -> str:

@@ -3,9 +3,12 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from bide.engines.base import Ref, Scanned, Stored, Window, total
 from bide.engines.sqlite.rows import DEAD, LEASED, LEVELS, PENDING, private_id, stored_of
 from bide.engines.sqlite.transaction import Namespace, Transaction
+from bide.engines.traces import records_of
 from bide.errors import BadOption
 from bide.types import State, Stats
 
@@ -27,7 +30,10 @@ def _get(tx: Transaction, namespace: Namespace, ref: Ref, now: int) -> Stored | 
         return None
     stored = stored_of(row, now)
     expired = stored.state in ("scheduled", "ready") and stored.expires is not None and stored.expires <= now
-    return None if expired else stored
+    if expired:
+        return None
+    kept = tx.sql.one("traces", (row[0],))
+    return stored if kept is None else replace(stored, traces=records_of(kept[0]))
 
 
 def scan(

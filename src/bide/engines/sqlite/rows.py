@@ -45,6 +45,7 @@ class Delivered(NamedTuple):
     expires: int | None
     error: str | None
     began: int | None = None  # its first attempt, as its end tells
+    claimed_at: int = 0  # of one whose lease has ended
 
 
 def public_id(number: int, salt: int) -> str:

@@ -15,7 +15,7 @@ insert or replace into large (id, body) values (?, ?)
 -- name: replace
 update message
 set level = :level, due = :due, most = :most, body = :body, headers = :headers, life = :life, expires = :expires,
-    since = null, began = null, attempt = 0, error = null
+    since = null, began = null, traced = null, attempt = 0, error = null
 where id = :id
 
 -- name: body
@@ -132,6 +132,15 @@ set stage = 0, since = coalesce(since, nullif(due, :due)), due = :due, attempt =
     began = coalesce(:began, began), token = null, request = null, until = null
 where id = :id
 
+-- name: traces
+select records from bide_trace where message = ?
+
+-- name: keep_traces
+insert or replace into bide_trace (message, records) values (?, ?)
+
+-- name: note_traces
+update message set traced = 1 where id = ? and traced is null
+
 -- name: bury
 update message
 set stage = 2, died = :now, error = :error, token = null, request = null, until = null
@@ -145,7 +154,7 @@ select exists (select 1 from large)
 
 -- Upkeep.
 -- name: ended_leases
-select message.id, topic, due, attempt, most, expires, error, coalesce(began, min(token, :now))
+select message.id, topic, due, attempt, most, expires, error, coalesce(began, min(token, :now)), min(token, :now)
 from message
 where stage = 1 and until <= :until and +topic in (select id from topic where space = :space)
 order by until limit :limit

@@ -14,6 +14,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.errors import LeaseLost
 from bide.logs import Log
+from bide.queue.attempts import record_of
 from bide.queue.batching import AsyncBatching
 from bide.queue.deliveries import STOPS, UNREAD, error_text, planned_of
 from bide.types import Duration
@@ -140,7 +141,7 @@ class AsyncDelivery:
         connection: as in `ack`.
         """
         wait = DEFAULT(self.claimed.attempt) if delay is None else duration_ms(delay)
-        await self._end("retry", wait, error_text(error), connection)
+        await self._end("retry", wait, error, connection)
 
     async def release(self, delay: Duration = 0, *, connection: object | None = None) -> None:
         """Give the message back. This delivery does not count as an attempt.
@@ -154,7 +155,7 @@ class AsyncDelivery:
 
         connection: as in `ack`.
         """
-        await self._end("dead", 0, error_text(reason), connection)
+        await self._end("dead", 0, reason, connection)
 
     async def extend(self, lease: Duration) -> None:
         """Extend the lease: it ends this long from now."""
@@ -163,10 +164,11 @@ class AsyncDelivery:
             self.mark_ended()
             raise self._lost("extend")
 
-    async def _end(self, verdict: Verdict, delay: int = 0, error: str | None = None, connection: object | None = None) -> None:
+    async def _end(self, verdict: Verdict, delay: int = 0, error: object = None, connection: object | None = None) -> None:
         self.ending = True
         try:
-            end = self.end(verdict, delay, error)
+            raised = error if isinstance(error, BaseException) else None
+            end = self.end(verdict, delay, error_text(error), raised=raised)
             if connection is None:
                 answer = await self._settles.add(end)
             else:
@@ -184,12 +186,23 @@ class AsyncDelivery:
             "taken back. Nothing was changed. If work takes longer than its lease, use a longer one, extend(), or listen()."
         )
 
-    def end(self, verdict: Verdict, delay: int = 0, error: str | None = None, aside: bool = False) -> End:
-        """What an engine takes to end this delivery."""
-        claimed, began = self.claimed, None
+    def end(
+        self,
+        verdict: Verdict,
+        delay: int = 0,
+        error: str | None = None,
+        aside: bool = False,
+        *,
+        raised: BaseException | None = None,
+    ) -> End:
+        """What an engine takes to end this delivery; of one that failed, with a record of the attempt."""
+        claimed = self.claimed
+        began = trace = None
         if verdict == "retry" or (verdict == "release" and delay and not aside):  # else it is as if it had not been received
             began = self.now if claimed.began is None else claimed.began
-        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began)
+        if verdict in ("retry", "dead"):
+            trace = record_of(claimed.attempt, self.now, error, raised)
+        return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace)
 
     def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:
         """Call `tell` once when this delivery ends, or `dropped` if it is dropped without being ended.

@@ -166,7 +166,7 @@ class AsyncHandling:
     async def _settle(self, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
         if delivery.ended:
             return Handled(delivery.topic, delivery.id, "ended", error)
-        [answer] = await self._engine.settle([delivery.end(*became)])
+        [answer] = await self._engine.settle([delivery.end(*became, raised=error)])
         delivery.mark_ended()
         said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
         return Handled(delivery.topic, delivery.id, said, error)

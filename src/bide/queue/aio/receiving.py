@@ -20,6 +20,7 @@ from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.attempts import record_of
 from bide.queue.batching import AsyncBatching
 from bide.queue.beats import Asked, Beat
 from bide.queue.deliveries import UNREAD, Cycles
@@ -232,15 +233,16 @@ class AsyncReceiver:
                 body = decode(codec, claimed.body, limit)
             except BadMessage as error:
                 _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
-                await self._bury(claimed, str(error))
+                await self._bury(claimed, str(error), claim.now)
             else:
                 found.append(AsyncDelivery(claimed, body, claim.now, self._engine, self._settles))
         return found
 
-    async def _bury(self, claimed: Claimed, reason: str) -> None:
+    async def _bury(self, claimed: Claimed, reason: str, now: int) -> None:
         """What can't be buried now must not keep those that came with it from being handled."""
         try:
-            await self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason))
+            trace = record_of(claimed.attempt, now, reason)
+            await self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason, trace=trace))
         except EngineError as error:
             _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
 

@@ -164,7 +164,7 @@ class Handling:
     def _settle(self, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:
         if delivery.ended:
             return Handled(delivery.topic, delivery.id, "ended", error)
-        [answer] = self._engine.settle([delivery.end(*became)])
+        [answer] = self._engine.settle([delivery.end(*became, raised=error)])
         delivery.mark_ended()
         said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
         return Handled(delivery.topic, delivery.id, said, error)

@@ -28,6 +28,7 @@ from bide.testing.contract.put import Putting
 from bide.testing.contract.repeats import Debounce, Merge, Periods
 from bide.testing.contract.settle import Leases, Settling
 from bide.testing.contract.topics import Pausing, Sweeping
+from bide.testing.contract.traces import Traces
 from bide.testing.contract.upkeep import Upkeep
 from bide.testing.contract.waiting import Waiting
 from bide.types import CancelResult, RescheduleResult, Sent, Stats
@@ -127,6 +128,7 @@ class EngineContract(
     Claiming,
     Order,
     Began,
+    Traces,
     Settling,
     Leases,
     Moving,

@@ -70,7 +70,7 @@ begin
                     end if;
                     update bide.message m set
                         level = new_level, due = put_one.due, most = new_most, body = new_body, headers = new_headers,
-                        life = new_life, expires = put_one.due + new_life, since = null, began = null, attempt = 0, error = null
+                        life = new_life, expires = put_one.due + new_life, since = null, began = null, traces = null, attempt = 0, error = null
                     where m.id = holder.id;
                     return;
                 end if;

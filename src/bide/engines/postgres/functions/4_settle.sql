@@ -1,13 +1,39 @@
 -- The ends of deliveries, and longer leases.
 
-create or replace function bide.bury(of_id bigint, reason text, now bigint) returns void language plpgsql as $$
+create or replace function bide.with_record(kept bytea[], record bytea) returns bytea[] language plpgsql immutable as $$
+-- As traces.py has it.
+declare
+    room bigint := 16384;
+    first int;
+begin
+    if record is null then
+        return kept;
+    end if;
+    kept := kept || record;
+    first := cardinality(kept);
+    room := room - octet_length(record);
+    while first > 1 and first > cardinality(kept) - 9 and room >= octet_length(kept[first - 1]) loop
+        first := first - 1;
+        room := room - octet_length(kept[first]);
+    end loop;
+    return kept[first:];
+end $$;
+
+create or replace function bide.lease_ended(attempt int, token bigint, now bigint) returns bytea language sql immutable as $$
+-- The record of an attempt of which nobody has told the end.
+    select convert_to(format('{"attempt":%s,"began":%s}', attempt, least(token >> 20, now)), 'UTF8')
+$$;
+
+create or replace function bide.make_dead(of_id bigint, reason text, record bytea, now bigint) returns void
+language plpgsql as $$
 -- Make a message a dead letter. Whoever calls this counts it.
 begin
     with gone as (
         delete from bide.message m where m.id = of_id returning m.*
     )
-    insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, token, error)
-    select g.id, now, g.due, g.attempt, g.most, g.level, g.topic, g.body, g.headers, g.key, g.life, g.expires, g.token, reason
+    insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, token, error, traces)
+    select g.id, now, g.due, g.attempt, g.most, g.level, g.topic, g.body, g.headers, g.key, g.life, g.expires, g.token, reason,
+        bide.with_record(g.traces, record)
     from gone g;
 end $$;
 
@@ -50,8 +76,8 @@ create or replace function bide.sum_up(of text[]) returns table (topic text, dea
     select t.topic, sum(t.dead)::bigint, sum(t.dropped)::bigint from taken t group by t.topic
 $$;
 
-create or replace function bide.return_to(
-    of_id bigint, new_due bigint, new_attempt int, reason text, first_began bigint, now bigint
+create or replace function bide.bring_back(
+    of_id bigint, new_due bigint, new_attempt int, reason text, first_began bigint, record bytea, now bigint
 ) returns boolean language plpgsql as $$
 -- Make a message pending again; false when it would come back after its expiry, and so has ended.
 begin
@@ -61,14 +87,15 @@ begin
     end if;
     update bide.message m set
         since = coalesce(m.since, nullif(m.due, new_due)), due = new_due, attempt = new_attempt, error = reason, until = null,
-        request = null, began = coalesce(first_began, m.began)
+        request = null, began = coalesce(first_began, m.began),
+        traces = case when record is null then m.traces else bide.with_record(m.traces, record) end
     where m.id = of_id;
     return true;
 end $$;
 
-create or replace function bide.end_all(
+create or replace function bide.conclude(
     request text, ids bigint[], topics text[], tokens bigint[], verdicts text[], delays bigint[], errors text[], begans bigint[],
-    dead_max bigint, given bigint
+    traces bytea[], dead_max bigint, given bigint
 ) returns table (ended text) language plpgsql
 set search_path = pg_catalog
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
@@ -100,8 +127,8 @@ begin
         answered := '{}';
         for each in
             select g.*, coalesce(g.topic, topics[1]) as of
-            from unnest(ids, topics, tokens, verdicts, delays, errors, begans)
-                as g(id, topic, token, verdict, delay, error, began)
+            from unnest(ids, topics, tokens, verdicts, delays, errors, begans, traces)
+                as g(id, topic, token, verdict, delay, error, began, trace)
         loop
             select m.* into held from bide.message m
             where m.id = each.id and m.topic = each.of and m.token = each.token and coalesce(m.until, -1) >= 0 for update;
@@ -111,7 +138,7 @@ begin
                 delete from bide.message m where m.id = each.id;
                 ended := 'done';
             elsif each.verdict = 'dead' or (each.verdict = 'retry' and held.attempt >= held.most) then
-                perform bide.bury(each.id, each.error, now);
+                perform bide.make_dead(each.id, each.error, each.trace, now);
                 buried := buried || each.of;
                 ended := 'dead';
             else
@@ -123,9 +150,10 @@ begin
                     new_due := least(new_due, held.expires - 1);
                 end if;
                 perform bide.tell(each.of, case when request is not null then new_due else 0 end, now);
-                ended := case when bide.return_to(
+                ended := case when bide.bring_back(
                     each.id, new_due, held.attempt - (each.verdict in ('release', 'aside'))::int,
-                    case when each.verdict in ('release', 'aside') then held.error else each.error end, each.began, now
+                    case when each.verdict in ('release', 'aside') then held.error else each.error end, each.began,
+                    case when each.verdict = 'retry' then each.trace end, now
                 ) then 'scheduled' else 'expired' end;
             end if;
             answered := answered || ended;
@@ -150,7 +178,7 @@ create or replace function bide.settle(
     dead_max bigint, given bigint
 ) returns table (ended text) language sql set search_path = pg_catalog as $$
 -- As the release before calls it.
-    select e.ended from bide.end_all(request, ids, topics, tokens, verdicts, delays, errors, null, dead_max, given) as e
+    select c.ended from bide.conclude(request, ids, topics, tokens, verdicts, delays, errors, null, null, dead_max, given) as c
 $$;
 
 create or replace function bide.extend(ids bigint[], topics text[], tokens bigint[], lease bigint, given bigint)

@@ -150,10 +150,10 @@ begin
         end if;
         delete from bide.dead d where d.id = each.id;
         new_due := bide.due_time(delay + many * over_ms / places, null, us);
-        insert into bide.message (id, due, token, most, level, topic, body, headers, key, life, expires)
+        insert into bide.message (id, due, token, most, level, topic, body, headers, key, life, expires, traces)
         values (
             each.id, new_due, each.token, each.most, each.level, of, each.body, each.headers, each.key, each.life,
-            new_due + each.life
+            new_due + each.life, each.traces
         );
         many := many + 1;
     end loop;

@@ -20,12 +20,13 @@ begin
     loop
         returned := returned + 1;
         if each.attempt >= each.most then
-            perform bide.bury(each.id, format(
+            perform bide.make_dead(each.id, format(
                 'The lease of attempt %s, the last, ended: its worker died, froze or took too long.', each.attempt
-            ), now);
+            ), bide.lease_ended(each.attempt, each.token, now), now);
             topics := topics || each.topic;
-        elsif bide.return_to(
-            each.id, each.due, each.attempt, each.error, coalesce(each.began, least(each.token >> 20, now)), now
+        elsif bide.bring_back(
+            each.id, each.due, each.attempt, each.error, coalesce(each.began, least(each.token >> 20, now)),
+            bide.lease_ended(each.attempt, each.token, now), now
         ) then
             perform bide.tell(each.topic, each.due, now);
         end if;

@@ -9,20 +9,30 @@ create or replace view bide.stored as
     select d.id, d.topic, d.due, d.attempt, d.most, d.key, d.level, d.body, d.headers, d.error, null, d.expires, d.died
     from bide.dead d;
 
-create or replace function bide.get(ids bigint[], topics text[], keys text[], given bigint)
-returns table (place bigint, now bigint, it bide.stored) language plpgsql stable
+create or replace function bide.look_up(ids bigint[], topics text[], keys text[], given bigint)
+returns table (place bigint, now bigint, it bide.stored, traces bytea[]) language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     at_ bigint := bide.engine_us(given, given is not null) / 1000;
 begin
     return query
-        select g.place, at_, row(s.*)::bide.stored from unnest(ids, topics, keys) with ordinality as g(id, topic, key, place), lateral (
+        select g.place, at_, row(s.*)::bide.stored, case
+            when s.died is null then (select m.traces from bide.message m where m.id = s.id)
+            else (select d.traces from bide.dead d where d.id = s.id)
+        end
+        from unnest(ids, topics, keys) with ordinality as g(id, topic, key, place), lateral (
             select o.* from bide.stored o where o.id = g.id
             union all
             select o.* from bide.stored o where o.topic = g.topic and o.key = g.key and o.died is null
         ) as s
         where s.died is not null or s.until is not null or s.expires is null or s.expires > at_;
 end $$;
+
+create or replace function bide.get(ids bigint[], topics text[], keys text[], given bigint)
+returns table (place bigint, now bigint, it bide.stored) language sql stable as $$
+-- As the release before calls it.
+    select l.place, l.now, l.it from bide.look_up(ids, topics, keys, given) as l
+$$;
 
 create or replace function bide.scan(of text, state text, stage int, instant bigint, after bigint, places int, given bigint)
 returns table (now bigint, stage_of int, it bide.stored) language plpgsql stable

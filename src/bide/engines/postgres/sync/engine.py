@@ -164,7 +164,7 @@ class Postgres(Engine):
         self._waking.wait(topics, self._bounds.patience(topics, time.monotonic(), min(timeout, SWEEP)))
 
     def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
-        found = {row[0]: rows.stored_of(row[2:], row[1]) for row in self._ask("get", [*rows.ref_args(refs), now])}
+        found = {row[0]: rows.stored_of(row[3:], row[1], row[2]) for row in self._ask("get", [*rows.ref_args(refs), now])}
         return self._with_holders([found.get(place) for place in range(1, len(refs) + 1)])
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:

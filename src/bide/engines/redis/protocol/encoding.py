@@ -10,6 +10,7 @@ import msgspec
 
 from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored, claim_time
 from bide.engines.debounce import marked
+from bide.engines.traces import records_of
 from bide.types import State
 
 LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
@@ -241,8 +242,8 @@ NO_LEASE = Lease(0, "", 0)
 
 
 def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> Stored:
-    """From what the scripts tell of a message: topic's number, id, value, state, life, long body."""
-    number, local, value, state, life_text, large = told
+    """From what the scripts tell of a message: topic's number, id, value, state, life, long body, records of attempts."""
+    number, local, value, state, life_text, large, *traces = told
     full = full_id(number.decode(), local)
     what = read_content(_FIELDS[full[TOPIC]][0], value, large)
     life = read_life(life_text)
@@ -265,6 +266,7 @@ def stored(shard: int, topic: str, now: int, told: list[Any], lease: Lease) -> S
         expires=None if what.expires is None else since + what.expires,
         request=lease.request or None,
         leased_since=claim_time(lease.number // 1_000, now) if lease.number else None,
+        traces=records_of(traces[0]) if traces else (),
     )
 
 

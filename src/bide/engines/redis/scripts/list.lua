@@ -5,7 +5,7 @@
 -- script: get
 -- Tell what is stored. After what every script is told: how many, and of each what names it (four arguments; without a salt
 -- it is shown as it is, expired or not). Gives: now, then of each nothing, or the topic's name and: its number, id, value,
--- state, life, large body. What would be too much at once is left out at the end: it is to be asked for again.
+-- state, life, large body, and, of one that is named, the records of its attempts, if there are any. What would be too much at once is left out at the end: it is to be asked for again.
 
 -- include: keys pending
 
@@ -31,7 +31,12 @@ local function get(ref)
   local life = life_of(topic, id)
   local state = state_of(topic, id, life)
   if (state == 'far' or state == 'near') and not as_it_is and expired(id, value, life) then return {} end
-  return {topic.name, shown(topic, id, value, life, state)}
+  local told = shown(topic, id, value, life, state)
+  if life and has(life.marks, 2) and not as_it_is then
+    told[7] = call('GET', large_of(topic, id) .. ':t') or nil
+    shown_bytes = shown_bytes + #(told[7] or '')
+  end
+  return {topic.name, told}
 end
 
 local reply = {format('%d', now)}

@@ -22,7 +22,7 @@ end
 -- End deliveries. After what every script is told: how many dead letters a topic keeps; how many groups of done ones,
 -- and each: request, claim's number, topic, its number, their positions (2 bytes each), their full ids;
 -- then how many others, each: request, claim's number, topic, full id, position, verdict, delay in ms, error (nothing, or '+' and it),
--- when the first attempt began ('': not told).
+-- when the first attempt began ('': not told), the record of the attempt ('': none).
 -- The verdict `aside` is a release that comes back a millisecond before the message expires, if not sooner.
 -- Gives: now, a string of 0 and 1 a group, a word for each of the others.
 
@@ -97,6 +97,7 @@ local function end_other(other, most)
     return come_back(topic, id, value, life, due) and 'scheduled' or 'expired'
   end
   life = give_attempt(id, value, life)
+  if other.trace ~= '' then keep_trace(topic, id, life, other.trace) end
   if other.verdict == 'dead' or life.attempt >= content(id, value).attempts then
     bury(topic, id, value, life, other.error, most)
     return 'dead'
@@ -113,7 +114,7 @@ local most, groups, others = take_number(), take_groups(), {}
 for o = 1, take_number() do
   local other = {request = take_text(), number = take_text(), topic = take_text(), full = take_text(), position = take_number() + 1}
   other.verdict, other.delay, other.error, other.began = take_text(), take_number(), take_text(), take_text()
-  other.began = other.began ~= '' and number(other.began) or nil
+  other.began, other.trace = other.began ~= '' and number(other.began) or nil, take_text()
   if not VERDICTS[other.verdict] or #other.full ~= FULLID then error('BADARG verdict or id', 0) end
   others[o] = other
 end

@@ -5,6 +5,7 @@
 
 -- include: begin layout topics wake keys holding expiries finish pending leases
 
+local RECORD = '{"attempt":%d,"began":%d}' -- of an attempt of which nobody has told the end
 local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
 local LOOK = 3600000 -- ms until the next look, if nothing is known to come sooner
 local EXPIRING = 100 -- that one script ends: each may have a topic of its own
@@ -23,12 +24,14 @@ local function take_back(full, claimed)
   if topic and not value then return finish(topic, id, nil, life_of(topic, id)) end
   if not value then return end
   local life = give_attempt(id, value, life_of(topic, id))
+  claimed = math.min(now, claimed)
+  keep_trace(topic, id, life, format(RECORD, life.attempt, claimed))
   returned = returned + 1
   if life.attempt >= content(id, value).attempts then
     bury(topic, id, value, life, format(REASON, life.attempt), most)
     buried = buried + 1
   else
-    life.began = life.began or math.min(now, claimed)
+    life.began = life.began or claimed
     come_back(topic, id, value, life, life.due)
   end
 end

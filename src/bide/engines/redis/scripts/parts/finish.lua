@@ -13,14 +13,20 @@ end
 -- End a message that is in no zset and under no lease.
 local function finish(topic, id, value, life)
   if not value then -- it was deleted by hand
-    if life then call('HDEL', topic.prefix .. 'life', id) end
+    if life then
+      call('HDEL', topic.prefix .. 'life', id)
+      if has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
+    end
     return add(topic, 'live', -1)
   end
   local known = content(id, value)
   if known.key and not (life and has(life.marks, KEYLESS)) then holding.free(topic, known.key, id) end
   if known.expires then expiries.forget(full_of(topic, id)) end
   if has(known.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
-  if life then call('HDEL', topic.prefix .. 'life', id) end
+  if life then
+    call('HDEL', topic.prefix .. 'life', id)
+    if has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
+  end
   local kind, slot, n = location(id)
   local bucket = bucket_of(topic, kind, slot, n)
   if not end_entries(topic, bucket, 1) then call('LSET', bucket, n % BUCKET, '') end
@@ -84,6 +90,21 @@ local function give_attempt(id, value, life)
   life = life or new_life(id, value)
   life.attempt = life.attempt + 1
   return life
+end
+
+-- Keep the record of an attempt, with those before it; its life is saved afterwards. A release that knows of no records leaves
+-- them behind when it ends a message: so they don't last for ever.
+local function keep_trace(topic, id, life, record)
+  local key, kept, starts, at = large_of(topic, id) .. ':t', '', {}, 1
+  if has(life.marks, 2) then kept = call('GET', key) or '' else life.marks = life.marks + 2 end
+  kept = kept .. pack('>I2', #record) .. record
+  while at <= #kept do
+    starts[#starts + 1] = at
+    at = at + 2 + unpack_('>I2', kept, at)
+  end
+  local first = math.max(1, #starts - 9)
+  while first < #starts and #kept + 1 - starts[first] - 2 * (#starts + 1 - first) > 16384 do first = first + 1 end
+  call('SET', key, sub(kept, starts[first]), 'PX', '34560000000') -- 400 days
 end
 
 -- Make a message pending again, with or without a life; false when it has expired by then, and so ended.

@@ -58,6 +58,8 @@ local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(f
 
 local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 local LONG_KEY = 255 -- the first byte of the length of a key that has so many bytes or more; two more tell it
+-- The other mark is 2: records of its failed attempts, as engines/traces.py has them, are in a key of their own, which has the
+-- name of that of a large body and `:t` behind it. No claim reads it.
 local KEYLESS = 1 -- a mark: a successor has taken its key over
 
 local function has(flags, flag) return flags % (2 * flag) >= flag end

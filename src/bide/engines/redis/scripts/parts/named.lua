@@ -185,6 +185,7 @@ local function replace(topic, id, value, state, life, new)
     expiries.forget(full_of(topic, id))
   end
   if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
+  if life and has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
   local kind, slot, n = location(id)
   call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)
   life = {due = due, since = due, attempt = 0, level = new.level, marks = 0, error = ''}
