@@ -184,9 +184,9 @@ class Batches:
                 batch.alarm = None  # it names the batch
             if self._runs(runner):
                 batch.runner = None
-                for member, outcome in zip(members, became, strict=True):
+                for place, member in enumerate(members):
                     member.runner = None  # or they would hold each other, and wait for the garbage collector
-                    self._ended(member, outcome, by_itself=member.ended)
+                    self._ended(member, became[place], by_itself=member.ended, raised=errors[place])
                     member.batch = None
         if error is not None and len(members) > 1:
             tell_together([each.delivery for each in members], became, errors)
