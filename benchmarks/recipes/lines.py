@@ -37,7 +37,7 @@ DIFFERS = {
     "refund_poll": "With the others, an error and a pending refund count alike.",
     "remind_at_nine": "Celery looks at the table every minute. With Dramatiq, old messages stay, and do nothing.",
     "recall": "Celery looks at the table every minute. Dramatiq keeps a message for each visit.",
-    "push_after_login": "One push a user is a key in Redis.",
+    "push_after_login": "With the others, one push an hour is a key in Redis. If the process dies after it, there is none.",
     "retry_ladder": "Celery has no dead letters; Dramatiq has no way to requeue them.",
     "sms": "Celery's limit is that of one worker process. With Dramatiq, what has no room is tried again at random.",
     "lock_conflict": "The others ask again each second, and renew no lock.",

@@ -1,4 +1,4 @@
-"""Ten seconds after a login, a message is pushed to the device, unless the user has logged out."""
+"""Ten seconds after a login, a message is pushed to the device, unless the user has logged out. At most one in an hour."""
 
 import os
 
@@ -12,8 +12,8 @@ PUSH_AFTER = os.environ.get("PUSH_AFTER", "10s")
 def log_in(session: str, user: str) -> None:
     with transaction() as db:
         db.execute("insert into sessions values (?, ?)", [session, user])
-        # One push a user, though she logs in on three devices. A push that is a minute late disturbs, and is dropped.
-        push.after(PUSH_AFTER, key=user, expires_in="1m", connection=db).send(user)
+        # One push a user and hour, on however many devices she logs in. One that is a minute late disturbs, and is dropped.
+        push.after(PUSH_AFTER, key=user, unique_for="1h", expires_in="1m", connection=db).send(user)
 
 
 def log_out(session: str) -> None:

@@ -1,4 +1,4 @@
-"""Ten seconds after a login, a message is pushed to the device, unless the user has logged out."""
+"""Ten seconds after a login, a message is pushed to the device, unless the user has logged out. At most one in an hour."""
 
 from redis import Redis
 
@@ -12,7 +12,7 @@ redis = Redis.from_url(REDIS)
 def log_in(session: str, user: str) -> None:
     with transaction() as db:
         db.execute("insert into sessions values (?, ?)", [session, user])
-    if redis.set(f"push:{user}", 1, nx=True, px=int(PUSH_AFTER * 1000)):  # one push a user
+    if redis.set(f"push:{user}", 1, nx=True, ex=3600):  # one push a user and hour
         push.apply_async([user], countdown=PUSH_AFTER, expires=PUSH_AFTER + 60)
 
 

@@ -1,4 +1,4 @@
-"""Ten seconds after a login, a message is pushed to the device, unless the user has logged out."""
+"""Ten seconds after a login, a message is pushed to the device, unless the user has logged out. At most one in an hour."""
 
 import dramatiq
 from redis import Redis
@@ -13,7 +13,7 @@ redis = Redis.from_url(REDIS)
 def log_in(session: str, user: str) -> None:
     with transaction() as db:
         db.execute("insert into sessions values (?, ?)", [session, user])
-    if redis.set(f"push:{user}", 1, nx=True, px=PUSH_AFTER):  # one push a user
+    if redis.set(f"push:{user}", 1, nx=True, ex=3600):  # one push a user and hour
         push.send_with_options(args=[user], delay=PUSH_AFTER, max_age=PUSH_AFTER + 60_000)
 
 

@@ -86,6 +86,16 @@ def test_one_push_a_user_to_the_devices_where_she_still_is(travels: Travels, cap
     assert capsys.readouterr().out == "push to phone: welcome back, ada\npush to tablet: welcome back, ada\n"
 
 
+def test_who_logs_in_again_within_the_hour_gets_no_second_push(travels: Travels) -> None:
+    trip = travels(push_after_login)
+    push_after_login.log_in("phone", "ada")
+    assert trip.outcomes("59m") == ["done"]
+    push_after_login.log_in("laptop", "ada")
+    assert trip.outcomes("1m") == []
+    push_after_login.log_in("tablet", "ada")
+    assert trip.outcomes("1m") == ["done"]
+
+
 def test_a_push_that_is_a_minute_late_is_dropped(travels: Travels, capsys: Printed) -> None:
     trip = travels(push_after_login)
     push_after_login.log_in("phone", "ada")
