@@ -44,6 +44,7 @@ DIFFERS = {
     "ride_dispatch": "With the others, a circle may be sent twice, and an accepted ride's message stays.",
     "device_timer": "Celery looks at the table every minute.",
     "search_index": "The others send a message for each edit, and know no latest time.",
+    "likes": "The others gather likes in a list of their own in Redis; Celery has batches in another package.",
     "spread": "The others send a second message for a counter that is waiting.",
     "outbox": "The others have a table and a relay of their own; Dramatiq's needs a process that calls it.",
 }

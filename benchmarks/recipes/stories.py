@@ -124,6 +124,11 @@ STORIES = {
         {"QUIET_FOR": "1s"},
         ["page 1, version 3, is indexed: Hello"],
     ),
+    "likes": Story(
+        "Likes are written 500 at a time",
+        {"LINGER": "1s"},
+        ["400 likes are written"],
+    ),
     "spread": Story(
         "Counters are written within an hour, at random",
         {"SPREAD": "2"},

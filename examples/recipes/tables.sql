@@ -10,7 +10,7 @@ create table if not exists search (page integer primary key, text text not null,
 create table if not exists devices (name text primary key, state text not null, plan integer not null default 0);
 create table if not exists sales (id integer primary key, starts real, ends real, stock integer, state text not null);
 create table if not exists purchases (sale integer, customer text, primary key (sale, customer));
-create table if not exists likes (id text primary key, post integer not null);
+create table if not exists likes (user text, post integer, primary key (user, post));
 create table if not exists posts (id integer primary key, likes integer not null default 0);
 create table if not exists refunds (id text primary key, asked integer not null);
 create table if not exists groups (id integer primary key, needed integer not null, state text not null);

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from freezegun import freeze_time
 
-from examples.recipes import device_timer, lock_conflict, ride_dispatch, search_index, spread
+from examples.recipes import device_timer, likes, lock_conflict, ride_dispatch, search_index, spread
 from tests.examples.recipes.travelling import Travels
 
 Printed = pytest.CaptureFixture[str]
@@ -134,6 +134,24 @@ def test_an_edit_while_the_page_is_indexed_is_indexed_too(travels: Travels) -> N
     assert trip.rows("select text, version from search") == [("new", 2)]
     search_index.write(1, "old", 1)  # a slow worker
     assert trip.rows("select text, version from search") == [("new", 2)]
+
+
+def test_likes_are_written_five_hundred_at_a_time(travels: Travels, capsys: Printed) -> None:
+    trip = travels(likes)
+    trip.executes("insert into posts (id) values (1)")
+    likes.write.send_many(likes.Like(f"user {number}", post=1) for number in range(1_200))
+    assert trip.outcomes("1s") == ["done"] * 1_200
+    assert capsys.readouterr().out == "500 likes are written\n500 likes are written\n200 likes are written\n"
+    assert trip.rows("select likes from posts") == [1_200]
+
+
+def test_a_like_that_comes_twice_counts_once(travels: Travels) -> None:
+    trip = travels(likes)
+    trip.executes("insert into posts (id) values (1)")
+    for _ in range(2):
+        likes.write.send(likes.Like("ada", post=1))
+        trip.passes("1s")
+    assert trip.rows("select likes from posts") == [1]
 
 
 def test_counters_are_written_within_the_hour_and_each_once(travels: Travels) -> None:
