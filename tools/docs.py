@@ -34,6 +34,7 @@ WORDS = {
     "pause": "pause and resume",
     "priority": "priority",
     "gates": "locks and limits",
+    "results": "kept results",
     "ordered": "exact order of due times",
     "transactional": "joins your transaction",
     "wake": "a send wakes an idle receiver",

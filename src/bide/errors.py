@@ -23,6 +23,12 @@ BideError
 ├── LeaseLost              this delivery has ended, or another receiver has the message
 ├── Locked                 somebody else holds the lock
 ├── LockLost               the lock could not be renewed in time
+├── NoResult               a message has no result to give
+│   ├── ResultPending      not in time: it is still to be done (a TimeoutError too)
+│   ├── ResultFailed       it is a dead letter
+│   ├── ResultCancelled    it was cancelled or purged, or has expired
+│   ├── ResultNotKept      it is done, but what its task returned could not be kept
+│   └── ResultUnknown      it never was, or the time for which results are kept is over
 └── Exists                 another message holds the key (if_exists="error")
 """
 
@@ -151,6 +157,34 @@ class Locked(BideError):
 
 class LockLost(BideError):
     """The lock could not be renewed in time: somebody else may have it."""
+
+
+class NoResult(BideError):
+    """A message has no result to give; each of its kinds says why."""
+
+
+class ResultPending(NoResult, TimeoutError):
+    """The message was not done in time: it is still to be done."""
+
+
+class ResultFailed(NoResult):
+    """The message is a dead letter. `error` is that of its last attempt."""
+
+    def __init__(self, message: str, error: str | None) -> None:
+        super().__init__(message)
+        self.error: str | None = error
+
+
+class ResultCancelled(NoResult):
+    """The message was cancelled or purged, or has expired."""
+
+
+class ResultNotKept(NoResult):
+    """The message is done, but what its task returned could not be kept: it was too large, or had no form in the codec."""
+
+
+class ResultUnknown(NoResult):
+    """There never was such a message of a task with keep=, or the time for which its result was kept is over."""
 
 
 class Exists(BideError):

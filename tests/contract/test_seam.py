@@ -7,14 +7,27 @@ from collections import Counter
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Capabilities
 from bide.engines.gates.aio import AsyncGates
+from bide.engines.results.aio import AsyncResults
 from bide.testing.contract import EngineContract
 from bide.testing.contract.bench import fits, marked
 
-ABSENT = {"cancel", "lookup", "keys", "idempotent", "extend", "inspect", "pause", "priority", "gates", "transactional"}
+ABSENT = {
+    "cancel",
+    "lookup",
+    "keys",
+    "idempotent",
+    "extend",
+    "inspect",
+    "pause",
+    "priority",
+    "gates",
+    "results",
+    "transactional",
+}
 
 
 def promises() -> list[str]:
-    seam = (AsyncEngine, AsyncGates)
+    seam = (AsyncEngine, AsyncGates, AsyncResults)
     verbs = [verb for part in seam for verb in vars(part).values() if inspect.isfunction(verb)]
     lines = [line for each in (*seam, *verbs) for line in (inspect.getdoc(each) or "").splitlines()]
     return [line[2:] for line in lines if line.startswith("- ")]
@@ -33,8 +46,8 @@ def test_the_seam_has_sixteen_verbs() -> None:
     assert len(AsyncEngine.__abstractmethods__) == 16
 
 
-def test_its_side_door_has_five() -> None:
-    assert len(AsyncGates.__abstractmethods__) == 5
+def test_its_side_doors_have_five_and_eight() -> None:
+    assert (len(AsyncGates.__abstractmethods__), len(AsyncResults.__abstractmethods__)) == (5, 8)
 
 
 def test_every_promise_is_one_sentence_on_one_line() -> None:

@@ -18,8 +18,8 @@ Around: TypeAlias = Callable[[Call, Sequence[Any]], Awaitable[Any]]
 class Faults:
     """The place of a queue, for all that open it from now on: `around` and `beat` hold what happens in place of a verb.
 
-    around: async verbs by name, those of gates as "gates.leave"; each is given the call as it would be made, and what is
-    asked. beat: those that the heartbeat calls.
+    around: async verbs by name, those of gates as "gates.leave" and those of results as "results.read"; each is given the
+    call as it would be made, and what is asked. beat: those that the heartbeat calls.
     """
 
     def __init__(self, queue: Any) -> None:
@@ -92,8 +92,8 @@ class _Aio:
 
     def __getattr__(self, verb: str) -> Any:
         inner = getattr(self._engine, verb)
-        if verb == "gates":
-            return _Aio(inner, self._around, "gates.")
+        if verb in ("gates", "results"):
+            return _Aio(inner, self._around, f"{verb}.")
         around = self._around.get(self._prefix + verb)
         if around is None:
             return inner

@@ -27,6 +27,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.gates.aio import AsyncGates
+from bide.engines.results.aio import AsyncResults
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
@@ -41,6 +42,7 @@ class AsyncEngine(ABC):
 
     capabilities: Capabilities
     gates: AsyncGates  # locks and limits, where capabilities.gates says that there are any
+    results: AsyncResults  # kept results, where capabilities.results says that there are any
 
     @abstractmethod
     async def open(self) -> None:

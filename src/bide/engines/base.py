@@ -35,6 +35,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     priority: bool = True
     gates: bool = True  # locks, and limits over all workers
     traces: bool = True  # records of attempts that failed are kept; others pass over them
+    results: bool = True  # what tasks return is kept, and messages may wait for others
     ordered: bool = True  # due order is exact; otherwise a backlog may come in the order of sending
     transactional: bool = False  # connection= joins the caller's transaction
     wake: bool = True  # wait returns for a message sent by anybody; otherwise only by time

@@ -27,6 +27,7 @@ from bide.engines.base import (
     Window,
 )
 from bide.engines.gates.sync import Gates
+from bide.engines.results.sync import Results
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
@@ -41,6 +42,7 @@ class Engine(ABC):
 
     capabilities: Capabilities
     gates: Gates  # locks and limits, where capabilities.gates says that there are any
+    results: Results  # kept results, where capabilities.results says that there are any
 
     @abstractmethod
     def open(self) -> None:

@@ -95,6 +95,27 @@ def sender(topic: str, key: str) -> str | None:
     return delivery.id if delivery is not None and (delivery.topic, delivery.key) == (topic, key) else None
 
 
+def noting(function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
+    """A handler that leaves what it returned at its delivery, also where middleware around it returns nothing."""
+
+    async def noted_async(**arguments: Any) -> Any:
+        delivery = running.get()()
+        value = delivery.returned = await function(**arguments)
+        return value
+
+    def noted(**arguments: Any) -> Any:
+        delivery = running.get()()
+        value = delivery.returned = function(**arguments)
+        return value
+
+    return noted_async if is_async else noted
+
+
+def returned_of(delivery: Any) -> Any:
+    """What its handler returned; None where middleware did not call it."""
+    return getattr(delivery, "returned", None)
+
+
 def _nothing() -> None: ...
 
 

@@ -215,7 +215,7 @@ class Handlers:
 
     def _call(self, handling: Handling, arguments: dict[str, Any]) -> Awaitable[None]:
         if handling.task.is_async:
-            awaitable: Awaitable[None] = handling.task.function(**arguments)
+            awaitable: Awaitable[None] = handling.task.run(**arguments)
             return awaitable
         return self._in_thread(handling, arguments)
 

@@ -123,6 +123,8 @@ class Service:
         if opened.engine.capabilities.gates:
             calls = any(task.limits is not None and task.limits.calls for task in self._served.values())
             beside.append(self._under_way.leaving.look(LOOK if calls else TIDY))
+        if any(task.keep is not None for task in self._served.values()):
+            beside.append(self._under_way.keeping.look())
         if self._under_way.planning.schedules:
             beside.append(self._under_way.planning.run())
         if opened.outbox is not None:

@@ -23,6 +23,7 @@ from bide.worker.catching_up import CatchingUp
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.entrance import Entrance
 from bide.worker.handling import Handlers, Handling
+from bide.worker.keeping import Keeping
 from bide.worker.leaving import Leaving
 from bide.worker.planning import Planning
 from bide.worker.settling import Entry, Settling
@@ -66,6 +67,7 @@ class UnderWay:
         self.batches: Batches = Batches(handlers, slots, stopping, self.ended, freed)
         self.settling: Settling = Settling(opened.engine, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
+        self.keeping: Keeping = Keeping(opened, setup.envelope)
         self.entrance: Entrance = Entrance(opened.engine, opened.heartbeat, self.leaving, slots, lease_ms, self)
         announced = [each for each in setup.schedules if served.get(each.topic) is each.definition]
         self.catching_up: CatchingUp = CatchingUp(AsyncCatchingUp(opened.engine, setup.envelope), self)
@@ -80,7 +82,7 @@ class UnderWay:
 
     def drop(self) -> None:
         """Give up what the engine could not be told: leases and places end by themselves."""
-        for part in (self.planning, self.catching_up, self.entrance, self.leaving, self.settling):
+        for part in (self.planning, self.catching_up, self.entrance, self.keeping, self.leaving, self.settling):
             part.drop()
 
     def begin(self, claimed: Sequence[AsyncDelivery], slot: int, until: int) -> None:
@@ -170,7 +172,10 @@ class UnderWay:
                         raise
                     error = raised
                 became, error = self._handlers.became(handling, error)
-                if became is not DONE:
+                if became is DONE:
+                    if (keep := handling.task.keep) is not None:
+                        became = await self.keeping.keep(handling, keep)
+                else:
                     became = await self._handlers.told_dead(handling, became)
         finally:
             if handling.alarm is not None:

@@ -12,6 +12,7 @@ _MEANS: Mapping[str, str] = {
     "inspect": "list, count, requeue or purge messages",
     "pause": "pause topics",
     "gates": "keep locks or limits",
+    "results": "keep results",
 }
 
 

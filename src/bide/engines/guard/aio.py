@@ -25,14 +25,16 @@ from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spen
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.guard import Rules
 from bide.engines.guard.hooks import Hook, Hooks
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results.aio import AsyncResults
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
 class AsyncHooked:
-    """Calls the verbs of an engine, or of its gates, and tells hooks of every call."""
+    """Calls the verbs of an engine, its gates or its results, and tells hooks of every call."""
 
-    def __init__(self, verbs: AsyncEngine | AsyncGates, hooks: Hooks) -> None:
+    def __init__(self, verbs: AsyncEngine | AsyncGates | AsyncResults, hooks: Hooks) -> None:
         self._verbs = verbs
         self._hooks = hooks
 
@@ -76,6 +78,51 @@ class AsyncGuardedGates(AsyncGates):
         return await self._verbs.spend(spends, now=now)
 
 
+class AsyncGuardedResults(AsyncResults):
+    """Stands before an engine's results."""
+
+    def __init__(self, engine: AsyncEngine, rules: Rules, hooks: Hooks | None) -> None:
+        self._rules = rules
+        if engine.capabilities.results:
+            self._verbs = engine.results if hooks is None else cast(AsyncResults, AsyncHooked(engine.results, hooks))
+
+    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+        self._rules.check("results", expected, connection=connection)
+        await self._verbs.expect(expected, connection=connection, now=now)
+
+    async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
+        self._rules.check("results", kept)
+        return await self._verbs.fulfil(kept, now=now)
+
+    async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
+        self._rules.check("results", ids)
+        return await self._verbs.read(ids, now=now)
+
+    async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
+        self._rules.check("results", limit=limit)
+        return await self._verbs.tidy(limit, now=now)
+
+    async def depend(
+        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        self._rules.check("results", dependents, connection=connection)
+        await self._verbs.depend(dependents, connection=connection, now=now)
+
+    async def follow(
+        self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
+    ) -> list[bool | None]:
+        self._rules.check("results", follows, connection=connection)
+        return await self._verbs.follow(follows, connection=connection, now=now)
+
+    async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
+        self._rules.check("results", arrivals)
+        return await self._verbs.arrive(arrivals, now=now)
+
+    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
+        self._rules.check("results", ids)
+        await self._verbs.forget(ids, now=now)
+
+
 class AsyncGuard(AsyncEngine):
     """Stands before an engine: every call of every verb passes here, once. Without hooks it only checks."""
 
@@ -84,7 +131,9 @@ class AsyncGuard(AsyncEngine):
         self._engine = engine
         self._rules = Rules(engine.capabilities, shown)
         self._verbs = cast(AsyncEngine, AsyncHooked(engine, Hooks(hooks, shown))) if hooks else engine
-        self.gates: AsyncGates = AsyncGuardedGates(engine, self._rules, Hooks(hooks, shown) if hooks else None)
+        told = Hooks(hooks, shown) if hooks else None
+        self.gates: AsyncGates = AsyncGuardedGates(engine, self._rules, told)
+        self.results: AsyncResults = AsyncGuardedResults(engine, self._rules, told)
 
     async def open(self) -> None:
         self._rules.check()

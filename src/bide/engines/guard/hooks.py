@@ -15,7 +15,7 @@ class Call:
     """One call to an engine. `asked` and `answer` may hold bodies, so do not log them as they are.
 
     `asked` holds the arguments: messages to put, deliveries to settle or extend, messages to cancel, reschedule or get, and
-    what enters, keeps, leaves or spends at gates.
+    what enters, keeps, leaves or spends at gates, or is kept as a result.
     `answer` holds the engine's result: one answer for each of them, or a Claim, a page, or counts.
     """
 
@@ -92,6 +92,8 @@ def _subject(verb: str, first: Any) -> tuple[Sequence[str], Sequence[Any]]:
         case "put" | "settle" | "extend":
             return sorted({each.topic for each in first}), first
         case "cancel" | "reschedule" | "get" | "enter" | "keep" | "leave" | "spend":
+            return (), first
+        case "expect" | "fulfil" | "read" | "depend" | "follow" | "arrive" | "forget":
             return (), first
         case "claim" | "wait":
             return first, ()

@@ -24,15 +24,17 @@ from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spen
 from bide.engines.gates.sync import Gates
 from bide.engines.guard import Rules
 from bide.engines.guard.hooks import Hook, Hooks
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 
 class Hooked:
-    """Calls the verbs of an engine, or of its gates, and tells hooks of every call."""
+    """Calls the verbs of an engine, its gates or its results, and tells hooks of every call."""
 
-    def __init__(self, verbs: Engine | Gates, hooks: Hooks) -> None:
+    def __init__(self, verbs: Engine | Gates | Results, hooks: Hooks) -> None:
         self._verbs = verbs
         self._hooks = hooks
 
@@ -76,6 +78,49 @@ class GuardedGates(Gates):
         return self._verbs.spend(spends, now=now)
 
 
+class GuardedResults(Results):
+    """Stands before an engine's results."""
+
+    def __init__(self, engine: Engine, rules: Rules, hooks: Hooks | None) -> None:
+        self._rules = rules
+        if engine.capabilities.results:
+            self._verbs = engine.results if hooks is None else cast(Results, Hooked(engine.results, hooks))
+
+    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+        self._rules.check("results", expected, connection=connection)
+        self._verbs.expect(expected, connection=connection, now=now)
+
+    def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
+        self._rules.check("results", kept)
+        return self._verbs.fulfil(kept, now=now)
+
+    def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
+        self._rules.check("results", ids)
+        return self._verbs.read(ids, now=now)
+
+    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
+        self._rules.check("results", limit=limit)
+        return self._verbs.tidy(limit, now=now)
+
+    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
+        self._rules.check("results", dependents, connection=connection)
+        self._verbs.depend(dependents, connection=connection, now=now)
+
+    def follow(
+        self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
+    ) -> list[bool | None]:
+        self._rules.check("results", follows, connection=connection)
+        return self._verbs.follow(follows, connection=connection, now=now)
+
+    def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
+        self._rules.check("results", arrivals)
+        return self._verbs.arrive(arrivals, now=now)
+
+    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
+        self._rules.check("results", ids)
+        self._verbs.forget(ids, now=now)
+
+
 class Guard(Engine):
     """Stands before an engine: every call of every verb passes here, once. Without hooks it only checks."""
 
@@ -84,7 +129,9 @@ class Guard(Engine):
         self._engine = engine
         self._rules = Rules(engine.capabilities, shown)
         self._verbs = cast(Engine, Hooked(engine, Hooks(hooks, shown))) if hooks else engine
-        self.gates: Gates = GuardedGates(engine, self._rules, Hooks(hooks, shown) if hooks else None)
+        told = Hooks(hooks, shown) if hooks else None
+        self.gates: Gates = GuardedGates(engine, self._rules, told)
+        self.results: Results = GuardedResults(engine, self._rules, told)
 
     def open(self) -> None:
         self._rules.check()

@@ -23,8 +23,10 @@ from bide.engines.base import (
 )
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
-from bide.engines.memory import change, deliver, entering, look
+from bide.engines.memory import change, deliver, entering, keeping, look
 from bide.engines.memory.store import Store
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results.aio import AsyncResults
 from bide.engines.sleepers import Sleeper
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
@@ -50,10 +52,44 @@ class AsyncMemoryGates(AsyncGates):
         return entering.spend(self._store, spends, now)
 
 
+class AsyncMemoryResults(AsyncResults):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+        keeping.expect(self._store, expected, now)
+
+    async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
+        return keeping.fulfil(self._store, kept, now)
+
+    async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
+        return keeping.read(self._store, ids, now)
+
+    async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
+        return keeping.tidy(self._store, limit, now)
+
+    async def depend(
+        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        keeping.depend(self._store, dependents)
+
+    async def follow(
+        self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
+    ) -> list[bool | None]:
+        return keeping.follow(self._store, follows, now)
+
+    async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
+        return keeping.arrive(self._store, arrivals, now)
+
+    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
+        keeping.forget(self._store, ids)
+
+
 class AsyncMemory(AsyncEngine):
     def __init__(self, store: Store, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
         self.gates: AsyncGates = AsyncMemoryGates(store)
+        self.results: AsyncResults = AsyncMemoryResults(store)
         self._store = store
         self._closed = False
         self._asleep: set[AsyncSignal] = set()

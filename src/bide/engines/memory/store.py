@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence, Sized
 from bide.clock import MS, Clock, Monotonic
 from bide.engines.base import Ref
 from bide.engines.memory.gate import Gates
+from bide.engines.memory.result import Results
 from bide.engines.memory.topic import DEAD, ENDED, PENDING, HeldClaim, Message, Topic
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.ids import sequence
@@ -48,6 +49,7 @@ class Store:
         self.held_claims: dict[str, HeldClaim] = {}  # by the request that made them
         self.last_token: int = 0
         self.gates: Gates = Gates()
+        self.results: Results = Results()
         self.new_id: Callable[[], str] = sequence()
         self.new_entry: Callable[[], int] = itertools.count().__next__
         self._sleepers: Sleepers[str] = Sleepers()

@@ -22,8 +22,10 @@ from bide.engines.base import (
 )
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.sync import Gates
-from bide.engines.memory import change, deliver, entering, look
+from bide.engines.memory import change, deliver, entering, keeping, look
 from bide.engines.memory.store import Store
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results.sync import Results
 from bide.engines.sleepers import Sleeper
 from bide.engines.sync import Engine
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -50,10 +52,42 @@ class MemoryGates(Gates):
         return entering.spend(self._store, spends, now)
 
 
+class MemoryResults(Results):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+        keeping.expect(self._store, expected, now)
+
+    def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
+        return keeping.fulfil(self._store, kept, now)
+
+    def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
+        return keeping.read(self._store, ids, now)
+
+    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
+        return keeping.tidy(self._store, limit, now)
+
+    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
+        keeping.depend(self._store, dependents)
+
+    def follow(
+        self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
+    ) -> list[bool | None]:
+        return keeping.follow(self._store, follows, now)
+
+    def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
+        return keeping.arrive(self._store, arrivals, now)
+
+    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
+        keeping.forget(self._store, ids)
+
+
 class Memory(Engine):
     def __init__(self, store: Store, capabilities: Capabilities) -> None:
         self.capabilities: Capabilities = capabilities
         self.gates: Gates = MemoryGates(store)
+        self.results: Results = MemoryResults(store)
         self._store = store
         self._closed = False
         self._asleep: set[Signal] = set()

@@ -29,7 +29,7 @@ class Emptying(NamedTuple):
     pending: int
     dead: int
     gates: int  # locks and limits that are in use
-    seconds: float  # until they have remembered for long enough what was sent before: operations, and what is sent once
+    seconds: float  # until they have remembered for long enough what was sent before: operations, keys, results
 
 
 class Resharding:
@@ -139,7 +139,7 @@ class Resharding:
                 pending += each.scheduled + each.ready + each.leased
                 dead += each.dead
             gates += gates_left(shard)
-            seconds = max(seconds, (REMEMBERED - shard.since_spread()) / 1000, shard.unique_left() / 1000)
+            seconds = max(seconds, (REMEMBERED - shard.since_spread()) / 1000, shard.bound_for() / 1000)
         return Emptying(len(shards), pending, dead, gates, seconds)
 
     def _tell_all(self, shards: Sequence[Shard]) -> None:

@@ -24,8 +24,10 @@ from bide.engines.base import (
 )
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results.aio import AsyncResults
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, entering, look
+from bide.engines.sqlite import change, deliver, entering, keeping, look
 from bide.engines.sqlite.executor import AsyncExecutor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.errors import Unavailable
@@ -40,6 +42,7 @@ class AsyncSqlite(AsyncEngine):
     def __init__(self, path: str, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.gates: AsyncGates = AsyncSqliteGates(self, namespace)
+        self.results: AsyncResults = AsyncSqliteResults(self, namespace)
         self._path = path
         self._namespace = namespace
         self._executor: AsyncExecutor | None = None
@@ -183,3 +186,37 @@ class AsyncSqliteGates(AsyncGates):
     async def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         lasting = any(each.window > REBOOT_MS for each in spends)
         return await self._engine._write(lambda tx: entering.spend(tx, self._namespace, spends, now), durable=lasting)
+
+
+class AsyncSqliteResults(AsyncResults):
+    def __init__(self, engine: AsyncSqlite, namespace: Namespace) -> None:
+        self._engine = engine
+        self._namespace = namespace
+
+    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+        await self._engine._write(lambda tx: keeping.expect(tx, self._namespace, expected, now), connection=connection)
+
+    async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
+        return await self._engine._write(lambda tx: keeping.fulfil(tx, self._namespace, kept, now))
+
+    async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
+        return await self._engine._opened().read(lambda tx: keeping.read(tx, self._namespace, ids, now))
+
+    async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
+        return await self._engine._write(lambda tx: keeping.tidy(tx, self._namespace, limit, now), durable=False)
+
+    async def depend(
+        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        await self._engine._write(lambda tx: keeping.depend(tx, self._namespace, dependents), connection=connection)
+
+    async def follow(
+        self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
+    ) -> list[bool | None]:
+        return await self._engine._write(lambda tx: keeping.follow(tx, self._namespace, follows, now), connection=connection)
+
+    async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
+        return await self._engine._write(lambda tx: keeping.arrive(tx, self._namespace, arrivals, now))
+
+    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
+        await self._engine._write(lambda tx: keeping.forget(tx, self._namespace, ids), durable=False)

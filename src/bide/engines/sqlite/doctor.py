@@ -33,6 +33,10 @@ _GATES = (
     "update bide_gate set ends = ends - :ahead, next = next - :ahead where space = :space",
     "update bide_gate_instant set at = at - :ahead where space = :space",
 )
+_RESULTS = (
+    "update bide_result set until = until - :ahead where space = :space",
+    "update bide_waiting set until = until - :ahead where space = :space",
+)
 _RATES = "select name, spending from bide_gate_rate where space = :space"
 _SET_RATE = "update bide_gate_rate set next = :next, spending = :spending where space = :space and name = :name"
 
@@ -154,10 +158,16 @@ def _ahead(connection: sqlite3.Connection, now_ms: int) -> list[tuple[str, int]]
 def _mended(connection: sqlite3.Connection, space: str, mark: int, now_ms: int) -> Finding:
     ahead = mark // MS - now_ms
     connection.execute(_LEASES, {"ahead": ahead, "mark": mark // MS, "space": space})
-    if connection.execute("select 1 from sqlite_schema where name = 'bide_gate'").fetchone() is not None:
+    if _is_there(connection, "bide_gate"):
         _mend_gates(connection, space, ahead)
+    for statement in _RESULTS if _is_there(connection, "bide_result") else ():
+        connection.execute(statement, {"ahead": ahead, "space": space})
     connection.execute(_SET, {"now": now_ms * MS, "space": space})
     return Finding("mended", f"the time of namespace {space} was {ahead / 1000:,.1f} s ahead, and is the clock's again")
+
+
+def _is_there(connection: sqlite3.Connection, table: str) -> bool:
+    return connection.execute("select 1 from sqlite_schema where name = ?", (table,)).fetchone() is not None
 
 
 def _mend_gates(connection: sqlite3.Connection, space: str, ahead: int) -> None:

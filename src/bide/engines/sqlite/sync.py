@@ -23,8 +23,10 @@ from bide.engines.base import (
 )
 from bide.engines.gates import Entered, Entry, Held, Left, Recalled, Spend, Spent
 from bide.engines.gates.sync import Gates
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results.sync import Results
 from bide.engines.sleepers import Sleeper
-from bide.engines.sqlite import change, deliver, entering, look
+from bide.engines.sqlite import change, deliver, entering, keeping, look
 from bide.engines.sqlite.executor import Executor
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.engines.sync import Engine
@@ -40,6 +42,7 @@ class Sqlite(Engine):
     def __init__(self, path: str, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.gates: Gates = SqliteGates(self, namespace)
+        self.results: Results = SqliteResults(self, namespace)
         self._path = path
         self._namespace = namespace
         self._executor: Executor | None = None
@@ -175,3 +178,35 @@ class SqliteGates(Gates):
     def spend(self, spends: Sequence[Spend], *, now: int | None = None) -> list[Spent]:
         lasting = any(each.window > REBOOT_MS for each in spends)
         return self._engine._write(lambda tx: entering.spend(tx, self._namespace, spends, now), durable=lasting)
+
+
+class SqliteResults(Results):
+    def __init__(self, engine: Sqlite, namespace: Namespace) -> None:
+        self._engine = engine
+        self._namespace = namespace
+
+    def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+        self._engine._write(lambda tx: keeping.expect(tx, self._namespace, expected, now), connection=connection)
+
+    def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
+        return self._engine._write(lambda tx: keeping.fulfil(tx, self._namespace, kept, now))
+
+    def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
+        return self._engine._opened().read(lambda tx: keeping.read(tx, self._namespace, ids, now))
+
+    def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
+        return self._engine._write(lambda tx: keeping.tidy(tx, self._namespace, limit, now), durable=False)
+
+    def depend(self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None) -> None:
+        self._engine._write(lambda tx: keeping.depend(tx, self._namespace, dependents), connection=connection)
+
+    def follow(
+        self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
+    ) -> list[bool | None]:
+        return self._engine._write(lambda tx: keeping.follow(tx, self._namespace, follows, now), connection=connection)
+
+    def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
+        return self._engine._write(lambda tx: keeping.arrive(tx, self._namespace, arrivals, now))
+
+    def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
+        self._engine._write(lambda tx: keeping.forget(tx, self._namespace, ids), durable=False)

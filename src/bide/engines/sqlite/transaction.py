@@ -29,9 +29,8 @@ def _statements(text: str) -> Mapping[str, str]:
     return found
 
 
-SQL = _statements(
-    "\n".join(files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("statements.sql", "gates.sql"))
-)
+_FILES = ("statements.sql", "gates.sql", "results.sql")
+SQL = _statements("\n".join(files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _FILES))
 
 
 class Namespace(NamedTuple):
@@ -53,7 +52,7 @@ class Connection(Protocol):
 
 
 class Statements:
-    """Runs the statements of statements.sql and gates.sql by their names."""
+    """Runs the statements of all files by their names."""
 
     __slots__ = ("execute", "executemany")
 

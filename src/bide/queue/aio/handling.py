@@ -8,13 +8,18 @@ from typing import Any
 
 from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
+from bide.engines.base import Ref
+from bide.engines.results import Kept
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
 from bide.queue.aio.calling import leave
 from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.depending import AsyncDependents
+from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.planning import AsyncPlanner
-from bide.queue.deliveries import PLANNED, Together
+from bide.queue.deliveries import PLANNED, Together, returned_of
+from bide.queue.results import encoded
 from bide.queue.setup import Setup
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
@@ -131,7 +136,16 @@ class AsyncHandling:
         return [await self._ended(task, each, failed.get(place)) for place, each in enumerate(batch)]
 
     async def _call(self, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
-        return await self._ended(task, delivery, await self._invoke.call(task, arguments, delivery))
+        raised = await self._invoke.call(task, arguments, delivery)
+        if task.keep is not None and raised is None:
+            await self._keep(delivery, task.name, task.keep)
+        return await self._ended(task, delivery, raised)
+
+    async def _keep(self, delivery: AsyncDelivery, name: str, lasts: int) -> None:
+        """Keep what its handler returned, unless that has ended the delivery by itself, and not because its work is done."""
+        if not delivery.ended or (await self._engine.get([Ref(delivery.id)]))[0] is None:
+            value = encoded(self._setup.envelope, returned_of(delivery), name, delivery.id)
+            await AsyncKeeping(self._engine, AsyncDependents(self._engine)).fulfil([Kept(delivery.id, lasts, value)])
 
     async def _unread(self, task: Definition, delivery: AsyncDelivery, error: Unread) -> Handled:
         _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)

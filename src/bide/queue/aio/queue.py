@@ -19,6 +19,7 @@ from bide.queue.aio.later import AsyncLaterVerbs
 from bide.queue.aio.locking import AsyncLock
 from bide.queue.aio.many import AsyncManyVerbs
 from bide.queue.aio.receiving import listen
+from bide.queue.aio.results import AsyncResultVerbs
 from bide.queue.aio.scheduling import AsyncScheduleVerbs
 from bide.queue.aio.session import AsyncSession
 from bide.queue.aio.tasking import AsyncTaskVerbs
@@ -37,8 +38,8 @@ from bide.types import (
 )
 
 
-class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncScheduleVerbs, AsyncLaterVerbs):
-    """All that AsyncQueue can do; its bases do what is about whole topics, many messages, tasks, schedules and later sends."""
+class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVerbs, AsyncScheduleVerbs, AsyncLaterVerbs):
+    """All that AsyncQueue can do; whole topics, many messages, tasks, results, schedules and later sends are with its bases."""
 
     def __init__(
         self,

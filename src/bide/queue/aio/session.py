@@ -12,6 +12,7 @@ from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.errors import BideError, ConfigError, Exists, OutcomeUnknown, Unavailable
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receiving import AsyncReceiver
@@ -19,6 +20,7 @@ from bide.queue.aio.rooms import AsyncRooms
 from bide.queue.batching import AsyncBatching
 from bide.queue.envelope import held, info
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
@@ -33,6 +35,7 @@ class AsyncOpened:
         self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)
         self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(engine.reschedule)
         self.rooms: AsyncRooms = AsyncRooms(engine, setup.tasks.rules.most)
+        self.keeping: AsyncKeeping = AsyncKeeping(engine)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.outbox: AsyncOutbox | None = None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine)
         self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
@@ -45,7 +48,7 @@ class AsyncOpened:
         """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
         try:
             await self.receiver.close()
-            for batching in (self.puts, self.settles, self.cancels, self.moves):
+            for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
                 await batching.close()
             await AsyncApart(self.heartbeat.close).done()
         except BaseException:
@@ -159,6 +162,8 @@ class AsyncSession:
             sent = await opened.puts.add(new)
         else:
             [sent] = await (opened.outbox or opened.engine).put([new], connection=connection)
+        if self.setup.tasks.keeps:
+            await self._expect(opened, [sent], connection)
         if sent.outcome == "exists":
             raise Exists(held(new, sent), sent)
         return sent
@@ -194,13 +199,21 @@ class AsyncSession:
         async def put(part: Sequence[NewMessage]) -> list[Sent]:
             if connection is not None and opened.outbox is not None:
                 return await opened.outbox.put(part, connection=connection)
-            return await opened.engine.put(part, connection=connection)
+            sent = await opened.engine.put(part, connection=connection)
+            if self.setup.tasks.keeps:
+                await self._expect(opened, sent, connection)
+            return sent
 
         if not new or new[0].topic not in self._most:
             return await put_in_parts(put, new)
         if wait is None:
             return await put_with_room(put, new, opened.rooms)
         return await put_as_room_comes(put, new, opened.rooms, wait)
+
+    async def _expect(self, opened: AsyncOpened, sent: Sequence[Sent], connection: object | None) -> None:
+        """Remember those of tasks that keep results; but not what goes through an outbox, and gets another id behind it."""
+        if connection is None or opened.outbox is None:
+            await opened.keeping.expect(expected(sent, self.setup.tasks.keeps), connection)
 
     async def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

@@ -53,6 +53,7 @@ class AsyncTaskVerbs:
         expires_in: Duration | None = None,
         most_pending: int | None = None,
         catch_up: CatchUp = "all",
+        keep: Duration | None = None,
         batch: int | None = None,
         linger: Duration = 0,
     ) -> Callable[[Callable[..., Any]], AsyncTask[..., Any] | AsyncBatchTask[Any, Any]]:
@@ -83,6 +84,7 @@ class AsyncTaskVerbs:
         - batch: call the function once for up to this many messages. It takes one list; each message is an item of it. It
           returns a Failed for each item that failed.
         - linger: how long the first message of a batch waits for others. By default a batch is what is due already.
+        - keep: keep what the function returns for this long, for `queue.result` and for messages that depend on it.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -114,6 +116,7 @@ class AsyncTaskVerbs:
                 catch_up=catch_up,
                 batch=batch,
                 linger=linger,
+                keep=keep,
             )
             kind = AsyncTask if batch is None else AsyncBatchTask
             return kind(self.session, self.session.setup.tasks.add(definition))

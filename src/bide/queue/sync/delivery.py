@@ -42,6 +42,7 @@ class Delivery:
         "expired",
         "hold",
         "now",
+        "returned",
     )
 
     def __init__(
@@ -62,6 +63,7 @@ class Delivery:
         self.claimed: Claimed = claimed
         self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
         self.now: int = now
+        self.returned: Any  # by its handler; there is none before, and only of tasks that keep it
         self._engine = engine
         self._settles = settles
         self._on_end: Callable[[], None] | None = None

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from bide.core.amounts import plural
+from bide.engines.base import Ref
+from bide.engines.results import Kept
 from bide.engines.sync import Engine
 from bide.errors import BideError, ConfigError
 from bide.logs import Log
-from bide.queue.deliveries import PLANNED, Together
+from bide.queue.deliveries import PLANNED, Together, returned_of
+from bide.queue.results import encoded
 from bide.queue.setup import Setup
 from bide.queue.sync.calling import leave
 from bide.queue.sync.catching_up import CatchingUp
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.depending import Dependents
+from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.planning import Planner
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
@@ -131,7 +136,16 @@ class Handling:
         return [self._ended(task, each, failed.get(place)) for place, each in enumerate(batch)]
 
     def _call(self, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Handled:
-        return self._ended(task, delivery, self._invoke.call(task, arguments, delivery))
+        raised = self._invoke.call(task, arguments, delivery)
+        if task.keep is not None and raised is None:
+            self._keep(delivery, task.name, task.keep)
+        return self._ended(task, delivery, raised)
+
+    def _keep(self, delivery: Delivery, name: str, lasts: int) -> None:
+        """Keep what its handler returned, unless that has ended the delivery by itself, and not because its work is done."""
+        if not delivery.ended or (self._engine.get([Ref(delivery.id)]))[0] is None:
+            value = encoded(self._setup.envelope, returned_of(delivery), name, delivery.id)
+            Keeping(self._engine, Dependents(self._engine)).fulfil([Kept(delivery.id, lasts, value)])
 
     def _unread(self, task: Definition, delivery: Delivery, error: Unread) -> Handled:
         _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)

@@ -21,6 +21,7 @@ from bide.queue.sync.later import LaterVerbs
 from bide.queue.sync.locking import Lock
 from bide.queue.sync.many import ManyVerbs
 from bide.queue.sync.receiving import listen
+from bide.queue.sync.results import ResultVerbs
 from bide.queue.sync.scheduling import ScheduleVerbs
 from bide.queue.sync.session import Session
 from bide.queue.sync.tasking import TaskVerbs
@@ -37,8 +38,8 @@ from bide.types import (
 )
 
 
-class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ScheduleVerbs, LaterVerbs):
-    """All that Queue can do; its bases do what is about whole topics, many messages, tasks, schedules and later sends."""
+class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterVerbs):
+    """All that Queue can do; whole topics, many messages, tasks, results, schedules and later sends are with its bases."""
 
     def __init__(
         self,

@@ -14,8 +14,10 @@ from bide.queue.affinity import Affinity
 from bide.queue.batching import Batching
 from bide.queue.envelope import held, info
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.outbox import Outbox
 from bide.queue.sync.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.sync.receiving import Receiver
@@ -33,6 +35,7 @@ class Opened:
         self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)
         self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule)
         self.rooms: Rooms = Rooms(engine, setup.tasks.rules.most)
+        self.keeping: Keeping = Keeping(engine)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine)
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
@@ -45,7 +48,7 @@ class Opened:
         """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
         try:
             self.receiver.close()
-            for batching in (self.puts, self.settles, self.cancels, self.moves):
+            for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
                 batching.close()
             Apart(self.heartbeat.close).done()
         except BaseException:
@@ -159,6 +162,8 @@ class Session:
             sent = opened.puts.add(new)
         else:
             [sent] = (opened.outbox or opened.engine).put([new], connection=connection)
+        if self.setup.tasks.keeps:
+            self._expect(opened, [sent], connection)
         if sent.outcome == "exists":
             raise Exists(held(new, sent), sent)
         return sent
@@ -192,13 +197,21 @@ class Session:
         def put(part: Sequence[NewMessage]) -> list[Sent]:
             if connection is not None and opened.outbox is not None:
                 return opened.outbox.put(part, connection=connection)
-            return opened.engine.put(part, connection=connection)
+            sent = opened.engine.put(part, connection=connection)
+            if self.setup.tasks.keeps:
+                self._expect(opened, sent, connection)
+            return sent
 
         if not new or new[0].topic not in self._most:
             return put_in_parts(put, new)
         if wait is None:
             return put_with_room(put, new, opened.rooms)
         return put_as_room_comes(put, new, opened.rooms, wait)
+
+    def _expect(self, opened: Opened, sent: Sequence[Sent], connection: object | None) -> None:
+        """Remember those of tasks that keep results; but not what goes through an outbox, and gets another id behind it."""
+        if connection is None or opened.outbox is None:
+            opened.keeping.expect(expected(sent, self.setup.tasks.keeps), connection)
 
     def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

@@ -53,6 +53,7 @@ class TaskVerbs:
         expires_in: Duration | None = None,
         most_pending: int | None = None,
         catch_up: CatchUp = "all",
+        keep: Duration | None = None,
         batch: int | None = None,
         linger: Duration = 0,
     ) -> Callable[[Callable[..., Any]], Task[..., Any] | BatchTask[Any, Any]]:
@@ -83,6 +84,7 @@ class TaskVerbs:
         - batch: call the function once for up to this many messages. It takes one list; each message is an item of it. It
           returns a Failed for each item that failed.
         - linger: how long the first message of a batch waits for others. By default a batch is what is due already.
+        - keep: keep what the function returns for this long, for `queue.result` and for messages that depend on it.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -114,6 +116,7 @@ class TaskVerbs:
                 catch_up=catch_up,
                 batch=batch,
                 linger=linger,
+                keep=keep,
             )
             kind = Task if batch is None else BatchTask
             return kind(self.session, self.session.setup.tasks.add(definition))

@@ -13,6 +13,7 @@ from bide.core.backoff import USUAL, Backoff
 from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.deliveries import noting
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.items import Gather, Items, read_batch
@@ -51,9 +52,13 @@ class TaskOptions(TypedDict, total=False):
     expires_in: Duration | None
     most_pending: int | None
     catch_up: CatchUp
+    keep: Duration | None
 
 
 class Definition:
+    keep: int | None  # ms
+    run: Callable[..., Any]  # the function as workers call it
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -77,6 +82,7 @@ class Definition:
         expires_in: Duration | None = None,
         most_pending: int | None = None,
         catch_up: CatchUp = "all",
+        keep: Duration | None = None,
         batch: int | None = None,
         linger: Duration = 0,
     ) -> None:
@@ -134,6 +140,7 @@ class Definition:
         self.limits: Limits | None = limits if limits.any else None
         self.overdue: Overdue | None = read_overdue(self.topic, catch_up, limits)
         self.rule: Rule = rule(expires_in, most_pending)
+        self.keep, self.run = _kept(function, keep, batch, is_async=self.is_async)
         written = _written(function)
         code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
         self.place: tuple[str, str] = written.__module__, getattr(written, "__qualname__", self.name)
@@ -156,12 +163,12 @@ class Definition:
             tell(result)
             return result
 
-        made.function = awaited if self.is_async else called
+        made.function = made.run = awaited if self.is_async else called
         return made
 
     def call(self, arguments: Mapping[str, Any]) -> None:
         """Call the function, if it is sync. One that only hands an awaitable on would be done before it has begun."""
-        result = self.function(**arguments)
+        result = self.run(**arguments)
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -185,6 +192,7 @@ class Tasks:
         self._by_topic: dict[str, Definition] = {}
         self.attempts: dict[str, int] = {}  # by topic, so that a message sent by its topic gets what the task says
         self.rules: TopicRules = TopicRules()
+        self.keeps: dict[str, int] = {}  # by topic, how long results are kept, in milliseconds
 
     def add(self, task: Definition) -> Definition:
         for topic in task.topics:
@@ -198,6 +206,10 @@ class Tasks:
             self._by_topic[topic] = task
             self.attempts[topic] = task.max_attempts
             self.rules.of_task(topic, task.rule)
+            if task.keep is not None:
+                self.keeps[topic] = task.keep
+            else:
+                self.keeps.pop(topic, None)
         return task
 
     def get(self, topic: str) -> Definition | None:
@@ -246,6 +258,20 @@ def _backoff(value: object) -> Backoff:
     if not callable(value):
         raise BadOption("backoff must be exponential(…), steps(…), or a function from attempt number to seconds.")
     return value
+
+
+def _kept(
+    function: Callable[..., Any], keep: Duration | None, batch: int | None, *, is_async: bool
+) -> tuple[int | None, Callable[..., Any]]:
+    """How long results are kept, in milliseconds; and the function as workers call it."""
+    if keep is None:
+        return None, function
+    if batch is not None:
+        raise BadOption("keep= and batch= don't go together: what a batch returns is about all of its messages.")
+    ms = duration_ms(keep, "keep")
+    if not ms:
+        raise BadTime("keep is 0: a result could never be read. Leave it out, or give it time.")
+    return ms, noting(function, is_async=is_async)
 
 
 def _timeout(value: Duration) -> float:

@@ -15,7 +15,7 @@ from bide.clock import MS, Clock, SystemClock
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.session import AsyncSession
-from bide.queue.deliveries import Together, running
+from bide.queue.deliveries import Together, returned_of, running
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
@@ -51,6 +51,7 @@ class AsyncInvoke:
             return error  # the handler has cancelled itself
         finally:
             _share_ends(delivery, seen)
+            _share_value(delivery, seen)
 
     async def tell_dead(self, task: Definition, delivery: AsyncDelivery, reason: str) -> None:
         """Before its message becomes a dead letter."""
@@ -116,6 +117,7 @@ class Invoke:
             return await attempt.run()
         finally:
             _share_ends(delivery, aio)
+            _share_value(delivery, aio if task.is_async else delivery)
 
     def _needs_loop(self, task: Definition) -> bool:
         return task.is_async or bool(self.session.setup.middleware)
@@ -218,7 +220,7 @@ class Attempt:
 
     async def _function(self) -> None:
         if self._task.is_async:
-            await self._task.function(**self._arguments)
+            await self._task.run(**self._arguments)
             return
         called = asyncio.ensure_future(asyncio.to_thread(_called, self._task, self._arguments))
         error = await seen_through(called, lambda _: self._expire())
@@ -296,3 +298,9 @@ def _called(task: Definition, arguments: dict[str, Any]) -> BaseException | None
     except BaseException as error:
         return error
     return None
+
+
+def _share_value(delivery: Any, seen: Any) -> None:
+    """What the handler returned, of one delivery."""
+    if not isinstance(delivery, Together):
+        delivery.returned = returned_of(seen)

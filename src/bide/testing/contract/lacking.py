@@ -7,6 +7,7 @@ import pytest
 
 from bide.engines.base import Hold, Move, NewMessage, Ref
 from bide.engines.gates import Entry, Held, Spend
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept
 from bide.errors import Unsupported
 from bide.testing.contract.bench import LEASE, Bench, bodies, ending, lacks
 
@@ -102,6 +103,23 @@ class Lacking:
             with pytest.raises(Unsupported):
                 await verb()
 
+    @lacks("results")
+    async def test_without_results_none_is_kept(self, bench: Bench) -> None:
+        results = bench.engine.results
+        verbs: list[Callable[[], Awaitable[object]]] = [
+            lambda: results.expect([Expected("a", bench.now + 1)], now=bench.now),
+            lambda: results.fulfil([Kept("a", 1, b"")], now=bench.now),
+            lambda: results.read(["a"], now=bench.now),
+            lambda: results.tidy(now=bench.now),
+            lambda: results.depend([Dependent("a", ("b",), bench.now + 1)], now=bench.now),
+            lambda: results.follow([Follow("a", "b", bench.now + 1)], now=bench.now),
+            lambda: results.arrive([Arrival("a", "b")], now=bench.now),
+            lambda: results.forget(["a"], now=bench.now),
+        ]
+        for verb in verbs:
+            with pytest.raises(Unsupported):
+                await verb()
+
     @lacks("transactional")
     async def test_without_transactional_no_transaction_is_joined(self, bench: Bench) -> None:
         held = await bench.running("mail")
@@ -114,5 +132,8 @@ class Lacking:
             await bench.engine.cancel([Ref(id=later.id)], connection=object(), now=bench.now)
         with pytest.raises(Unsupported):
             await bench.engine.reschedule([Move(Ref(id=later.id), at=0)], connection=object(), now=bench.now)
+        if bench.can.results:
+            with pytest.raises(Unsupported):
+                await bench.engine.results.expect([Expected(later.id, bench.now + 1)], connection=object(), now=bench.now)
         assert await bench.claim("mail", limit=5) == []
         assert await bench.end(held, "done") == "done"

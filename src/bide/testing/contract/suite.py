@@ -13,6 +13,9 @@ from bide.engines.gates import Entered, Left, Recalled, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.gates.sync import Gates
 from bide.engines.registry import Guarded, Source
+from bide.engines.results import Result
+from bide.engines.results.aio import AsyncResults
+from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
 from bide.testing.contract.began import Began
 from bide.testing.contract.bench import Bench, fits
@@ -26,6 +29,7 @@ from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
 from bide.testing.contract.put import Putting
 from bide.testing.contract.repeats import Debounce, Merge, Periods
+from bide.testing.contract.results import Keeping
 from bide.testing.contract.settle import Leases, Settling
 from bide.testing.contract.topics import Pausing, Sweeping
 from bide.testing.contract.traces import Traces
@@ -56,6 +60,37 @@ class RecolouredGates(AsyncGates):
         return await asyncio.to_thread(self.gates.spend, *asked, **options)
 
 
+class RecolouredResults(AsyncResults):
+    """The same for kept results."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+
+    async def expect(self, *asked: Any, **options: Any) -> None:
+        await asyncio.to_thread(self.results.expect, *asked, **options)
+
+    async def fulfil(self, *asked: Any, **options: Any) -> list[list[str]]:
+        return await asyncio.to_thread(self.results.fulfil, *asked, **options)
+
+    async def read(self, *asked: Any, **options: Any) -> list[Result | None]:
+        return await asyncio.to_thread(self.results.read, *asked, **options)
+
+    async def tidy(self, *asked: Any, **options: Any) -> bool:
+        return await asyncio.to_thread(self.results.tidy, *asked, **options)
+
+    async def depend(self, *asked: Any, **options: Any) -> None:
+        await asyncio.to_thread(self.results.depend, *asked, **options)
+
+    async def follow(self, *asked: Any, **options: Any) -> list[bool | None]:
+        return await asyncio.to_thread(self.results.follow, *asked, **options)
+
+    async def arrive(self, *asked: Any, **options: Any) -> list[bool]:
+        return await asyncio.to_thread(self.results.arrive, *asked, **options)
+
+    async def forget(self, *asked: Any, **options: Any) -> None:
+        await asyncio.to_thread(self.results.forget, *asked, **options)
+
+
 class Recoloured(AsyncEngine):
     """A sync engine as an async one, so that one suite tests both.
 
@@ -66,6 +101,7 @@ class Recoloured(AsyncEngine):
         self.engine = engine
         self.capabilities: Capabilities = engine.capabilities
         self.gates: AsyncGates = RecolouredGates(engine.gates)
+        self.results: AsyncResults = RecolouredResults(engine.results)
 
     async def open(self, *asked: Any, **options: Any) -> None:
         await asyncio.to_thread(self.engine.open, *asked, **options)
@@ -139,6 +175,7 @@ class EngineContract(
     Sweeping,
     Pausing,
     Gating,
+    Keeping,
     Lacking,
 ):
     """What every engine must do. A subclass sets `capabilities` and overrides `make_source`: see `bide.testing.contract`."""

@@ -34,12 +34,14 @@ from bide.engines.postgres import rows
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.aio.gating import AsyncPostgresGates
 from bide.engines.postgres.aio.joining import AsyncJoining
+from bide.engines.postgres.aio.keeping import AsyncPostgresResults
 from bide.engines.postgres.aio.waking import AsyncWaking
 from bide.engines.postgres.bounds import BEGINNING, Bounds
 from bide.engines.postgres.failures import Tries
 from bide.engines.postgres.layout import filled
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.long_transactions import FIND, LongTransactions
+from bide.engines.results.aio import AsyncResults
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
@@ -62,6 +64,7 @@ class AsyncPostgres(AsyncEngine):
         self._lane = os.urandom(8).hex()
         self._number = 0
         self.gates: AsyncGates = AsyncPostgresGates(self._connections, address.schema, self._request)
+        self.results: AsyncResults = AsyncPostgresResults(self._connections, address.schema, self._join)
         self._bounds = Bounds()  # of claims
         self._upkeep = Bounds()
         self._long = LongTransactions()
@@ -245,7 +248,11 @@ class AsyncPostgres(AsyncEngine):
 
     async def _ask(self, verb: str, args: Sequence[Any], *, acts: bool = False, connection: object | None = None) -> list[Any]:
         if connection is not None:
-            if self._waking is None:
-                raise Unavailable("The PostgreSQL engine is not open: open() it first.")
-            return await self._joining.run(connection, self._calls[verb], args)
+            return await self._join(connection, self._calls[verb], args)
         return await self._connections.run(self._calls[verb], args, acts=acts)
+
+    async def _join(self, connection: object, sql: str, args: Sequence[Any]) -> list[Any]:
+        """In the caller's transaction."""
+        if self._waking is None:
+            raise Unavailable("The PostgreSQL engine is not open: open() it first.")
+        return await self._joining.run(connection, sql, args)

@@ -38,7 +38,9 @@ from bide.engines.postgres.long_transactions import FIND, LongTransactions
 from bide.engines.postgres.sync.connections import Connections
 from bide.engines.postgres.sync.gating import PostgresGates
 from bide.engines.postgres.sync.joining import Joining
+from bide.engines.postgres.sync.keeping import PostgresResults
 from bide.engines.postgres.sync.waking import Waking
+from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
 from bide.errors import BadOption, EngineError, OutcomeUnknown, Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -62,6 +64,7 @@ class Postgres(Engine):
         self._lane = os.urandom(8).hex()
         self._number = 0
         self.gates: Gates = PostgresGates(self._connections, address.schema, self._request)
+        self.results: Results = PostgresResults(self._connections, address.schema, self._join)
         self._bounds = Bounds()  # of claims
         self._upkeep = Bounds()
         self._long = LongTransactions()
@@ -237,7 +240,11 @@ class Postgres(Engine):
 
     def _ask(self, verb: str, args: Sequence[Any], *, acts: bool = False, connection: object | None = None) -> list[Any]:
         if connection is not None:
-            if self._waking is None:
-                raise Unavailable("The PostgreSQL engine is not open: open() it first.")
-            return self._joining.run(connection, self._calls[verb], args)
+            return self._join(connection, self._calls[verb], args)
         return self._connections.run(self._calls[verb], args, acts=acts)
+
+    def _join(self, connection: object, sql: str, args: Sequence[Any]) -> list[Any]:
+        """In the caller's transaction."""
+        if self._waking is None:
+            raise Unavailable("The PostgreSQL engine is not open: open() it first.")
+        return self._joining.run(connection, sql, args)

@@ -31,12 +31,14 @@ from bide.engines.gates.aio import AsyncGates
 from bide.engines.redis.aio.around import AsyncAround
 from bide.engines.redis.aio.batches import AsyncBatches
 from bide.engines.redis.aio.gates import AsyncRedisGates
+from bide.engines.redis.aio.keeping import AsyncRedisResults
 from bide.engines.redis.aio.sends import AsyncSends
 from bide.engines.redis.aio.shards import AsyncShards
 from bide.engines.redis.aio.wakeup import WAKEUPS, AsyncWakeup
 from bide.engines.redis.failures import OtherSpread
 from bide.engines.redis.namespace import Namespace
 from bide.engines.redis.protocol import counting, delivering, listing, sending
+from bide.engines.results.aio import AsyncResults
 from bide.errors import Unavailable
 from bide.ids import lane, requests
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -54,6 +56,7 @@ class AsyncRedis(AsyncEngine):
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.gates: AsyncGates = AsyncRedisGates(namespace, self._opened)
+        self.results: AsyncResults = AsyncRedisResults(self._divided)
         self._namespace = namespace
         self._shards: AsyncShards | None = None
         self._wakeup: AsyncWakeup | None = None

@@ -63,11 +63,11 @@ class AsyncShard:
         [since] = await self.calls.command("HMGET", f"{self.prefix}meta", "respread")
         return now - int(since or 0)
 
-    async def unique_left(self) -> int:
-        """For how many ms it still has a key that is sent once in a period."""
+    async def bound_for(self) -> int:
+        """For how many ms it still has a key that is sent once in a period, or keeps results."""
         now = int((await self.calls.ask("time", (), None))[0])
-        [until] = await self.calls.command("HMGET", f"{self.prefix}meta", "unique")
-        return max(0, int(until or 0) - now)
+        told = await self.calls.command("HMGET", f"{self.prefix}meta", "unique", "kept")
+        return max(0, *(int(until or 0) - now for until in told))
 
     async def tell_time(self) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""

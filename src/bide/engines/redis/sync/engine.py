@@ -33,9 +33,11 @@ from bide.engines.redis.protocol import counting, delivering, listing, sending
 from bide.engines.redis.sync.around import Around
 from bide.engines.redis.sync.batches import Batches
 from bide.engines.redis.sync.gates import RedisGates
+from bide.engines.redis.sync.keeping import RedisResults
 from bide.engines.redis.sync.sends import Sends
 from bide.engines.redis.sync.shards import Shards
 from bide.engines.redis.sync.wakeup import WAKEUPS, Wakeup
+from bide.engines.results.sync import Results
 from bide.engines.sync import Engine
 from bide.errors import Unavailable
 from bide.ids import lane, requests
@@ -54,6 +56,7 @@ class Redis(Engine):
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.gates: Gates = RedisGates(namespace, self._opened)
+        self.results: Results = RedisResults(self._divided)
         self._namespace = namespace
         self._shards: Shards | None = None
         self._wakeup: Wakeup | None = None

@@ -61,11 +61,11 @@ class Shard:
         [since] = self.calls.command("HMGET", f"{self.prefix}meta", "respread")
         return now - int(since or 0)
 
-    def unique_left(self) -> int:
-        """For how many ms it still has a key that is sent once in a period."""
+    def bound_for(self) -> int:
+        """For how many ms it still has a key that is sent once in a period, or keeps results."""
         now = int((self.calls.ask("time", (), None))[0])
-        [until] = self.calls.command("HMGET", f"{self.prefix}meta", "unique")
-        return max(0, int(until or 0) - now)
+        told = self.calls.command("HMGET", f"{self.prefix}meta", "unique", "kept")
+        return max(0, *(int(until or 0) - now for until in told))
 
     def tell_time(self) -> None:
         """Learn the time: an operation says when its sender last heard from the server."""

@@ -1,0 +1,54 @@
+"""The verbs of kept results in memory, as functions over a store."""
+
+from collections.abc import Sequence
+
+from bide.engines.memory.store import Store
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+
+
+def expect(store: Store, expected: Sequence[Expected], now: int | None) -> None:
+    with store:
+        at = store.now(now)
+        for each in expected:
+            store.results.expect(each.id, each.until, at)
+
+
+def fulfil(store: Store, kept: Sequence[Kept], now: int | None) -> list[list[str]]:
+    with store:
+        at = store.now(now)
+        for each in kept:
+            store.results.keep(each.id, Result(done=True, value=each.value), at + each.lasts)
+        return [store.results.followers(each.id) for each in kept]
+
+
+def read(store: Store, ids: Sequence[str], now: int | None) -> list[Result | None]:
+    with store:
+        at = store.now(now)
+        return [store.results.find(each, at) for each in ids]
+
+
+def tidy(store: Store, limit: int, now: int | None) -> bool:
+    with store:
+        return store.results.tidy(store.now(now), limit)
+
+
+def depend(store: Store, dependents: Sequence[Dependent]) -> None:
+    with store:
+        for each in dependents:
+            store.results.depend(each)
+
+
+def follow(store: Store, follows: Sequence[Follow], now: int | None) -> list[bool | None]:
+    return [None if found is None else found.done for found in read(store, [each.on for each in follows], now)]
+
+
+def arrive(store: Store, arrivals: Sequence[Arrival], now: int | None) -> list[bool]:
+    with store:
+        at = store.now(now)
+        return [store.results.arrive(each.dependent, each.on, at) for each in arrivals]
+
+
+def forget(store: Store, ids: Sequence[str]) -> None:
+    with store:
+        for each in ids:
+            store.results.forget(each)

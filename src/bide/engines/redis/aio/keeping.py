@@ -1,0 +1,80 @@
+# unasync: ../sync/keeping.py
+"""The kept results of a Redis engine. All that belongs to a message is in its shard, which its id names.
+
+So a reshard moves nothing: an old shard keeps the results of its messages, and is not given up before their time is over.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bide.engines.base import MAX_BATCH
+from bide.engines.redis.aio.batches import AsyncBatches
+from bide.engines.redis.aio.shard import AsyncShard
+from bide.engines.redis.protocol import gating, keeping
+from bide.engines.redis.protocol.encoding import name_of
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.engines.results.aio import AsyncResults
+
+
+class AsyncRedisResults(AsyncResults):
+    """Each script may run again: it does no harm."""
+
+    def __init__(self, divided: Callable[[], AsyncBatches]) -> None:
+        self._divided = divided
+
+    async def expect(self, expected: Sequence[Expected], *, connection: object | None = None, now: int | None = None) -> None:
+        async def ask(shard: AsyncShard, some: Sequence[Expected]) -> list[Any]:
+            await shard.calls.ask("expect_results", keeping.expect(some), now)
+            return [None] * len(some)
+
+        await self._divided().by_shard(expected, lambda each: name_of(each.id).shard, ask)
+
+    async def fulfil(self, kept: Sequence[Kept], *, now: int | None = None) -> list[list[str]]:
+        async def ask(shard: AsyncShard, some: Sequence[Kept]) -> list[Any]:
+            found: list[list[str]] = []
+            for part in gating.runs(some, keeping.size_of):
+                found += keeping.followers(await shard.calls.ask("fulfil_results", keeping.fulfil(part), now))
+            return found
+
+        return await self._divided().by_shard(kept, lambda each: name_of(each.id).shard, ask)
+
+    async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
+        async def ask(shard: AsyncShard, some: Sequence[str]) -> list[Any]:
+            return keeping.results(await shard.calls.ask("read_results", some, now))
+
+        return await self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)
+
+    async def tidy(self, limit: int = MAX_BATCH, *, now: int | None = None) -> bool:
+        """The server does it."""
+        return False
+
+    async def depend(
+        self, dependents: Sequence[Dependent], *, connection: object | None = None, now: int | None = None
+    ) -> None:
+        async def ask(shard: AsyncShard, some: Sequence[Dependent]) -> list[Any]:
+            for part in gating.runs(some, lambda each: len(each.on)):
+                await shard.calls.ask("depend", keeping.depend(part), now)
+            return [None] * len(some)
+
+        await self._divided().by_shard(dependents, lambda each: name_of(each.id).shard, ask)
+
+    async def follow(
+        self, follows: Sequence[Follow], *, connection: object | None = None, now: int | None = None
+    ) -> list[bool | None]:
+        async def ask(shard: AsyncShard, some: Sequence[Follow]) -> list[Any]:
+            return keeping.followed(await shard.calls.ask("follow", keeping.follow(some), now))
+
+        return await self._divided().by_shard(follows, lambda each: name_of(each.on).shard, ask)
+
+    async def arrive(self, arrivals: Sequence[Arrival], *, now: int | None = None) -> list[bool]:
+        async def ask(shard: AsyncShard, some: Sequence[Arrival]) -> list[Any]:
+            return keeping.ready(await shard.calls.ask("arrive", keeping.arrive(some), now))
+
+        return await self._divided().by_shard(arrivals, lambda each: name_of(each.dependent).shard, ask)
+
+    async def forget(self, ids: Sequence[str], *, now: int | None = None) -> None:
+        async def ask(shard: AsyncShard, some: Sequence[str]) -> list[Any]:
+            await shard.calls.ask("forget_waiting", some, now)
+            return [None] * len(some)
+
+        await self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)

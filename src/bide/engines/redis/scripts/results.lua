@@ -1,0 +1,149 @@
+-- Kept results, and what dependent messages wait for: each in the shard of its message, and gone by itself when it is
+-- over.
+--
+-- `result:` and an id has until when it is kept (6 bytes), a letter, and the value: 'o' is expected, 'd' is done, 'n' is done without
+-- a value. `waiting:` and the id of a dependent message is a hash with what it waits for, and until when under an empty name.
+-- `followers:` and an id is a hash with the dependent messages that wait for it, each with until when. `kept` in `meta` is the
+-- latest time until which a value is kept, for whoever wants to give the shard up.
+
+-- include: begin
+
+local function check_count(count)
+  if count > 1000 then error('BADARG count', 0) end
+  return count
+end
+
+local SLACK = 60000 -- ms that keys outlive what is in them: engine time may go more slowly than the server's clock
+
+local function ends_in(ends) return format('%d', math.max(0, ends - now) + SLACK) end
+
+local function stored_result(id)
+  local found = call('GET', P .. 'result:' .. id)
+  if found and unpack_('>I6', found) > now then return sub(found, 7) end
+end
+
+local function store_result(id, ends, told)
+  local key = P .. 'result:' .. id
+  call('SET', key, pack('>I6', ends) .. told)
+  call('PEXPIRE', key, ends_in(ends))
+end
+
+local function note_kept(latest)
+  if latest > number(call('HGET', META, 'kept') or 0) then call('HSET', META, 'kept', format('%d', latest)) end
+end
+
+-- script: expect_results
+-- Remember that messages were sent whose results are to be kept. After what every script is told: how many, and of each: id, until
+-- when. Gives: now.
+
+local again = before()
+if again then return again end
+local expected = {}
+for i = 1, check_count(take_number()) do expected[i] = {id = take_text(), ends = take_number()} end
+begin_shrinking()
+for _, each in ipairs(expected) do
+  if not stored_result(each.id) then store_result(each.id, each.ends, 'o') end
+end
+return tell({format('%d', now)})
+
+-- script: fulfil_results
+-- Keep what messages returned. After what every script is told: how many, and of each: id, ms, letter and value. Gives: now, and of
+-- each the dependent messages that follow it.
+
+local again = before()
+if again then return again end
+local kept, latest = {}, 0
+for i = 1, check_count(take_number()) do
+  kept[i] = {id = take_text(), ends = now + take_number(), told = take_text()}
+  latest = math.max(latest, kept[i].ends)
+end
+begin_shrinking()
+note_kept(latest)
+local followers = {}
+for i, each in ipairs(kept) do
+  store_result(each.id, each.ends, each.told)
+  followers[i] = call('HKEYS', P .. 'followers:' .. each.id)
+end
+return {format('%d', now), followers}
+
+-- script: read_results
+-- After what every script is told: ids. Gives: now, and of each '', or letter and value.
+
+local found = {}
+while NEXT < #ARGV do found[#found + 1] = stored_result(take_text()) or '' end
+return tell({format('%d', now), found})
+
+-- script: depend
+-- Remember what messages wait for. After what every script is told: how many, and of each: id, until when, how many others, and
+-- their ids. Gives: now.
+
+local again = before()
+if again then return again end
+local dependents = {}
+for i = 1, check_count(take_number()) do
+  local id, ends, many = take_text(), take_number(), check_count(take_number())
+  local fields = {'', format('%d', ends)}
+  for _ = 1, many do fields[#fields + 1], fields[#fields + 2] = take_text(), '' end
+  dependents[i] = {key = P .. 'waiting:' .. id, ends = ends, fields = fields}
+end
+begin_shrinking()
+for _, each in ipairs(dependents) do
+  if call('HLEN', each.key) == 0 then
+    call('HSET', each.key, unpack(each.fields))
+    call('PEXPIRE', each.key, ends_in(each.ends))
+  end
+end
+return {format('%d', now)}
+
+-- script: follow
+-- Have dependent messages told when others are done. After what every script is told: how many, and of each: the other one, the
+-- dependent one, until when. Gives: now, and a string: 1 (done), 0 (not yet), - (not known).
+
+local again = before()
+if again then return again end
+local follows, told = {}, {}
+for i = 1, check_count(take_number()) do
+  follows[i] = {key = P .. 'followers:', id = take_text(), dependent = take_text(), ends = take_number()}
+end
+begin_shrinking()
+for i, each in ipairs(follows) do
+  local found = stored_result(each.id)
+  if found and byte(found) == 111 then
+    local key, latest = each.key .. each.id, each.ends
+    call('HSET', key, each.dependent, format('%d', each.ends))
+    local all = call('HGETALL', key)
+    for n = 2, #all, 2 do latest = math.max(latest, number(all[n])) end
+    call('PEXPIRE', key, ends_in(latest))
+    told[i] = '0'
+  else
+    told[i] = found and '1' or '-'
+  end
+end
+return {format('%d', now), table.concat(told)}
+
+-- script: arrive
+-- Note that messages are done. After what every script is told: how many, and of each: the dependent one, and what it waited for.
+-- Gives: now, and a string of 1 (nothing is left that it waits for) and 0.
+
+local again = before()
+if again then return again end
+local arrivals, ready = {}, {}
+for i = 1, check_count(take_number()) do arrivals[i] = {key = P .. 'waiting:' .. take_text(), other = take_text()} end
+begin_shrinking()
+for i, each in ipairs(arrivals) do
+  local ends = call('HGET', each.key, '')
+  if each.other ~= '' then call('HDEL', each.key, each.other) end
+  ready[i] = ends and number(ends) > now and call('HLEN', each.key) == 1 and '1' or '0'
+end
+return {format('%d', now), table.concat(ready)}
+
+-- script: forget_waiting
+-- Forget what messages wait for. After what every script is told: their ids. Gives: now.
+
+local again = before()
+if again then return again end
+local ids = {}
+while NEXT < #ARGV do ids[#ids + 1] = take_text() end
+begin_shrinking()
+for _, id in ipairs(ids) do call('UNLINK', P .. 'waiting:' .. id) end
+return {format('%d', now)}
