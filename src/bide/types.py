@@ -1,7 +1,7 @@
 """The words that users meet: what goes into a queue and what comes back."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, overload
 
@@ -317,3 +317,5 @@ class SendOptions(OneOptions, total=False):
 
     delay: Duration | None
     at: datetime | None
+    depends_on: "Iterable[str | Sent] | None"
+    deadline: Duration | None

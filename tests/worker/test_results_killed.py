@@ -1,4 +1,4 @@
-"""Kept results while workers are killed: a message that is gone was done, and its result is there."""
+"""Kept results while workers are killed: a message that is gone was done, its result is there, and who waits comes."""
 
 import contextlib
 import os
@@ -22,6 +22,11 @@ async def square(n: int) -> int:
     await asyncio.sleep(random.choice([0, 0, 0.002, 0.02]))
     say("square", n)
     return n * n
+
+@queue.task("total", keep="1h", backoff=SOON)
+async def total() -> int:
+    say("total")
+    return sum([await queue.result(each, timeout=0) for each in current().depends_on])
 """
 
 
@@ -35,10 +40,14 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.mark.timeout(1_200 if "BIDE_LONG" in os.environ else 180)
 def test_every_message_has_its_result_while_workers_are_killed(shop: Shop) -> None:
+    """Every ten of them have one that waits for all ten; at its deadline it would come too late."""
     chance = random.Random(seed := random.randrange(10**6))
     print(f"seed {seed}")
     square = shop.queue.task("square", keep="1h", max_attempts=50)(_square)
+    total = shop.queue.task("total", keep="1h", max_attempts=50)(_total)
     sent = square.send_many({"n": n} for n in range(MESSAGES))
+    tens = [sent[first : first + 10] for first in range(0, MESSAGES, 10)]
+    totals = [total.options(depends_on=some).send() for some in tens[::2]]
     workers: list[Running] = []
 
     def start() -> None:
@@ -54,7 +63,10 @@ def test_every_message_has_its_result_while_workers_are_killed(shop: Shop) -> No
         for n in chance.sample(range(MESSAGES), 10):
             with contextlib.suppress(ResultPending):
                 assert shop.queue.result(sent[n], timeout=0) == n * n
+    totals += [total.options(depends_on=some).send() for some in tens[1::2]]  # of many, all ten are done
     assert [shop.queue.result(each, timeout=120) for each in sent] == [n * n for n in range(MESSAGES)]
+    squares = [sum(n * n for n in range(first, first + 10)) for first in range(0, MESSAGES, 10)]
+    assert [shop.queue.result(each, timeout=120) for each in totals] == [*squares[::2], *squares[1::2]]
     until(lambda: not _left(shop), lambda: str(shop.counts()))
     for each in workers:
         each.stop()
@@ -68,6 +80,10 @@ def _see(shop: Shop, count: int) -> None:
 
 def _square(n: int) -> int:
     return n * n
+
+
+def _total() -> int:
+    return 0
 
 
 def _kill(worker: Running) -> None:

@@ -19,6 +19,7 @@ UNREAD = object()
 
 ERROR_LENGTH = 500
 PLANNED = "bide-planned"  # the header with the instant of a schedule
+DEPENDS = "bide-depends-on"  # the header with the ids of messages that a message waits for
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
 
 running: ContextVar[Callable[[], Any]] = ContextVar("bide_present")
@@ -70,6 +71,12 @@ def planned_of(headers: Mapping[str, str]) -> int | None:
         return epoch_ms(datetime.fromisoformat(text))
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def depends_on(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The ids of the messages that a message waits for, or has waited for."""
+    text = headers.get(DEPENDS)
+    return tuple(text.split(",")) if text else ()
 
 
 class Cycles:

@@ -15,6 +15,7 @@ from bide.errors import BadMessage, BadOption, BadTime, TooLarge
 from bide.ids import worker_of
 from bide.queue.attempts import attempts_of
 from bide.queue.deliveries import sender
+from bide.queue.depending import DEADLINE, refuse_times, with_dependencies
 from bide.queue.topic_rules import shorter
 from bide.types import Duration, IfExists, Info, Outgoing, Priority, Sent
 
@@ -48,8 +49,13 @@ class Envelope(NamedTuple):
         max_wait: Duration | None = None,
         unique_for: Duration | None = None,
         connection: object | None = None,  # an option of a send, for whoever sends the message
+        depends_on: Iterable[str | Sent] | None = None,
+        deadline: Duration | None = None,
     ) -> NewMessage:
         """One message, checked. What most sends leave out costs no call."""
+        if depends_on is not None or deadline is not None:
+            refuse_times(depends_on, delay, at, if_exists)
+            delay = DEADLINE if deadline is None else deadline
         wait, instant = (0 if delay is None else duration_ms(delay), None) if at is None else when(delay, at, self.now_ms)
         if type(topic) is not str or topic not in options.known_topics:
             topic = options.topic(topic)
@@ -69,7 +75,11 @@ class Envelope(NamedTuple):
             self.attempts.get(topic, options.MAX_ATTEMPTS)
             if max_attempts is None
             else options.count(max_attempts, "max_attempts", 1_000),
-            options.headers(headers) if headers else NO_HEADERS,
+            with_dependencies(headers, depends_on)
+            if depends_on is not None
+            else options.headers(headers)
+            if headers
+            else NO_HEADERS,
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
             None if max_wait is None else _longest(max_wait, wait, key, if_exists),

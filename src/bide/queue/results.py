@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from bide.core import options
 from bide.core.codec import encode
 from bide.engines.base import Stored
 from bide.engines.results import Expected, Result
@@ -18,6 +17,7 @@ from bide.errors import (
     TooLarge,
 )
 from bide.logs import Log
+from bide.queue.depending import id_of
 from bide.queue.envelope import Envelope
 from bide.types import Sent
 
@@ -31,13 +31,11 @@ ASLEEP = 5.0  # or so often while it is not
 
 def which(message: object) -> str:
     """The id of the message that is meant."""
-    if isinstance(message, Sent):
-        return message.id
-    if not isinstance(message, str):
+    if not isinstance(message, Sent | str):
         raise BadOption(
             f"That is a {type(message).__name__}. Say which message: queue.result(sent), or queue.result('its id')."
         )
-    return options.text(message, "message", 128)
+    return id_of(message)
 
 
 def expected(sent: Iterable[Sent], keeps: Mapping[str, int]) -> list[Expected]:

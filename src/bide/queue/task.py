@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
@@ -55,12 +55,12 @@ class Bound(Generic[P, R]):
     def after(self, delay: Duration, **options: Unpack[OneOptions]) -> Self:
         """Return the task with a delay: `task.after("15m", key="order:42").send(order=42)`. Options as in `queue.send`."""
         self._refuse_another_time(options, "after")
-        return self._with({**options, "delay": delay, "at": None})
+        return self._with(cast(SendOptions, {**options, "delay": delay, "at": None}))
 
     def at(self, when: datetime, **options: Unpack[OneOptions]) -> Self:
         """Return the task with a due time, an aware datetime. Takes the options of `queue.send`."""
         self._refuse_another_time(options, "at")
-        return self._with({**options, "at": when, "delay": None})
+        return self._with(cast(SendOptions, {**options, "at": when, "delay": None}))
 
     def options(self, **options: Unpack[SendOptions]) -> Self:
         """Return the task with options of `queue.send`: `task.options(key="order:42").send(order=42)`."""
@@ -145,6 +145,8 @@ class Bound(Generic[P, R]):
             raise BadOption(
                 f"send_many takes a list, and this is a {type(arguments).__name__}. Give {each}; for one message use send()."
             )
+        if self._options.get("depends_on") is not None:
+            raise BadOption("depends_on= is for one message: send each of them with send().")
         own: dict[str, Any] = {name: value for name, value in self._options.items() if name not in _SAME_FOR_MANY}
         items = []
         for place, each in enumerate(arguments):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.engines.results import Expected, Kept, Result
+from bide.engines.results import Arrival, Expected, Kept, Result
 from bide.errors import EngineError
 from bide.logs import Log
+from bide.queue.aio.depending import AsyncDependents
 from bide.queue.batching import AsyncBatching
 from bide.queue.results import not_kept, pause, pending, undone
 from bide.queue.setup import Setup
@@ -18,8 +19,9 @@ _log = Log("bide.queue")
 
 
 class AsyncKeeping:
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, dependents: AsyncDependents) -> None:
         self._engine = engine
+        self._dependents = dependents
         self._expects: AsyncBatching[Expected, None] = AsyncBatching(self._expect)
         self._reads: AsyncBatching[str, Result | None] = AsyncBatching(engine.results.read)
         self._gets: AsyncBatching[Ref, Stored | None] = AsyncBatching(engine.get)
@@ -48,8 +50,14 @@ class AsyncKeeping:
         return [None] * len(expected)
 
     async def fulfil(self, kept: Sequence[Kept]) -> None:
-        """Keep what messages returned, before they are ended."""
-        await self._engine.results.fulfil(kept)
+        """Keep what messages returned, before they are ended, and call those that have waited for the last of them.
+
+        If it fails on its way, it is called again: by the worker, or when the handler has run again.
+        """
+        told = await self._engine.results.fulfil(kept)
+        arrivals = [Arrival(dependent, each.id) for each, found in zip(kept, told, strict=True) for dependent in found]
+        if arrivals:
+            await self._dependents.arrive(arrivals)
 
     async def tidy(self) -> None:
         """Remove all that is over."""

@@ -144,6 +144,8 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         max_wait: Duration | None = None,
         unique_for: Duration | None = None,
         connection: object | None = None,
+        depends_on: Iterable[str | Sent] | None = None,
+        deadline: Duration | None = None,
     ) -> Sent:
         """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
@@ -156,6 +158,8 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         - operation: within 10 minutes, sends with the same operation, topic and key act once and get the first answer.
           OutcomeUnknown has the one to use.
         - connection: join the caller's transaction, if the engine can.
+        - depends_on: other messages, of tasks with keep=. This one is due when all of them are done, or else at its `deadline`:
+          a day from now by default.
 
         Raises BadMessage for an argument that can't be used, Exists with if_exists="error", EngineError if the engine fails.
         """
@@ -173,6 +177,8 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
             operation=operation,
             max_wait=max_wait,
             unique_for=unique_for,
+            depends_on=depends_on,
+            deadline=deadline,
         )
         return await self.session.put(new, connection)
 

@@ -6,18 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
+from msgspec.structs import replace
+
 from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
-from bide.errors import BideError, ConfigError, Exists, OutcomeUnknown, Unavailable
+from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
 from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.outbox import AsyncOutbox
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.rooms import AsyncRooms
 from bide.queue.batching import AsyncBatching
+from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.results import expected
@@ -35,7 +39,8 @@ class AsyncOpened:
         self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)
         self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(engine.reschedule)
         self.rooms: AsyncRooms = AsyncRooms(engine, setup.tasks.rules.most)
-        self.keeping: AsyncKeeping = AsyncKeeping(engine)
+        self.dependents: AsyncDependents = AsyncDependents(engine)
+        self.keeping: AsyncKeeping = AsyncKeeping(engine, self.dependents)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.outbox: AsyncOutbox | None = None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine)
         self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
@@ -153,9 +158,13 @@ class AsyncSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def put(self, new: NewMessage, connection: object | None = None, *, has_room: bool = False) -> Sent:
+    async def put(
+        self, new: NewMessage, connection: object | None = None, *, has_room: bool = False, registered: bool = False
+    ) -> Sent:
         """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
         opened = await self.open()
+        if new.headers and not registered and DEPENDS in new.headers:
+            return await self._put_dependent(opened, new, connection)
         if new.topic in self._most and not has_room:
             return await self._put_with_room(opened, new, connection)
         if connection is None:
@@ -172,7 +181,7 @@ class AsyncSession:
         await opened.rooms.take(new.topic, 1)
         stored = True  # or may be
         try:
-            sent = await self.put(new, connection, has_room=True)
+            sent = await self.put(new, connection, has_room=True, registered=True)
             stored = sent.created
         except BideError as error:
             stored = may_be_stored(error)
@@ -185,6 +194,8 @@ class AsyncSession:
         """Send a message in the background. Raises QueueFull when too many wait for that."""
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
+        if DEPENDS in new.headers:
+            raise BadOption("A send in the background can't wait for others: leave depends_on= out, or use send().")
         self.setup.later.put(new)
 
     async def put_many(
@@ -209,6 +220,26 @@ class AsyncSession:
         if wait is None:
             return await put_with_room(put, new, opened.rooms)
         return await put_as_room_comes(put, new, opened.rooms, wait)
+
+    async def _put_dependent(self, opened: AsyncOpened, new: NewMessage, connection: object | None) -> Sent:
+        """Send a message that waits for others: first it is to be delivered at its deadline, then it waits to be called sooner.
+
+        In the caller's transaction nobody can be done in between, so what is done already is not waited for.
+        """
+        if connection is not None and opened.outbox is not None:
+            raise Unsupported("A message in an outbox can't wait for others: leave depends_on= or connection= out.")
+        on, dependents = depends_on(new.headers), opened.dependents
+        if connection is not None:
+            left = await dependents.left(on, connection)
+            sent = await self.put(new if left else replace(new, delay=0), connection, registered=True)
+            if left and sent.created:
+                await dependents.join(sent, left, connection)
+            return sent
+        await dependents.check(on)
+        sent = await self.put(new, registered=True)
+        if sent.created:
+            await dependents.wait(sent, on)
+        return sent
 
     async def _expect(self, opened: AsyncOpened, sent: Sequence[Sent], connection: object | None) -> None:
         """Remember those of tasks that keep results; but not what goes through an outbox, and gets another id behind it."""

@@ -16,7 +16,7 @@ from bide.errors import LeaseLost
 from bide.logs import Log
 from bide.queue.attempts import record_of
 from bide.queue.batching import Batching
-from bide.queue.deliveries import STOPS, UNREAD, error_text, planned_of
+from bide.queue.deliveries import STOPS, UNREAD, depends_on, error_text, planned_of
 from bide.types import Duration
 
 _log = Log("bide.delivery")
@@ -104,6 +104,11 @@ class Delivery:
         """The instant that a schedule has planned this message for; None for a message that was sent otherwise."""
         planned = planned_of(self.claimed.headers)
         return None if planned is None else moment(planned)
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """The ids of the messages that this message has waited for, with `depends_on=`."""
+        return depends_on(self.claimed.headers)
 
     @property
     def attempt(self) -> int:

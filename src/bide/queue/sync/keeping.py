@@ -5,21 +5,23 @@ import time
 from collections.abc import Sequence
 
 from bide.engines.base import MAX_BATCH, Ref, Stored
-from bide.engines.results import Expected, Kept, Result
+from bide.engines.results import Arrival, Expected, Kept, Result
 from bide.engines.sync import Engine
 from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue.batching import Batching
 from bide.queue.results import not_kept, pause, pending, undone
 from bide.queue.setup import Setup
+from bide.queue.sync.depending import Dependents
 from bide.wakeable import Signal
 
 _log = Log("bide.queue")
 
 
 class Keeping:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, dependents: Dependents) -> None:
         self._engine = engine
+        self._dependents = dependents
         self._expects: Batching[Expected, None] = Batching(self._expect)
         self._reads: Batching[str, Result | None] = Batching(engine.results.read)
         self._gets: Batching[Ref, Stored | None] = Batching(engine.get)
@@ -48,8 +50,14 @@ class Keeping:
         return [None] * len(expected)
 
     def fulfil(self, kept: Sequence[Kept]) -> None:
-        """Keep what messages returned, before they are ended."""
-        self._engine.results.fulfil(kept)
+        """Keep what messages returned, before they are ended, and call those that have waited for the last of them.
+
+        If it fails on its way, it is called again: by the worker, or when the handler has run again.
+        """
+        told = self._engine.results.fulfil(kept)
+        arrivals = [Arrival(dependent, each.id) for each, found in zip(kept, told, strict=True) for dependent in found]
+        if arrivals:
+            self._dependents.arrive(arrivals)
 
     def tidy(self) -> None:
         """Remove all that is over."""

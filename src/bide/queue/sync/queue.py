@@ -142,6 +142,8 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
         max_wait: Duration | None = None,
         unique_for: Duration | None = None,
         connection: object | None = None,
+        depends_on: Iterable[str | Sent] | None = None,
+        deadline: Duration | None = None,
     ) -> Sent:
         """Send a message that is due now, after a `delay`, or `at` an aware datetime.
 
@@ -154,6 +156,8 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
         - operation: within 10 minutes, sends with the same operation, topic and key act once and get the first answer.
           OutcomeUnknown has the one to use.
         - connection: join the caller's transaction, if the engine can.
+        - depends_on: other messages, of tasks with keep=. This one is due when all of them are done, or else at its `deadline`:
+          a day from now by default.
 
         Raises BadMessage for an argument that can't be used, Exists with if_exists="error", EngineError if the engine fails.
         """
@@ -171,6 +175,8 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
             operation=operation,
             max_wait=max_wait,
             unique_for=unique_for,
+            depends_on=depends_on,
+            deadline=deadline,
         )
         return self.session.put(new, connection)
 

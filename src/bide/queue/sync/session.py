@@ -6,17 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
+from msgspec.structs import replace
+
 from bide.aside import Apart
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
-from bide.errors import BideError, ConfigError, Exists, OutcomeUnknown, Unavailable
+from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
 from bide.queue.batching import Batching
+from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.depending import Dependents
 from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.outbox import Outbox
 from bide.queue.sync.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
@@ -35,7 +39,8 @@ class Opened:
         self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)
         self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule)
         self.rooms: Rooms = Rooms(engine, setup.tasks.rules.most)
-        self.keeping: Keeping = Keeping(engine)
+        self.dependents: Dependents = Dependents(engine)
+        self.keeping: Keeping = Keeping(engine, self.dependents)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
         self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine)
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
@@ -153,9 +158,13 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def put(self, new: NewMessage, connection: object | None = None, *, has_room: bool = False) -> Sent:
+    def put(
+        self, new: NewMessage, connection: object | None = None, *, has_room: bool = False, registered: bool = False
+    ) -> Sent:
         """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
         opened = self.open()
+        if new.headers and not registered and DEPENDS in new.headers:
+            return self._put_dependent(opened, new, connection)
         if new.topic in self._most and not has_room:
             return self._put_with_room(opened, new, connection)
         if connection is None:
@@ -172,7 +181,7 @@ class Session:
         opened.rooms.take(new.topic, 1)
         stored = True  # or may be
         try:
-            sent = self.put(new, connection, has_room=True)
+            sent = self.put(new, connection, has_room=True, registered=True)
             stored = sent.created
         except BideError as error:
             stored = may_be_stored(error)
@@ -185,6 +194,8 @@ class Session:
         """Send a message in the background. Raises QueueFull when too many wait for that."""
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
+        if DEPENDS in new.headers:
+            raise BadOption("A send in the background can't wait for others: leave depends_on= out, or use send().")
         self.setup.later.put(new)
 
     def put_many(self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None) -> list[Sent]:
@@ -207,6 +218,26 @@ class Session:
         if wait is None:
             return put_with_room(put, new, opened.rooms)
         return put_as_room_comes(put, new, opened.rooms, wait)
+
+    def _put_dependent(self, opened: Opened, new: NewMessage, connection: object | None) -> Sent:
+        """Send a message that waits for others: first it is to be delivered at its deadline, then it waits to be called sooner.
+
+        In the caller's transaction nobody can be done in between, so what is done already is not waited for.
+        """
+        if connection is not None and opened.outbox is not None:
+            raise Unsupported("A message in an outbox can't wait for others: leave depends_on= or connection= out.")
+        on, dependents = depends_on(new.headers), opened.dependents
+        if connection is not None:
+            left = dependents.left(on, connection)
+            sent = self.put(new if left else replace(new, delay=0), connection, registered=True)
+            if left and sent.created:
+                dependents.join(sent, left, connection)
+            return sent
+        dependents.check(on)
+        sent = self.put(new, registered=True)
+        if sent.created:
+            dependents.wait(sent, on)
+        return sent
 
     def _expect(self, opened: Opened, sent: Sequence[Sent], connection: object | None) -> None:
         """Remember those of tasks that keep results; but not what goes through an outbox, and gets another id behind it."""
