@@ -11,6 +11,7 @@ from bide.engines.gates import Entry, Held, Spend
 from bide.engines.redis.aio.connections import AsyncConnection
 from bide.engines.redis.aio.shard import AsyncShard
 from bide.engines.redis.script import Script, scripts
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import Picture, bench_at, bring_back
 
@@ -59,6 +60,7 @@ async def gather_crowd(bench: Bench) -> Crowd:
     await bench.put("ready", LARGE, key="ready", expires_in=DAY)
     ids["ready"] = (await bench.put("ready", b"r", key="plain")).id
     inside = await _let_in(bench)
+    await _keep_some(bench, list(ids.values()))
     bench.now = begin + 3 * DAY
     return Crowd(ids, held, inside)
 
@@ -84,6 +86,15 @@ async def _let_in(bench: Bench) -> list[Held]:
     await gates.spend([Spend("rate", 250, 90_000, 240), Spend("short", 2, 1_000, 2)], now=now)
     await gates.spend([Spend("held", 1, 90_000, holder=f"h{i}") for i in range(3)], now=now)
     return inside[1:]
+
+
+async def _keep_some(bench: Bench, ids: list[str]) -> None:
+    """Results are expected and kept, and somebody waits for all of them."""
+    results, now = bench.engine.results, bench.now
+    await results.expect([Expected(id, now + 90_000) for id in ids[::2]], now=now)
+    await results.depend([Dependent("waits", tuple(ids), now + 90_000)], now=now)
+    await results.follow([Follow("waits", id, now + 90_000) for id in ids], now=now)
+    await results.fulfil([Kept(id, 90_000, b"7") for id in ids[::3]], now=now)
 
 
 def _ends(crowd: Crowd) -> list[End]:
@@ -225,6 +236,21 @@ CALLS: dict[str, list[Ask]] = {
         ),
         lambda at, _: at.engine.gates.spend([Spend("held", 1, 90_000, holder=f"h{i}") for i in range(1, 5)], now=at.now),
     ],
+    "expect_results": [
+        lambda at, crowd: at.engine.results.expect([Expected(id, at.now + 9_000) for id in crowd.ids.values()], now=at.now)
+    ],
+    "fulfil_results": [
+        lambda at, crowd: at.engine.results.fulfil([Kept(id, 9_000, LARGE) for id in crowd.ids.values()], now=at.now)
+    ],
+    "read_results": [lambda at, crowd: at.engine.results.read(list(crowd.ids.values()), now=at.now)],
+    "depend": [
+        lambda at, crowd: at.engine.results.depend([Dependent("new", tuple(crowd.ids.values()), at.now + 9_000)], now=at.now)
+    ],
+    "follow": [
+        lambda at, crowd: at.engine.results.follow([Follow("new", id, at.now + 9_000) for id in crowd.ids.values()], now=at.now)
+    ],
+    "arrive": [lambda at, crowd: at.engine.results.arrive([Arrival("waits", id) for id in crowd.ids.values()], now=at.now)],
+    "forget_waiting": [lambda at, _: at.engine.results.forget(["waits", "new"], now=at.now)],
     "pause": [lambda at, _: at.engine.pause("new", True), lambda at, _: at.engine.pause("paused", False)],
     "get": [lambda at, crowd: at.engine.get(_refs(crowd), now=at.now)],
     "scan": [

@@ -39,10 +39,24 @@ from tests.redis.layout import (
 
 ENDED, SIMPLE, OTHER = b"012"
 OWN = {"meta", "topics", "held", "open", "lease", "until", "exp", "graves", "retired", "timers", "alarm", "agenda", "rates"}
-META = {b"raw", b"mark", b"layout", b"shards", b"topic", b"claim", b"expiry", b"respread", b"unique", b"upkeep", b"token"}
+META = {
+    b"raw",
+    b"mark",
+    b"layout",
+    b"shards",
+    b"topic",
+    b"claim",
+    b"expiry",
+    b"respread",
+    b"unique",
+    b"upkeep",
+    b"token",
+    b"kept",
+}
 OF_TOPIC = re.compile(
     r"h|life|dead|ended|due[012]|slots|o[A-X]|k[0-9a-f]+|crowd|b[A-X][0-9a-f]+:[0-9a-f]+|m[A-X][0-9a-f]+:[0-9a-f]+(:t)?"
 )
+OF_NO_TOPIC = re.compile(r"(lanes|ops):\d+|u:.*|exp:(next|[0-9a-f]+)|(result|waiting|followers):.+")
 OF_RETIRED = re.compile(r"slots|o[A-X]|b[A-X][0-9a-f]+:[0-9a-f]+")
 TOLD = 8  # faults, of many
 
@@ -89,7 +103,7 @@ def _names(shard: Shard) -> Iterator[str]:
                 yield f"{name} is a token of no topic"
             if len(shard.own[name]) != 1:
                 yield f"{name} has {len(shard.own[name])} tokens"
-        elif name not in OWN and not re.fullmatch(r"(lanes|ops):\d+|u:.*|exp:(next|[0-9a-f]+)", name) and not is_of_gate(name):
+        elif name not in OWN and not OF_NO_TOPIC.fullmatch(name) and not is_of_gate(name):
             yield f"{name} is no key of ours"
     for name in set(shard.own.get("timers", {})) - names:
         yield f"{name!r} has a timer, and is no topic"

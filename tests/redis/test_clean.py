@@ -191,13 +191,15 @@ HISTORIES: list[Callable[[Bench], Awaitable[None]]] = [
 
 
 def left_in(server: RedisServer) -> set[str]:
-    """What is left, but for the records of lanes and operations: those end by themselves."""
+    """What is left, but for results and the records of lanes and operations: those end by themselves."""
     found: set[str] = set()
     with server.client() as client:
         for name in names(client):
             kind, _, rest = name.removeprefix("{shop:0}:").partition(":")
             if kind in ("lanes", "ops") and rest.isdigit():
                 assert 0 < client.ttl(name) <= 45 * 60
+            elif kind in ("result", "waiting", "followers"):
+                assert 0 < client.ttl(name) <= 150
             else:
                 found.add(name)
     return found

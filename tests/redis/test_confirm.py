@@ -30,7 +30,7 @@ from tests.servers.redis import RedisServer
 
 SHORT = "timeout=2"  # so that a confirmation is short in 0.8 s
 both_colours = pytest.mark.parametrize("colour", COLOURS)
-WITHOUT = {"close", "expect", "get", "hear", "lease_ends", "leased", "scan", "stats", "sweep", "time"}
+WITHOUT = {"close", "expect", "get", "hear", "lease_ends", "leased", "read_results", "scan", "stats", "sweep", "time"}
 """Scripts that change nothing which must last."""
 
 

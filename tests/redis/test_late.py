@@ -19,6 +19,7 @@ MINUTE = 60_000
 HARMLESS = {
     "sweep": "it only looks",
     "get": "it only looks",
+    "read_results": "the same",
     "scan": "it only looks",
     "lease_ends": "it only looks",
     "leased": "it only looks",
