@@ -250,6 +250,7 @@ class AsyncEngine(ABC):
         - Get tells what is stored.
         - Get of what has ended is none.
         - Get and scan tell which claim holds a message and since when.
+        - Nobody holds a message since a time to come.
         """
 
     @abstractmethod

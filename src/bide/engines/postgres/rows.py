@@ -7,7 +7,20 @@ from typing import Any
 import msgspec
 
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import NO_HEADERS, Claim, Claimed, End, Hold, Move, NewMessage, Ref, Scanned, Stored, operation_of
+from bide.engines.base import (
+    NO_HEADERS,
+    Claim,
+    Claimed,
+    End,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Scanned,
+    Stored,
+    claim_time,
+    operation_of,
+)
 from bide.engines.debounce import marked
 from bide.errors import BadOption, OutcomeUnknown
 from bide.types import Sent, State, Stats
@@ -227,14 +240,14 @@ def leased_of(messages: Iterable[Stored | None]) -> list[int | None]:
     return [private_id(each.id) for each in messages if each is not None and each.state == "leased"]
 
 
-def with_holders(messages: Iterable[Stored | None], rows: Iterable[Any]) -> list[Stored | None]:
+def with_holders(messages: Iterable[Stored | None], rows: Iterable[Any], now: int) -> list[Stored | None]:
     """The messages with what holds them. One that has ended meanwhile is as it was."""
-    held = {public_id(id): (token, request) for id, token, request in rows}
+    held = {public_id(id): (claim_time(token >> 20, now), request) for id, token, request in rows}  # see `claim`
     return [_with_holder(each, *held[each.id]) if each is not None and each.id in held else each for each in messages]
 
 
-def _with_holder(message: Stored, token: int, request: str | None) -> Stored:
-    return msgspec.structs.replace(message, request=request, leased_since=token >> 20)  # see `claim`
+def _with_holder(message: Stored, since: int | None, request: str | None) -> Stored:
+    return msgspec.structs.replace(message, request=request, leased_since=since)
 
 
 def stats_of(row: Sequence[Any]) -> Stats:

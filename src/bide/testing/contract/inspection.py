@@ -72,6 +72,15 @@ class Inspecting:
             assert (stored.state, stored.request, stored.leased_since) == ("scheduled", None, None)
 
     @needs("lookup")
+    async def test_nobody_holds_a_message_since_a_time_to_come(self, bench: Bench) -> None:
+        await bench.put("mail")
+        for _ in range(20):  # in one millisecond: each token is above the one before
+            [held] = await bench.claim_as("worker/a.1", "mail")
+            stored = await bench.find(id=held.id)
+            assert stored.leased_since is None or stored.leased_since <= bench.now
+            await bench.end(held, "release")
+
+    @needs("lookup")
     async def test_get_of_what_has_ended_is_none(self, bench: Bench) -> None:
         done = await bench.running("mail")
         await bench.end(done, "done")
