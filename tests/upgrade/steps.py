@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from bide import AsyncQueue, BideError, Queue, SchemaMismatch, Worker, current
+from bide import AsyncQueue, BideError, Info, Queue, SchemaMismatch, Worker, current
 from bide.prove.actors import Changer, Producer, Receiver, Slowcoach, Stage
 
 FAR, LATER = "90d", "1h"
@@ -51,12 +51,19 @@ def look(url: str) -> dict[str, Any]:
         topics = queue.stats().topics
         stored = {topic: queue.messages(topic, limit=1_000) for topic in topics}
         return {
-            "stored": {topic: [msgspec.structs.asdict(info) for info in page] for topic, page in stored.items()},
+            "stored": {topic: [_known(info) for info in page] for topic, page in stored.items()},
             "counted": {
                 topic: [each.scheduled, each.ready, each.leased, each.dead, each.paused, each.next_due]
                 for topic, each in topics.items()
             },
         }
+
+
+NEWER = {"worker", "leased_since", "attempts"}  # what only this release tells
+
+
+def _known(info: Info) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(info).items() if name not in NEWER}
 
 
 def use(url: str) -> dict[str, list[str]]:
