@@ -117,7 +117,7 @@ class Claiming:
                 await self._answered(claim, slot, asked)
 
     async def _answered(self, claim: Claim, slot: int, asked: Asked) -> None:
-        found = await self._receiver.open(claim, asked, self._under_way.readers)
+        found = await self._receiver.opener.open(claim, asked, self._under_way.readers)
         self._unsure.pop()
         self._names.hold(slot, len(found))
         if found:

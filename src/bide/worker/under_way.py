@@ -10,8 +10,8 @@ from bide.engines.base import Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.aio.catching_up import AsyncCatchingUp
+from bide.queue.aio.opening import Reader
 from bide.queue.aio.planning import AsyncPlanner
-from bide.queue.aio.receiving import Reader
 from bide.queue.aio.session import AsyncOpened
 from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED

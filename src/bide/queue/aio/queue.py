@@ -16,9 +16,9 @@ from bide.engines.guard.hooks import Hook
 from bide.errors import BadTime
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.later import AsyncLaterVerbs
+from bide.queue.aio.listening import listen
 from bide.queue.aio.locking import AsyncLock
 from bide.queue.aio.many import AsyncManyVerbs
-from bide.queue.aio.receiving import listen
 from bide.queue.aio.results import AsyncResultVerbs
 from bide.queue.aio.scheduling import AsyncScheduleVerbs
 from bide.queue.aio.session import AsyncSession

@@ -18,9 +18,9 @@ from bide.queue.envelope import move, ref, room_wait
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.later import LaterVerbs
+from bide.queue.sync.listening import listen
 from bide.queue.sync.locking import Lock
 from bide.queue.sync.many import ManyVerbs
-from bide.queue.sync.receiving import listen
 from bide.queue.sync.results import ResultVerbs
 from bide.queue.sync.scheduling import ScheduleVerbs
 from bide.queue.sync.session import Session

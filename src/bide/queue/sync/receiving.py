@@ -5,46 +5,35 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from random import randrange
-from typing import Any, TypeAlias
 
-from msgspec.structs import replace
-
-from bide.core.codec import JSON, decode
-from bide.engines.base import SWEEP, Claim, Claimed, End, Ended, Hold
+from bide.engines.base import SWEEP, Claim, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.errors import BadMessage, BideError, EngineError, OutcomeUnknown
+from bide.errors import BideError, EngineError, OutcomeUnknown
 from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
-from bide.queue.attempts import record_of
 from bide.queue.batching import Batching
 from bide.queue.beats import Asked, Beat
-from bide.queue.deliveries import UNREAD, Cycles
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.opening import Opener
 from bide.wakeable import Briefly, Signal
 
 _log = Log("bide.intake")
-PATIENCE = 12  # sweeps
 TICK = 0.001  # seconds
 SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
-Reader: TypeAlias = Callable[[bytes], dict[str, Any] | None]
-"""Reads the arguments of a handler from JSON, or gives None where it can't."""
-NO_READERS: Mapping[str, Reader] = {}
-
 
 class Receiver:
     def __init__(self, engine: Engine, envelope: Envelope, settles: Batching[End, Ended], heartbeat: Heartbeat) -> None:
         self._engine = engine
-        self._envelope = envelope
-        self._settles = settles
+        self.opener: Opener = Opener(engine, envelope, settles)
         self._heartbeat = heartbeat
         self._tended = 0.0
         self._to_tend = True
@@ -96,10 +85,10 @@ class Receiver:
         try:
             if asked is None:
                 claim = self.claim(topics, limit, lease_ms, request)
-                return claim, self.open(claim)
+                return claim, self.opener.open(claim)
             with self._heartbeat.asking(Asked(request, lease_ms)) as named:
                 claim = self.claim(topics, limit, lease_ms, request, asked=asked)
-                return claim, self.open(claim, named)
+                return claim, self.opener.open(claim, named)
         except BaseException as error:  # also what a signal handler raises, whatever that is
             self._unanswered.add(request)
             if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
@@ -148,14 +137,6 @@ class Receiver:
         if self._absence is not None:
             self._absence.hear(claim.now)
         return claim
-
-    def _still_held(self, claim: Claim, lease_ms: int) -> Claim:
-        """Without what was taken back by others, since the answer has waited for so long."""
-        holds = [Hold(each.topic, each.id, each.token) for each in claim.messages]
-        answers = self._engine.extend(holds, lease_ms, brief=True)
-        if lost := answers.count(False):
-            _log.warning("The leases of %d messages were lost before the claim of them was answered: others handle them", lost)
-        return replace(claim, messages=[each for each, held in zip(claim.messages, answers, strict=True) if held])
 
     def _give_back_unanswered(self) -> None:
         """Ask for those claims again, which gives what they hold and nothing new, and release it."""
@@ -206,40 +187,6 @@ class Receiver:
             self._heartbeat.renewed(part, answers, seen, asked)
         return sum(len(part.leases) for part in doubtful)
 
-    def open(self, claim: Claim, asked: Asked | None = None, readers: Mapping[str, Reader] = NO_READERS) -> list[Delivery]:
-        """Deliveries; a message whose body can't be read goes to the dead letters, where people can look at it.
-
-        asked: the claim is looked after under its name. If its answer was late, what others have taken back is left out.
-        readers: by topic. Where one can read the arguments of a handler, the body is not read until somebody asks for it.
-        """
-        if asked is not None and asked.late and claim.messages:
-            claim = self._still_held(claim, asked.lease_ms)
-        codec, limit = self._envelope.codec, self._envelope.max_body
-        usable = readers if codec is JSON else NO_READERS
-        found = []
-        for claimed in claim.messages:
-            reader = usable.get(claimed.topic)
-            arguments = reader(claimed.body) if reader is not None and len(claimed.body) <= limit else None
-            if arguments is not None:
-                found.append(Delivery(claimed, UNREAD, claim.now, self._engine, self._settles, arguments))
-                continue
-            try:
-                body = decode(codec, claimed.body, limit)
-            except BadMessage as error:
-                _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
-                self._bury(claimed, str(error), claim.now)
-            else:
-                found.append(Delivery(claimed, body, claim.now, self._engine, self._settles))
-        return found
-
-    def _bury(self, claimed: Claimed, reason: str, now: int) -> None:
-        """What can't be buried now must not keep those that came with it from being handled."""
-        try:
-            trace = record_of(claimed.attempt, now, reason)
-            self._settles.add(End(claimed.topic, claimed.id, claimed.token, "dead", 0, reason, trace=trace))
-        except EngineError as error:
-            _log.warning("Message %s could not be buried now and comes back when its lease ends: %s", claimed.id, error)
-
     def close(self) -> None:
         """Give back what is held, and was handed to nobody."""
         for fresh in list(self.fresh):
@@ -284,43 +231,3 @@ class Receiver:
     def see_to_leases(self) -> None:
         """Where no thread could be started to renew them, try again."""
         self._heartbeat.see_to_thread()
-
-
-def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
-    """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
-
-    Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
-    """
-    receiver = opened()
-    fresh: deque[Delivery] = deque()
-    receiver.fresh.append(fresh)
-    held: set[Hold] = set()
-    freed = Signal()
-    cycles = Cycles()
-    full = 0
-    try:
-        while True:
-            freed.clear()
-            receiver.see_to_leases()
-            if len(held) < limit:
-                with receiver.asking() as asked:
-                    wait = SWEEP if held else CAUTION
-                    fresh.extend(receiver.take(topics, limit - len(held), lease_ms, wait, asked=asked))
-                    for place in range(len(fresh)):
-                        receiver.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
-                full = 0
-            else:
-                freed.wait(SWEEP)
-                full += 1
-                if len(held) == limit:
-                    cycles.collect()
-            if full == PATIENCE:
-                _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
-            while fresh:
-                if fresh[0].hold in held:
-                    yield fresh.popleft()
-                else:
-                    fresh.popleft()
-    finally:
-        receiver.fresh.remove(fresh)
-        receiver.give_back(fresh)
