@@ -80,6 +80,12 @@ class Terminal:
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
+    def gone(self) -> int:
+        """Take the screen away; the code with which the command ends then."""
+        os.close(self._master)
+        self._out.close()
+        return self._process.wait(TIMEOUT)
+
     def end(self) -> Ended:
         """What the file got, and all that the screen has shown."""
         while self._more():

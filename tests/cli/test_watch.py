@@ -94,6 +94,12 @@ def test_at_a_terminal_it_is_drawn_in_place_until_ctrl_c(at_terminal: AtTerminal
     assert CODES.sub("", terminal.seen[left:]).strip() == ""
 
 
+def test_it_ends_when_its_terminal_has_gone(at_terminal: AtTerminal, busy: Queue) -> None:
+    terminal = at_terminal("watch", "--interval", "100ms")
+    terminal.until(ME)
+    assert terminal.gone() != 0
+
+
 def test_sigterm_gives_the_terminal_back(at_terminal: AtTerminal, busy: Queue) -> None:
     terminal = at_terminal("watch", "--interval", "100ms")
     terminal.until(ME)

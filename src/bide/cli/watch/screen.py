@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bide.cli.output import console, escaped, without_passwords
+from bide.cli.exits import Exit
+from bide.cli.output import console, escaped, is_terminal, without_passwords
 from bide.cli.queues import QueueOptions
 from bide.cli.watch import cells
 from bide.cli.watch.fitting import fitted
@@ -69,7 +70,7 @@ class Watcher:
 
 
 def show(options: QueueOptions, looking: Looking, interval: float) -> int:
-    """Until Ctrl-C, or an error that is not the engine's."""
+    """Until Ctrl-C, or an error that is not the engine's, or until the terminal has gone."""
     from rich.live import Live
 
     screen = console(sys.stdout)
@@ -82,6 +83,8 @@ def show(options: QueueOptions, looking: Looking, interval: float) -> int:
             ) as live,
         ):
             while watcher.broken is None:
+                if not is_terminal(sys.stdout):
+                    return Exit.CLOSED
                 live.update(frame(watcher, screen), refresh=True)
                 watcher.news.wait(TICK)
                 watcher.news.clear()
