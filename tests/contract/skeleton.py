@@ -167,7 +167,7 @@ class Skeleton(AsyncEngine):
             return "dead"
         due = message.due if end.verdict == "release" and not end.delay else self._shelf.now + end.delay
         message.attempt -= end.verdict == "release"
-        due = min(due, message.expires - 1) if end.aside and message.expires is not None else due
+        due = min(due, last) if end.aside and (last := (message.expires or due + 1) - 1) > self._shelf.now else due
         message.error, message.began = end.error or message.error, message.began if end.began is None else end.began
         return "scheduled" if self._shelf.schedule(message, due) else "expired"
 

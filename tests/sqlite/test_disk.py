@@ -47,7 +47,7 @@ class Limit:
         self.path = folder / "bide.db"
 
     def limit(self) -> None:
-        self._set("max_page_count = 40")
+        self._set("max_page_count = 80")
 
     def grow(self) -> None:
         self._set("max_page_count = 100000")

@@ -18,19 +18,20 @@ from bide.engines.sqlite.seen import Kept, Seen
 _NAME = re.compile(r"^(?:-- [^\n]*\n)*-- name: (\w+)\n", re.MULTILINE)  # with the title of a group before it
 
 
-def _statements(text: str) -> Mapping[str, str]:
+def _statements(*texts: str) -> Mapping[str, str]:
     """Each begins with a line `-- name: …`; a name that is given twice is an error."""
     found: dict[str, str] = {}
-    _, *pieces = _NAME.split(text)
-    for name, statement in zip(pieces[::2], pieces[1::2], strict=True):
-        if name in found:
-            raise ValueError(f"the statement {name} is there twice")
-        found[name] = statement.strip()
+    for text in texts:
+        _, *pieces = _NAME.split(text)
+        for name, statement in zip(pieces[::2], pieces[1::2], strict=True):
+            if name in found:
+                raise ValueError(f"the statement {name} is there twice")
+            found[name] = statement.strip()
     return found
 
 
 _FILES = ("statements.sql", "gates.sql", "results.sql")
-SQL = _statements("\n".join(files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _FILES))
+SQL = _statements(*(files(__package__).joinpath(name).read_text(encoding="utf-8") for name in _FILES))
 
 
 class Namespace(NamedTuple):

@@ -61,7 +61,9 @@ class Inspecting:
             [each.id for each in held], ["worker/a.1", "worker/b.1", "worker/b.1"], [first, second, second], strict=True
         )}  # fmt: skip
         shown = [each for topic in ("mail", "news") for page in await bench.pages(topic, "leased") for each in page]
-        assert {each.id: (each.request, each.leased_since) for each in shown} == expected
+        assert {each.id: each.request for each in shown} == {id: request for id, (request, _) in expected.items()}
+        for each in shown:  # an engine may number its claims by their time, two of one millisecond too
+            assert each.leased_since in range(expected[each.id][1], expected[each.id][1] + 10)
         assert sorted(await bench.engine.get([Ref(id=each.id) for each in shown], now=bench.now), key=_id) == sorted(
             shown, key=_id
         )

@@ -168,7 +168,7 @@ def _begin(stage: int) -> Mark:
 
 
 def _lease(end: bytes, request: bytes, number: bytes) -> Lease:
-    return Lease(int.from_bytes(end, "big"), request.decode(), int(number))
+    return Lease(int.from_bytes(end, "big"), request.decode(errors="replace"), int(number))
 
 
 def shown(found: Found, name: str, now: int, told: Sequence[Any]) -> Stored | None:
@@ -230,5 +230,5 @@ class Leases:
         self._begun = True
         _, self._cursor, found = reply
         for full, end, request, number in zip(*(found[place::4] for place in range(4)), strict=True):
-            self.found[full] = Lease(int(end), request.decode(), int(number))
+            self.found[full] = Lease(int(end), request.decode(errors="replace"), int(number))
         self._left -= self.found.keys()
