@@ -17,7 +17,8 @@ from bide.queue.envelope import Envelope
 from bide.queue.later import Later
 from bide.queue.outbox import check
 from bide.queue.schedules.definition import Schedules
-from bide.queue.tasks.definition import Middleware, Tasks
+from bide.queue.tasks.middleware import Middleware
+from bide.queue.tasks.registry import Tasks
 from bide.types import Duration
 
 _log = Log("bide.queue")

@@ -8,8 +8,8 @@ from bide.engines.base import MAX_BATCH, Claim
 from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue.absence import Absence
+from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.receiving import CAUTION
-from bide.queue.aio.session import AsyncOpened
 from bide.queue.beats import Asked
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.plan import Plan

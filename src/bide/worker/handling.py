@@ -15,7 +15,8 @@ from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat, Places
 from bide.queue.deliveries import error_text, running
 from bide.queue.tasks.arguments import Unread
-from bide.queue.tasks.definition import Definition, Middleware
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
 from bide.worker.ending import end_fork
 from bide.worker.telling import about, name, tell

@@ -8,7 +8,7 @@ from bide.engines.base import Ref
 from bide.engines.results import Kept
 from bide.errors import BideError, EngineError
 from bide.logs import Log
-from bide.queue.aio.session import AsyncOpened
+from bide.queue.aio.opened import AsyncOpened
 from bide.queue.batching import AsyncBatching
 from bide.queue.deliveries import returned_of
 from bide.queue.envelope import Envelope

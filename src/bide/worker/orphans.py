@@ -7,7 +7,7 @@ from bide.engines.aio import AsyncEngine
 from bide.errors import BideError
 from bide.logs import Log
 from bide.queue.schedules.records import OWN
-from bide.queue.tasks.definition import Tasks
+from bide.queue.tasks.registry import Tasks
 
 _log = Log("bide.worker")
 EVERY = 60.0  # seconds

@@ -8,7 +8,8 @@ from bide.engines.registry import Source
 from bide.errors import BadOption, ConfigError, Unsupported
 from bide.queue import AsyncQueue, Queue
 from bide.queue.aio.planning import check
-from bide.queue.tasks.definition import Definition, Middleware
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.middleware import Middleware
 from bide.worker.claim_log import ClaimLog
 
 

@@ -7,7 +7,8 @@ import time
 from bide.core.backoff import Backoff, exponential, wait_ms
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
-from bide.queue.aio.session import AsyncOpened, AsyncSession
+from bide.queue.aio.opened import AsyncOpened
+from bide.queue.aio.session import AsyncSession
 
 _log = Log("bide.worker")
 _WAIT: Backoff = exponential("50ms", cap="5s", jitter=0.2)

@@ -12,8 +12,9 @@ from bide.errors import EngineError
 from bide.logs import Log
 from bide.queue import AsyncDelivery, AsyncQueue, Delivery, Queue
 from bide.queue.absence import PULSE
+from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.receiving import AsyncReceiver
-from bide.queue.aio.session import AsyncOpened, AsyncSession
+from bide.queue.aio.session import AsyncSession
 from bide.queue.beats import BEATS
 from bide.queue.sync.calling import leave
 from bide.queue.sync.session import Session

@@ -10,9 +10,9 @@ from bide.engines.base import Ended, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.aio.catching_up import AsyncCatchingUp
+from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.opening import Reader
 from bide.queue.aio.planning import AsyncPlanner
-from bide.queue.aio.session import AsyncOpened
 from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED
 from bide.queue.setup import Setup

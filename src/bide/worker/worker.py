@@ -12,8 +12,9 @@ from bide.core.when import duration_ms, lease_ms
 from bide.errors import BadOption, ConfigError
 from bide.logs import Log
 from bide.queue import AsyncQueue, Queue
-from bide.queue.tasks import definition as around
-from bide.queue.tasks.definition import Definition, Middleware
+from bide.queue.tasks import middleware as around
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.middleware import Middleware
 from bide.types import Duration
 from bide.worker import plan
 from bide.worker.claim_log import ClaimLog, Health

@@ -11,10 +11,11 @@ from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import BadOption, ConfigError
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.aio.session import AsyncSession
+from bide.queue.bound import Bound, P, R
 from bide.queue.schedules.definition import read_schedule, read_timing, schedule_of
 from bide.queue.schedules.listing import announced, listed
 from bide.queue.schedules.records import TOPIC, Change, Kept, change_mark, changed_ref, name_of, pause_mark, paused_ref
-from bide.queue.task import AsyncTask, Bound, P, R
+from bide.queue.task import AsyncTask
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration, ScheduleInfo, Sent, State
 

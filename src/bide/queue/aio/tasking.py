@@ -9,7 +9,8 @@ from bide.core.backoff import USUAL, Backoff
 from bide.errors import ConfigError
 from bide.queue.aio.session import AsyncSession
 from bide.queue.batch_task import A, AsyncBatchTask, T
-from bide.queue.task import AsyncTask, P, R
+from bide.queue.bound import P, R
+from bide.queue.task import AsyncTask
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict

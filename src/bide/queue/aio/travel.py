@@ -11,11 +11,12 @@ from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import ConfigError
 from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.handling import DAY, AsyncHandling
+from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.planning import AsyncPlanner, check
-from bide.queue.aio.session import AsyncOpened
 from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
-from bide.queue.tasks.definition import Definition, Tasks
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.registry import Tasks
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import AsyncInvoke

@@ -38,7 +38,7 @@ class Schedules:
     def add(self, name: str | None, definition: Definition, timing: Timing) -> None:
         name = definition.topic if name is None else options.topic(name)
         other = self._by_name.get(name)
-        if other is not None and (other.definition is definition or not definition.is_anew(other.definition)):
+        if other is not None and (other.definition is definition or not definition.place.is_anew(other.definition.place)):
             raise ConfigError(f"There is a schedule {name} already. Give each one a name: every(…, name='{name}.2').")
         if definition.batch is not None:
             raise ConfigError(f"{definition.name}() is given batches, and a schedule sends one message: leave out batch=.")

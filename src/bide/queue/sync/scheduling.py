@@ -9,12 +9,13 @@ from bide.core import options
 from bide.core.schedule import Missed
 from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import BadOption, ConfigError
+from bide.queue.bound import Bound, P, R
 from bide.queue.schedules.definition import read_schedule, read_timing, schedule_of
 from bide.queue.schedules.listing import announced, listed
 from bide.queue.schedules.records import TOPIC, Change, Kept, change_mark, changed_ref, name_of, pause_mark, paused_ref
 from bide.queue.sync.planning import Planner
 from bide.queue.sync.session import Session
-from bide.queue.task import Bound, P, R, Task
+from bide.queue.task import Task
 from bide.queue.tasks.definition import Definition
 from bide.types import Duration, ScheduleInfo, Sent, State
 

@@ -8,61 +8,18 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from bide.aside import Apart
-from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
+from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
 from bide.queue.affinity import Affinity
-from bide.queue.batching import Batching
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
-from bide.queue.heartbeat import Heartbeat
 from bide.queue.results import expected
 from bide.queue.setup import Setup
-from bide.queue.sync.delivery import Delivery
-from bide.queue.sync.depending import Dependents
-from bide.queue.sync.keeping import Keeping
-from bide.queue.sync.outbox import Outbox
+from bide.queue.sync.opened import Opened
 from bide.queue.sync.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.sync.receiving import Receiver
-from bide.queue.sync.rooms import Rooms
 from bide.types import CancelResult, Info, RescheduleResult, Sent
-
-
-class Opened:
-    """An engine that is open, with what belongs to it."""
-
-    def __init__(self, engine: Engine, setup: Setup) -> None:
-        self.engine: Engine = engine
-        self.puts: Batching[NewMessage, Sent] = Batching(engine.put)
-        self.settles: Batching[End, Ended] = Batching(engine.settle)
-        self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)
-        self.moves: Batching[Move, RescheduleResult] = Batching(engine.reschedule)
-        self.rooms: Rooms = Rooms(engine, setup.tasks.rules.most)
-        self.dependents: Dependents = Dependents(engine)
-        self.keeping: Keeping = Keeping(engine, self.dependents)
-        self.heartbeat: Heartbeat = Heartbeat(setup.source)
-        self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine)
-        self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
-
-    def delivery(self, claimed: Claimed, body: object, now: int) -> Delivery:
-        """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
-        return Delivery(claimed, body, now, self.engine, self.settles)
-
-    def close(self) -> None:
-        """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
-        try:
-            self.receiver.close()
-            for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
-                batching.close()
-            Apart(self.heartbeat.close).done()
-        except BaseException:
-            self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
-            raise
-        finally:
-            if self.outbox is not None:
-                self.outbox.close()
-            self.engine.close()
 
 
 class Session:

@@ -8,8 +8,9 @@ from bide.core import options
 from bide.core.backoff import USUAL, Backoff
 from bide.errors import ConfigError
 from bide.queue.batch_task import A, BatchTask, T
+from bide.queue.bound import P, R
 from bide.queue.sync.session import Session
-from bide.queue.task import P, R, Task
+from bide.queue.task import Task
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict

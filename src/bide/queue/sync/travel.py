@@ -13,9 +13,10 @@ from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.catching_up import CatchingUp
 from bide.queue.sync.handling import DAY, Handling
+from bide.queue.sync.opened import Opened
 from bide.queue.sync.planning import Planner, check
-from bide.queue.sync.session import Opened
-from bide.queue.tasks.definition import Definition, Tasks
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.registry import Tasks
 from bide.queue.travel import Handled, raise_all
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import Invoke

@@ -1,34 +1,27 @@
-"""What a queue knows of a task: the function, its topics, how it is to be run, and what is called around it."""
+"""What a queue knows of a task: the function, its topics, and how it is to be run."""
 
 import copy
 import functools
 import inspect
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from bide.core import options
 from bide.core.backoff import USUAL, Backoff
 from bide.core.when import duration_ms
 from bide.errors import BadOption, BadTime, ConfigError
-from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.deliveries import noting
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.items import Gather, Items, read_batch
 from bide.queue.tasks.limits import Limits, OnConflict
 from bide.queue.tasks.overdue import CatchUp, Overdue, read_overdue
-from bide.queue.topic_rules import Rule, TopicRules, rule
+from bide.queue.tasks.place import Place, module_of, name_of
+from bide.queue.topic_rules import Rule, rule
 from bide.types import Duration
 
 Unknown: TypeAlias = Literal["retry", "ignore"]
 """What becomes of a message with arguments that the task does not know."""
-
-Middleware: TypeAlias = Callable[[AsyncDelivery, Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Called around each handler, with the delivery and the next step to await: `async def timed(delivery, handle): await
-handle()`.
-"""
 
 
 class TaskOptions(TypedDict, total=False):
@@ -100,12 +93,12 @@ class Definition:
             )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigError(
-                f"{_name(function)}() has a yield in it: nobody would take what it yields. A task just does its work."
+                f"{name_of(function)}() has a yield in it: nobody would take what it yields. A task just does its work."
             )
         if isinstance(aliases, str) or not isinstance(aliases, Iterable):
             raise BadOption(f"aliases is a {type(aliases).__name__}. Give a list of topics, as in aliases=['order.drop'].")
         self.function: Callable[..., Any] = function
-        self.name: str = f"{_module(function)}.{_name(function)}"
+        self.name: str = f"{module_of(function)}.{name_of(function)}"
         self.topic: str = options.topic(self.name if topic is None else topic)
         self.topics: tuple[str, ...] = options.topics((self.topic, *aliases))
         self.max_attempts: int = options.count(max_attempts, "max_attempts", 1_000)
@@ -120,9 +113,9 @@ class Definition:
         one_by_one = {name: value for name, value in one_by_one.items() if value is not None}
         self.batch: Gather | None = read_batch(batch, linger, one_by_one)
         self.arguments: Arguments = (
-            Arguments(function, _name(function), ignore_unknown=unknown == "ignore")
+            Arguments(function, name_of(function), ignore_unknown=unknown == "ignore")
             if self.batch is None
-            else Items(function, _name(function))
+            else Items(function, name_of(function))
         )
         self.failing: Failing = Failing(retry_for, no_retry_for, on_dead)
         limits = Limits(
@@ -141,15 +134,10 @@ class Definition:
         self.overdue: Overdue | None = read_overdue(self.topic, catch_up, limits)
         self.rule: Rule = rule(expires_in, most_pending)
         self.keep, self.run = _kept(function, keep, batch, is_async=self.is_async)
-        written = _written(function)
-        code, names = getattr(written, "__code__", None), getattr(written, "__globals__", {})
-        self.place: tuple[str, str] = written.__module__, getattr(written, "__qualname__", self.name)
-        self._line = (code.co_filename, code.co_firstlineno) if code is not None else None
-        self._spec = names.get("__spec__")  # a reload makes a new one; kept, so that no other gets its id
-        self._run = (code.co_filename if code is not None else None, id(names), id(self._spec))
+        self.place: Place = Place(function, self.name)
         self.arguments.check_early()
-        if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place[1].rpartition("<locals>.")[2]:
-            raise ConfigError(f"{self.place[1]}() is a method, and a message has no object to call it on: use a function.")
+        if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place.name.rpartition("<locals>.")[2]:
+            raise ConfigError(f"{self.place.name}() is a method, and a message has no object to call it on: use a function.")
 
     def telling(self, tell: Callable[[Any], None]) -> "Definition":
         """This task, for a call: what its function returns is told."""
@@ -177,81 +165,6 @@ class Definition:
                 f"{self.name}() is not async but returned a {kind}, which nobody awaits. "
                 "If a decorator is around an async function, have it return an async one."
             )
-
-    def is_anew(self, other: "Definition") -> bool:
-        """Whether this is the other one, defined anew by a cell, a module or a function that is run again."""
-        # One line of a file is one function, however often it runs. Another line is the same function only where the
-        # name is and the file has been run anew since, perhaps edited: as another cell, or loaded again.
-        return self.place == other.place and (self._line == other._line or self._run != other._run)
-
-
-class Tasks:
-    """The tasks of a queue and its twin, by topic."""
-
-    def __init__(self) -> None:
-        self._by_topic: dict[str, Definition] = {}
-        self.attempts: dict[str, int] = {}  # by topic, so that a message sent by its topic gets what the task says
-        self.rules: TopicRules = TopicRules()
-        self.keeps: dict[str, int] = {}  # by topic, how long results are kept, in milliseconds
-
-    def add(self, task: Definition) -> Definition:
-        for topic in task.topics:
-            other = self._by_topic.get(topic)
-            if other is not None and not task.is_anew(other):
-                raise ConfigError(
-                    f"The topic {topic} is for {'.'.join(other.place)}() already, and {'.'.join(task.place)}() asks for it "
-                    "too. Give each task a topic of its own."
-                )
-        for topic in task.topics:
-            self._by_topic[topic] = task
-            self.attempts[topic] = task.max_attempts
-            self.rules.of_task(topic, task.rule)
-            if task.keep is not None:
-                self.keeps[topic] = task.keep
-            else:
-                self.keeps.pop(topic, None)
-        return task
-
-    def get(self, topic: str) -> Definition | None:
-        return self._by_topic.get(topic)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_topic)
-
-
-def checked(given: Any) -> tuple[Middleware, ...]:
-    """Middleware as users give it."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise BadOption(f"middleware is a {type(given).__name__}. Give a list of functions, as in middleware=[timed].")
-    every = tuple(given)
-    for each in every:
-        if not callable(each):
-            raise BadOption(f"middleware holds a {type(each).__name__}. Each is `async def timed(delivery, handle)`.")
-    return every
-
-
-def _written(function: Any) -> Any:
-    """The function as it was written, under its decorators and in its partials."""
-    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
-        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
-    return function
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _module(function: Callable[..., Any]) -> str:
-    """The module as others import it, also while it is run as a script."""
-    name = str(getattr(function, "__module__", None) or "task")
-    if name not in ("__main__", "__mp_main__"):  # the second in a process that multiprocessing has spawned
-        return name
-    script = sys.modules.get(name)
-    spec = getattr(script, "__spec__", None)
-    if spec is not None:
-        return str(spec.name.removesuffix(".__main__"))
-    path = getattr(script, "__file__", None)
-    return name if path is None else Path(path).stem
 
 
 def _backoff(value: object) -> Backoff:

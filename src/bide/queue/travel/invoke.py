@@ -19,7 +19,8 @@ from bide.queue.deliveries import Together, returned_of, running
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
-from bide.queue.tasks.definition import Definition, Middleware
+from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.middleware import Middleware
 
 
 class AsyncInvoke:

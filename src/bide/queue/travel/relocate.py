@@ -11,7 +11,7 @@ from bide.clock import ManualClock
 from bide.engines import registry
 from bide.errors import ConfigError
 from bide.queue.later import Later
-from bide.queue.tasks.definition import Middleware, checked
+from bide.queue.tasks.middleware import Middleware, checked
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import AsyncInvoke, Invoke
 

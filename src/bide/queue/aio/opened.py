@@ -1,0 +1,50 @@
+# unasync: ../sync/opened.py
+"""An engine that is open, with what belongs to it."""
+
+from bide.aside import AsyncApart
+from bide.engines.aio import AsyncEngine
+from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
+from bide.queue.aio.delivery import AsyncDelivery
+from bide.queue.aio.depending import AsyncDependents
+from bide.queue.aio.keeping import AsyncKeeping
+from bide.queue.aio.outbox import AsyncOutbox
+from bide.queue.aio.receiving import AsyncReceiver
+from bide.queue.aio.rooms import AsyncRooms
+from bide.queue.batching import AsyncBatching
+from bide.queue.heartbeat import Heartbeat
+from bide.queue.setup import Setup
+from bide.types import CancelResult, RescheduleResult, Sent
+
+
+class AsyncOpened:
+    def __init__(self, engine: AsyncEngine, setup: Setup) -> None:
+        self.engine: AsyncEngine = engine
+        self.puts: AsyncBatching[NewMessage, Sent] = AsyncBatching(engine.put)
+        self.settles: AsyncBatching[End, Ended] = AsyncBatching(engine.settle)
+        self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)
+        self.moves: AsyncBatching[Move, RescheduleResult] = AsyncBatching(engine.reschedule)
+        self.rooms: AsyncRooms = AsyncRooms(engine, setup.tasks.rules.most)
+        self.dependents: AsyncDependents = AsyncDependents(engine)
+        self.keeping: AsyncKeeping = AsyncKeeping(engine, self.dependents)
+        self.heartbeat: Heartbeat = Heartbeat(setup.source)
+        self.outbox: AsyncOutbox | None = None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine)
+        self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
+
+    def delivery(self, claimed: Claimed, body: object, now: int) -> AsyncDelivery:
+        """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
+        return AsyncDelivery(claimed, body, now, self.engine, self.settles)
+
+    async def close(self) -> None:
+        """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
+        try:
+            await self.receiver.close()
+            for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
+                await batching.close()
+            await AsyncApart(self.heartbeat.close).done()
+        except BaseException:
+            self.heartbeat.close(0)  # nothing is renewed any more, and nobody waits for its thread
+            raise
+        finally:
+            if self.outbox is not None:
+                await self.outbox.close()
+            await self.engine.close()

@@ -1,0 +1,73 @@
+# unasync: ../sync/sends.py
+"""The sends of a task: the arguments of a call, or the item of a batch, become a message."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from bide.errors import BadOption
+from bide.queue.aio.named import AsyncNamed
+from bide.queue.bound import P, R
+from bide.queue.envelope import room_wait
+from bide.types import Duration, Sent
+
+T = TypeVar("T")
+
+
+class AsyncAnySends(AsyncNamed[P, R]):
+    async def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sent:
+        return await self._session.put(self._messages.one(args, kwargs, self._options), self._options.get("connection"))
+
+    def _later(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self._options.get("connection") is not None:
+            raise BadOption("later() joins no transaction: leave out connection=, or send() with it.")
+        self._session.later(self._messages.one(args, kwargs, self._options))
+
+    async def _send_many(self, arguments: Iterable[Any], wait: Duration | None) -> list[Sent]:
+        connection = self._options.get("connection")
+        patience = room_wait(wait, connection)
+        return await self._session.put_many(self._messages.many(arguments, self._options), connection, wait=patience)
+
+
+class AsyncSends(AsyncAnySends[P, R]):
+    """Of a task whose function is called for each message."""
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Send a message with these arguments, for a worker to call the function. The arguments are checked now.
+
+        Raises the same errors as `queue.send`.
+        """
+        return await self._send(args, kwargs)
+
+    def later(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
+        self._later(args, kwargs)
+
+    async def send_many(self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None) -> list[Sent]:
+        """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
+
+        Raises BadOption for several messages with a key, because a key belongs to one message at a time. `wait`
+        as in `queue.send_many`.
+        """
+        return await self._send_many(arguments, wait)
+
+
+class AsyncBatchSends(AsyncAnySends[[list[T]], R], Generic[T, R]):
+    """Of a task whose function is called for many messages at once."""
+
+    async def send(self, item: T) -> Sent:
+        """Send a message: one item of the list that a worker will call the function with. The item is checked now.
+
+        Raises the same errors as `queue.send`.
+        """
+        return await self._send((item,), {})
+
+    def later(self, item: T) -> None:
+        """Send a message with this item in the background, and return at once, as `queue.later` does."""
+        self._later((item,), {})
+
+    async def send_many(self, items: Iterable[T], *, wait: Duration | None = None) -> list[Sent]:
+        """Send one message for each item. `wait` as in `queue.send_many`.
+
+        Raises BadOption for several messages with a key, because a key belongs to one message at a time.
+        """
+        return await self._send_many(items, wait)
