@@ -29,8 +29,8 @@ select message from bide_waiting where space = :space and other = :other
 update bide_waiting set arrived = 1 where space = :space and message = :message and other = :other and not arrived
 
 -- name: waits_for
--- How many there are, and how many have arrived.
-select count(*), sum(arrived) from bide_waiting where space = :space and message = :message and until > :now
+-- How many there are, and how many have arrived. The + keeps SQLite from looking through all rows that are not over.
+select count(*), sum(arrived) from bide_waiting where space = :space and message = :message and +until > :now
 
 -- name: forget_waiting
 delete from bide_waiting where space = :space and message = :message
