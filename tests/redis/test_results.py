@@ -75,3 +75,23 @@ async def test_an_old_shard_keeps_its_results_and_is_given_up_when_their_time_is
             for number in range(3):
                 client.hset(f"{{shop:{number}}}:meta", "kept", 0)
         assert step(redis_url) is None
+
+
+@both_colours
+async def test_who_follows_is_not_read_when_one_more_does(redis_server: RedisServer, redis_url: str, colour: str) -> None:
+    """Any number of messages may wait for the same one."""
+    async with bench_at(redis_url, colour) as bench:
+        part, *waiting = [(await bench.put("t", delay=60_000)).id for _ in range(4)]
+        results, until = bench.engine.results, bench.now + 60_000
+        await results.expect([Expected(part, until)], now=bench.now)
+        await results.follow([Follow(waiting[0], part, until + 5_000)], now=bench.now)
+        with redis_server.client() as client:
+            client.config_resetstat()
+            await results.follow([Follow(each, part, until) for each in waiting[1:]], now=bench.now)
+            called = set(redis_server.commandstats())
+            assert called >= {"hset", "pexpire"}
+            assert called.isdisjoint({"hgetall", "hkeys", "hvals", "hscan"})
+            [key] = client.keys("*:followers:*")
+            assert 60_000 < client.pttl(key) - 60_000 <= 65_000  # as long as the first one waits
+        [told] = await results.fulfil([Kept(part, 1_000, b"7")], now=bench.now)
+        assert sorted(told) == sorted(waiting)

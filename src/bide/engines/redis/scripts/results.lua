@@ -3,8 +3,9 @@
 --
 -- `result:` and an id has until when it is kept (6 bytes), a letter, and the value: 'o' is expected, 'd' is done, 'n' is done without
 -- a value. `waiting:` and the id of a dependent message is a hash with what it waits for, and until when under an empty name.
--- `followers:` and an id is a hash with the dependent messages that wait for it, each with until when. `kept` in `meta` is the
--- latest time until which a value is kept, for whoever wants to give the shard up.
+-- `followers:` and an id is a hash with the dependent messages that wait for it, each with until when, and the latest of these
+-- times under an empty name. `kept` in `meta` is the latest time until which a value is kept, for whoever wants to give the
+-- shard up.
 
 -- include: begin
 
@@ -62,7 +63,10 @@ note_kept(latest)
 local followers = {}
 for i, each in ipairs(kept) do
   store_result(each.id, each.ends, each.told)
-  followers[i] = call('HKEYS', P .. 'followers:' .. each.id)
+  followers[i] = {}
+  for _, name in ipairs(call('HKEYS', P .. 'followers:' .. each.id)) do
+    if name ~= '' then table.insert(followers[i], name) end
+  end
 end
 return {format('%d', now), followers}
 
@@ -109,10 +113,9 @@ begin_shrinking()
 for i, each in ipairs(follows) do
   local found = stored_result(each.id)
   if found and byte(found) == 111 then
-    local key, latest = each.key .. each.id, each.ends
-    call('HSET', key, each.dependent, format('%d', each.ends))
-    local all = call('HGETALL', key)
-    for n = 2, #all, 2 do latest = math.max(latest, number(all[n])) end
+    local key = each.key .. each.id
+    local latest = math.max(each.ends, number(call('HGET', key, '') or 0)) -- any number of messages may wait for one
+    call('HSET', key, '', format('%d', latest), each.dependent, format('%d', each.ends))
     call('PEXPIRE', key, ends_in(latest))
     told[i] = '0'
   else
