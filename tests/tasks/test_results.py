@@ -257,3 +257,16 @@ def test_what_was_sent_is_remembered_once(queue: Any, do: Do, add: Any) -> None:
     sent = do(add.send(1, 2))
     engine = do(queue.session.engine())
     assert do(engine.results.read([sent.id])) == [OPEN]
+
+
+def test_a_duplicate_of_a_message_whose_result_is_over_is_not_called_cancelled(queue: Any, do: Do, add: Any) -> None:
+    once = add.options(key="k", unique_for="1d")
+    first = do(once.send(1, 2))
+    do(queue.testing.advance(0))
+    again = do(once.send(1, 2))
+    assert (again.outcome, again.id, result(queue, do, again)) == ("duplicate", first.id, 3)
+    do(queue.testing.advance("2h"))
+    again = do(once.send(1, 2))
+    assert (again.outcome, again.id) == ("duplicate", first.id)
+    with pytest.raises(ResultUnknown):
+        result(queue, do, again)

@@ -39,8 +39,15 @@ def which(message: object) -> str:
 
 
 def expected(sent: Iterable[Sent], keeps: Mapping[str, int]) -> list[Expected]:
-    """Of what was sent, the messages whose results are to be kept."""
-    return [Expected(each.id, each.due + keep + UNDONE_MS) for each in sent if (keep := keeps.get(each.topic)) is not None]
+    """Of what was sent, the messages whose results are to be kept.
+
+    A duplicate of one that was sent before is left out: that one may be done, and the time of its result over.
+    """
+    return [
+        Expected(each.id, each.due + keep + UNDONE_MS)
+        for each in sent
+        if (keep := keeps.get(each.topic)) is not None and each.outcome != "duplicate"
+    ]
 
 
 def encoded(envelope: Envelope, value: object, name: str, id: str) -> bytes | None:
