@@ -51,7 +51,7 @@ class Outgoing(_Body, frozen=True, kw_only=True):
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
-    """The result of a send. Always true; `str(sent)` is the message's id."""
+    """What a send returns. Always true; `str(sent)` is the message's id."""
 
     id: str
     topic: str
@@ -65,6 +65,13 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
     @property
     def created(self) -> bool:
         return self.outcome == "created"
+
+    def result(self, *, timeout: Duration | None = None) -> Any:
+        """Return what the task returned, of a message whose task has `keep=`: a TaskSent, or to be awaited an AsyncTaskSent."""
+        raise TypeError(
+            f"What was sent to {self.topic} has no result, as far as this program knows: its tasks have no keep=, as in "
+            f"@queue.task({self.topic!r}, keep='1h'). If another program's task keeps it, ask with queue.result(sent)."
+        )
 
     def __bool__(self) -> bool:
         return True

@@ -50,6 +50,38 @@ async def wrong_answer(likes: list[int]) -> int:
 queue.task(batch=500)(wrong_answer)  # error: the answer is no Failed
 
 queue.task(linger="1s")  # error: without batch=
+queue.task(batch=5, keep="1h")  # error: a batch has no result
+
+@queue.task("report", keep="1h")
+async def report(month: str) -> dict[str, int]:
+    return {"orders": 12}
+
+@queue.task("name", keep="1h")
+def name(month: str) -> str:
+    return month
+
+@plain.task(keep="1h")
+def total(month: str) -> int:
+    return 12
+
+@plain.task(keep="1h")
+async def later_total(month: str) -> int:
+    return 12
+
+async def results() -> None:
+    sent = await report.after("15m").send("2026-07")
+    assert_type(await sent.result(timeout="10s"), dict[str, int])
+    assert_type(await (await name.send("2026-07")).result(), str)
+    assert_type([await each.result() for each in await name.send_many([{"month": "2026-07"}])], list[str])
+    assert_type(total.send("2026-07").result(timeout=0), int)
+    assert_type(later_total.send("2026-07").result(), int)
+    assert_type(report.on(plain).send("2026-07").result(), dict[str, int])
+    assert_type(await (await total.on(queue).send("2026-07")).result(), int)
+    one: AsyncTask[[str], str] = name
+    all_sent: list[Sent] = [sent, total.send("2026-07")]
+    total.send(7)  # error: a wrong type, with a result
+    total.send("2026-07").result(wait=1)  # error: no such option
+    wrong: str = total.send("2026-07").result()  # error: a number
 
 async def fine() -> None:
     assert_type(await cancel_unpaid.send(order=1), Sent)

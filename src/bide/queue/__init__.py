@@ -3,12 +3,14 @@
 from bide.engines.guard.hooks import Call, Hook
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.locking import AsyncLock
+from bide.queue.aio.sent import AsyncTaskSent
 from bide.queue.batch_task import AsyncBatchTask, BatchTask
 from bide.queue.deliveries import current, current_batch
 from bide.queue.queues import AsyncQueue, Queue
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.locking import Lock
-from bide.queue.task import AsyncTask, Task
+from bide.queue.sync.sent import TaskSent
+from bide.queue.task import AsyncKeepingTask, AsyncTask, KeepingTask, Task
 from bide.queue.tasks.failed import Failed
 from bide.queue.tasks.outcome import Bury, Retry, Snooze
 from bide.queue.travel import Handled
@@ -16,9 +18,11 @@ from bide.queue.travel import Handled
 __all__ = [
     "AsyncBatchTask",
     "AsyncDelivery",
+    "AsyncKeepingTask",
     "AsyncLock",
     "AsyncQueue",
     "AsyncTask",
+    "AsyncTaskSent",
     "BatchTask",
     "Bury",
     "Call",
@@ -26,11 +30,13 @@ __all__ = [
     "Failed",
     "Handled",
     "Hook",
+    "KeepingTask",
     "Lock",
     "Queue",
     "Retry",
     "Snooze",
     "Task",
+    "TaskSent",
     "current",
     "current_batch",
 ]

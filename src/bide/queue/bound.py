@@ -80,12 +80,12 @@ class Bound(Generic[P, R]):
     def _of(self, queue: Any, for_async: Any, for_sync: Any) -> Any:
         """The same task for another queue, in the queue's colour."""
         session = getattr(queue, "session", None)
+        if not isinstance(session, AsyncSession | Session):
+            raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
         options: SendOptions = {"max_attempts": self.definition.max_attempts, **self._options}
-        if isinstance(session, AsyncSession):
-            return for_async(session, self.definition, options)
-        if isinstance(session, Session):
-            return for_sync(session, self.definition, options)
-        raise BadOption(f"on() takes a queue, and this is a {type(queue).__name__}.")
+        if self.definition.keep is not None:
+            session.setup.tasks.keeps.setdefault(self.topic, self.definition.keep)
+        return (for_async if isinstance(session, AsyncSession) else for_sync)(session, self.definition, options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} for {self.topic}>"

@@ -2,9 +2,9 @@
 
 from typing import Any, overload
 
-from bide.queue.aio.sends import AsyncSends
+from bide.queue.aio.sends import AsyncKeepingSends, AsyncSends
 from bide.queue.bound import Bound, HasAsyncSession, HasSession, P, R
-from bide.queue.sync.sends import Sends
+from bide.queue.sync.sends import KeepingSends, Sends
 
 
 class OneByOne(Bound[P, R]):
@@ -25,3 +25,23 @@ class AsyncTask(AsyncSends[P, R], OneByOne[P, R]):
 
 class Task(Sends[P, R], OneByOne[P, R]):
     """A function that handles messages. Calling the task calls the function; `send` lets a worker call it."""
+
+
+class KeepsResults(OneByOne[P, R]):
+    """A task with keep=."""
+
+    @overload
+    def on(self, queue: HasAsyncSession) -> "AsyncKeepingTask[P, R]": ...
+    @overload
+    def on(self, queue: HasSession) -> "KeepingTask[P, R]": ...
+    def on(self, queue: Any) -> Any:
+        """Return the same task for another queue, sync or async as that queue is: `task.on(queue.sync).send(order=42)`."""
+        return self._of(queue, AsyncKeepingTask, KeepingTask)
+
+
+class AsyncKeepingTask(AsyncKeepingSends[P, R], KeepsResults[P, R], AsyncTask[P, R]):
+    """A task with `keep=`: what its sends return can be asked for the result."""
+
+
+class KeepingTask(KeepingSends[P, R], KeepsResults[P, R], Task[P, R]):
+    """A task with `keep=`: what its sends return can be asked for the result."""

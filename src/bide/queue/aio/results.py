@@ -3,7 +3,6 @@
 
 from typing import Any
 
-from bide.core.when import duration_ms
 from bide.queue.aio.session import AsyncSession
 from bide.queue.results import which
 from bide.types import Duration, Sent
@@ -23,8 +22,4 @@ class AsyncResultVerbs:
         cancelled or purged or has expired, ResultNotKept if what the task returned was too large, and ResultUnknown if there
         never was such a message or its time is over. All of them are NoResult.
         """
-        id = which(message)
-        seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        opened = await self.session.open()
-        value = await opened.keeping.wait(id, seconds, self.session.setup)
-        return self.session.setup.envelope.body(value)
+        return await self.session.result(which(message), timeout)

@@ -2,10 +2,11 @@
 """The sends of a task: the arguments of a call, or the item of a batch, become a message."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from bide.errors import BadOption
 from bide.queue.aio.named import AsyncNamed
+from bide.queue.aio.sent import AsyncTaskSent
 from bide.queue.bound import P, R
 from bide.queue.envelope import room_wait
 from bide.types import Duration, Sent
@@ -49,6 +50,20 @@ class AsyncSends(AsyncAnySends[P, R]):
         as in `queue.send_many`.
         """
         return await self._send_many(arguments, wait)
+
+
+class AsyncKeepingSends(AsyncSends[P, R]):
+    """Of a task with keep=. The session sees to it that what was sent can be asked for its result."""
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskSent[R]:
+        """Send a message, as any task does: `await sent.result()` is what the function returned."""
+        return cast("AsyncTaskSent[R]", await self._send(args, kwargs))
+
+    async def send_many(  # type: ignore[override]  # a list is not covariant; nobody puts other sends into this one
+        self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None
+    ) -> list[AsyncTaskSent[R]]:
+        """Send many messages, as any task does; each has its `result`."""
+        return cast("list[AsyncTaskSent[R]]", await self._send_many(arguments, wait))
 
 
 class AsyncBatchSends(AsyncAnySends[[list[T]], R], Generic[T, R]):

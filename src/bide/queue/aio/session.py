@@ -4,10 +4,11 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
+from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
@@ -15,11 +16,12 @@ from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.aio.receiving import AsyncReceiver
+from bide.queue.aio.sent import askable
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
 from bide.queue.results import expected
 from bide.queue.setup import Setup
-from bide.types import CancelResult, Info, RescheduleResult, Sent
+from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
 
 
 class AsyncSession:
@@ -129,7 +131,7 @@ class AsyncSession:
         else:
             [sent] = await (opened.outbox or opened.engine).put([new], connection=connection)
         if self.setup.tasks.keeps:
-            await self._expect(opened, [sent], connection)
+            [sent] = await self._noted(opened, [sent], connection)
         if sent.outcome == "exists":
             raise Exists(held(new, sent), sent)
         return sent
@@ -168,9 +170,7 @@ class AsyncSession:
             if connection is not None and opened.outbox is not None:
                 return await opened.outbox.put(part, connection=connection)
             sent = await opened.engine.put(part, connection=connection)
-            if self.setup.tasks.keeps:
-                await self._expect(opened, sent, connection)
-            return sent
+            return sent if not self.setup.tasks.keeps else await self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
             return await put_in_parts(put, new)
@@ -198,10 +198,18 @@ class AsyncSession:
             await dependents.wait(sent, on)
         return sent
 
-    async def _expect(self, opened: AsyncOpened, sent: Sequence[Sent], connection: object | None) -> None:
-        """Remember those of tasks that keep results; but not what goes through an outbox, and gets another id behind it."""
+    async def _noted(self, opened: AsyncOpened, sent: Sequence[Sent], connection: object | None) -> list[Sent]:
+        """What was sent, remembered of tasks that keep results; but not what goes through an outbox, and gets another id."""
+        keeps = self.setup.tasks.keeps
         if connection is None or opened.outbox is None:
-            await opened.keeping.expect(expected(sent, self.setup.tasks.keeps), connection)
+            await opened.keeping.expect(expected(sent, keeps), connection)
+        return askable(sent, keeps, self.result)
+
+    async def result(self, id: str, timeout: Duration | None) -> Any:
+        """What the task of a message returned, once it is done. Raises NoResult."""
+        seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        opened = await self.open()
+        return self.setup.envelope.body(await opened.keeping.wait(id, seconds, self.setup))
 
     async def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

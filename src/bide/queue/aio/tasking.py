@@ -10,7 +10,7 @@ from bide.errors import ConfigError
 from bide.queue.aio.session import AsyncSession
 from bide.queue.batch_task import A, AsyncBatchTask, T
 from bide.queue.bound import P, R
-from bide.queue.task import AsyncTask
+from bide.queue.task import AsyncKeepingTask, AsyncTask
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict
@@ -26,8 +26,12 @@ class AsyncTaskVerbs:
 
     @overload
     def task(
-        self, topic: str | None = None, *, batch: None = None, **options: Unpack[TaskOptions]
+        self, topic: str | None = None, *, batch: None = None, keep: None = None, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]: ...
+    @overload
+    def task(
+        self, topic: str | None = None, *, batch: None = None, keep: Duration, **options: Unpack[TaskOptions]
+    ) -> Callable[[Callable[P, R]], AsyncKeepingTask[P, R]]: ...
     @overload
     def task(
         self, topic: str | None = None, *, batch: int, linger: Duration = 0, **options: Unpack[TaskOptions]
@@ -85,7 +89,7 @@ class AsyncTaskVerbs:
         - batch: call the function once for up to this many messages. It takes one list; each message is an item of it. It
           returns a Failed for each item that failed.
         - linger: how long the first message of a batch waits for others. By default a batch is what is due already.
-        - keep: keep what the function returns for this long, for `queue.result` and for messages that depend on it.
+        - keep: keep what the function returns for this long, for `sent.result` and for messages that depend on it.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -119,7 +123,7 @@ class AsyncTaskVerbs:
                 linger=linger,
                 keep=keep,
             )
-            kind = AsyncTask if batch is None else AsyncBatchTask
+            kind = AsyncBatchTask if batch is not None else AsyncTask if keep is None else AsyncKeepingTask
             return kind(self.session, self.session.setup.tasks.add(definition))
 
         return decorate

@@ -2,12 +2,13 @@
 """The sends of a task: the arguments of a call, or the item of a batch, become a message."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from bide.errors import BadOption
 from bide.queue.bound import P, R
 from bide.queue.envelope import room_wait
 from bide.queue.sync.named import Named
+from bide.queue.sync.sent import TaskSent
 from bide.types import Duration, Sent
 
 T = TypeVar("T")
@@ -49,6 +50,20 @@ class Sends(AnySends[P, R]):
         as in `queue.send_many`.
         """
         return self._send_many(arguments, wait)
+
+
+class KeepingSends(Sends[P, R]):
+    """Of a task with keep=. The session sees to it that what was sent can be asked for its result."""
+
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> TaskSent[R]:
+        """Send a message, as any task does: `sent.result()` is what the function returned."""
+        return cast("TaskSent[R]", self._send(args, kwargs))
+
+    def send_many(  # type: ignore[override]  # a list is not covariant; nobody puts other sends into this one
+        self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None
+    ) -> list[TaskSent[R]]:
+        """Send many messages, as any task does; each has its `result`."""
+        return cast("list[TaskSent[R]]", self._send_many(arguments, wait))
 
 
 class BatchSends(AnySends[[list[T]], R], Generic[T, R]):

@@ -4,10 +4,11 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
+from bide.core.when import duration_ms
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
@@ -19,7 +20,8 @@ from bide.queue.setup import Setup
 from bide.queue.sync.opened import Opened
 from bide.queue.sync.parts import may_be_stored, put_as_room_comes, put_in_parts, put_with_room
 from bide.queue.sync.receiving import Receiver
-from bide.types import CancelResult, Info, RescheduleResult, Sent
+from bide.queue.sync.sent import askable
+from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
 
 
 class Session:
@@ -129,7 +131,7 @@ class Session:
         else:
             [sent] = (opened.outbox or opened.engine).put([new], connection=connection)
         if self.setup.tasks.keeps:
-            self._expect(opened, [sent], connection)
+            [sent] = self._noted(opened, [sent], connection)
         if sent.outcome == "exists":
             raise Exists(held(new, sent), sent)
         return sent
@@ -166,9 +168,7 @@ class Session:
             if connection is not None and opened.outbox is not None:
                 return opened.outbox.put(part, connection=connection)
             sent = opened.engine.put(part, connection=connection)
-            if self.setup.tasks.keeps:
-                self._expect(opened, sent, connection)
-            return sent
+            return sent if not self.setup.tasks.keeps else self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
             return put_in_parts(put, new)
@@ -196,10 +196,18 @@ class Session:
             dependents.wait(sent, on)
         return sent
 
-    def _expect(self, opened: Opened, sent: Sequence[Sent], connection: object | None) -> None:
-        """Remember those of tasks that keep results; but not what goes through an outbox, and gets another id behind it."""
+    def _noted(self, opened: Opened, sent: Sequence[Sent], connection: object | None) -> list[Sent]:
+        """What was sent, remembered of tasks that keep results; but not what goes through an outbox, and gets another id."""
+        keeps = self.setup.tasks.keeps
         if connection is None or opened.outbox is None:
-            opened.keeping.expect(expected(sent, self.setup.tasks.keeps), connection)
+            opened.keeping.expect(expected(sent, keeps), connection)
+        return askable(sent, keeps, self.result)
+
+    def result(self, id: str, timeout: Duration | None) -> Any:
+        """What the task of a message returned, once it is done. Raises NoResult."""
+        seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        opened = self.open()
+        return self.setup.envelope.body(opened.keeping.wait(id, seconds, self.setup))
 
     def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

@@ -10,7 +10,7 @@ from bide.errors import ConfigError
 from bide.queue.batch_task import A, BatchTask, T
 from bide.queue.bound import P, R
 from bide.queue.sync.session import Session
-from bide.queue.task import Task
+from bide.queue.task import KeepingTask, Task
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
 from bide.queue.tasks.limits import OnConflict
@@ -26,8 +26,12 @@ class TaskVerbs:
 
     @overload
     def task(
-        self, topic: str | None = None, *, batch: None = None, **options: Unpack[TaskOptions]
+        self, topic: str | None = None, *, batch: None = None, keep: None = None, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    @overload
+    def task(
+        self, topic: str | None = None, *, batch: None = None, keep: Duration, **options: Unpack[TaskOptions]
+    ) -> Callable[[Callable[P, R]], KeepingTask[P, R]]: ...
     @overload
     def task(
         self, topic: str | None = None, *, batch: int, linger: Duration = 0, **options: Unpack[TaskOptions]
@@ -85,7 +89,7 @@ class TaskVerbs:
         - batch: call the function once for up to this many messages. It takes one list; each message is an item of it. It
           returns a Failed for each item that failed.
         - linger: how long the first message of a batch waits for others. By default a batch is what is due already.
-        - keep: keep what the function returns for this long, for `queue.result` and for messages that depend on it.
+        - keep: keep what the function returns for this long, for `sent.result` and for messages that depend on it.
 
         Raises ConfigError for a function that can't be a task, and for a topic that has another function.
         """
@@ -119,7 +123,7 @@ class TaskVerbs:
                 linger=linger,
                 keep=keep,
             )
-            kind = Task if batch is None else BatchTask
+            kind = BatchTask if batch is not None else Task if keep is None else KeepingTask
             return kind(self.session, self.session.setup.tasks.add(definition))
 
         return decorate

@@ -25,7 +25,7 @@ Unknown: TypeAlias = Literal["retry", "ignore"]
 
 
 class TaskOptions(TypedDict, total=False):
-    """The options of `queue.task`, but for its topic and those of batches."""
+    """The options of `queue.task`, but for its topic, `keep`, and those of batches."""
 
     aliases: Sequence[str]
     max_attempts: int
@@ -45,7 +45,6 @@ class TaskOptions(TypedDict, total=False):
     expires_in: Duration | None
     most_pending: int | None
     catch_up: CatchUp
-    keep: Duration | None
 
 
 class Definition:
