@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bide import BadOption, ManualClock, Outgoing, Retry, current
+from bide import BadOption, ManualClock, Outgoing, Retry, Snooze, current
 
 HOUR = 3_600
 
@@ -182,3 +182,27 @@ def test_late_instants_of_a_schedule_are_for_its_missed(queue: Any, do: Any, clo
     clock.advance(HOUR)
     do(queue.testing.advance("1s"))
     assert len(called) >= 6
+
+
+def test_the_time_until_its_turn_does_not_count_for_max_wait(queue: Any, do: Any, clock: ManualClock) -> None:
+    @queue.task("t", catch_up="1/10m")
+    def t(n: int) -> None:
+        raise Snooze("1m", max_wait="5m")
+
+    do(t.send_many({"n": n} for n in range(2)))
+    clock.advance(HOUR)
+    assert outcomes(do(queue.testing.advance(0, raise_errors=False))) == ["snoozed", "waits"]
+    assert outcomes(do(queue.testing.advance("10m", raise_errors=False)))[-1] == "snoozed"  # the other one, in its first call
+    assert do(queue.stats("t")).scheduled == 1
+
+
+def test_an_attempt_before_the_outage_counts_for_max_wait(queue: Any, do: Any, clock: ManualClock) -> None:
+    @queue.task("t", catch_up="1/10m")
+    def t(n: int) -> None:
+        raise Snooze("1m", max_wait="1h")
+
+    do(t.send_many({"n": n} for n in range(2)))
+    assert outcomes(do(queue.testing.advance(0, raise_errors=False))) == ["snoozed"] * 2
+    clock.advance(HOUR)
+    handled = do(queue.testing.advance("10m", raise_errors=False))
+    assert outcomes(handled) == ["dead", "waits", "dead"]

@@ -199,13 +199,14 @@ class AsyncDelivery:
         delay: int = 0,
         error: str | None = None,
         aside: bool = False,
+        called: bool = True,
         *,
         raised: BaseException | None = None,
     ) -> End:
         """What an engine takes to end this delivery; of one that failed, with a record of the attempt."""
         claimed = self.claimed
         began = trace = None
-        if verdict == "retry" or (verdict == "release" and delay and not aside):  # else it is as if it had not been received
+        if verdict == "retry" or (verdict == "release" and delay and called and not aside):  # else it is as if it had not been received
             began = self.now if claimed.began is None else claimed.began
         if verdict in ("retry", "dead"):
             trace = record_of(claimed.attempt, self.now, error, raised)

@@ -98,6 +98,6 @@ class CatchingUp:
             if at <= spent.now:
                 answers[each] = None
             else:
-                answers[each] = Outcome("release", at - spent.now) if at < expires.get(each, _NEVER) else DONE
+                answers[each] = Outcome("release", at - spent.now, called=False) if at < expires.get(each, _NEVER) else DONE
                 self._lines[overdue.gate] = max(at, self._lines.get(overdue.gate, 0))
         return [answers.get(each.id, DONE) for each in late]

@@ -54,6 +54,7 @@ class Outcome(NamedTuple):
     delay: int = 0
     error: str | None = None
     aside: bool = False
+    called: bool = True  # the handler was: else this was no attempt, and `max_wait` does not count from it
 
     def buries(self, attempt: int, max_attempts: int) -> bool:
         """Whether the message becomes a dead letter."""
