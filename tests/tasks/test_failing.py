@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, BadOption, Bury, ManualClock, Queue, Retry, Snooze, Worker
+from bide import AsyncQueue, BadOption, Bury, Failed, ManualClock, Queue, Retry, Snooze, Worker
 from tests.worker.conftest import once
 
 
@@ -182,3 +182,50 @@ async def test_a_worker_that_stops_leaves_it_to_another_to_tell() -> None:
     assert info is not None
     assert (info.state, info.attempt) == ("ready", 0)
     await queue.close()
+
+
+async def fails_with(on_dead: Any, **options: Any) -> AsyncQueue:
+    """A queue whose messages fail, one by one and in a batch."""
+    queue = AsyncQueue("memory://")
+
+    @queue.task("fails", on_dead=on_dead, **options)
+    async def fails() -> None:
+        raise Bury("for good")
+
+    @queue.task("batch", batch=2, on_dead=on_dead, **options)
+    async def batch(items: list[int]) -> list[Failed]:
+        return [Failed(items[-1], Bury("for good"))]
+
+    await fails.send()
+    await batch.send(1)
+    return queue
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+async def test_an_on_dead_that_ends_itself_keeps_no_message_alive(error: type[BaseException]) -> None:
+    async def on_dead(delivery: Any, reason: str) -> None:
+        calls.append(delivery.id)
+        raise error
+
+    calls: list[str] = []
+    async with await fails_with(on_dead) as queue, Worker(queue, grace=0):
+        await once(lambda: _are_dead(queue, 2))
+    assert len(calls) == 2
+
+
+async def test_the_timeout_of_a_task_is_not_for_its_on_dead() -> None:
+    over: list[str] = []
+
+    async def on_dead(delivery: Any, reason: str) -> None:
+        rings = asyncio.get_running_loop().time() + 0.1
+        while asyncio.get_running_loop().time() < rings:
+            await asyncio.sleep(0.01)
+        over.append(delivery.id)
+
+    async with await fails_with(on_dead, timeout="50ms") as queue, Worker(queue, grace=0):
+        await once(lambda: _are_dead(queue, 2))
+    assert len(over) == 2
+
+
+async def _are_dead(queue: AsyncQueue, count: int) -> bool:
+    return (await queue.stats()).dead == count

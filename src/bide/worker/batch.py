@@ -175,13 +175,12 @@ class Batches:
                     if isinstance(raised, GeneratorExit) and not self._runs(runner):
                         raise
                     error = raised
+                batch.silence()
                 for place, member in enumerate(members):
                     outcome, errors[place] = self._handlers.became(member, failed.get(place) if error is None else error)
                     became[place] = await self._handlers.told_dead(member, outcome)
         finally:
-            if batch.alarm is not None:
-                batch.alarm.cancel()
-                batch.alarm = None  # it names the batch
+            batch.silence()
             if self._runs(runner):
                 batch.runner = None
                 for place, member in enumerate(members):

@@ -110,6 +110,12 @@ class Handling:
             self.why = why
         return first
 
+    def silence(self) -> None:
+        """Its handler has come to an end: what comes after it has no timeout, and the alarm names the handling."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+
     def stick(self) -> None:
         self.stuck = True
 
@@ -194,6 +200,8 @@ class Handlers:
         if handling.ended:
             return became
         on_dead, present, reason = failing.on_dead, handling.present(), became.error or ""
+        runner = asyncio.current_task(self._loop)
+        cancelled = runner.cancelling() if runner is not None else 0
         try:
             if failing.is_async:
                 await on_dead(present, reason)
@@ -201,9 +209,9 @@ class Handlers:
                 result = await AsyncApart(lambda: on_dead(present, reason)).done()
                 if inspect.isawaitable(result):
                     await result
-        except asyncio.CancelledError:
-            return RELEASED  # the worker stops, and another one tells it
-        except Exception:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            if isinstance(error, asyncio.CancelledError) and runner is not None and runner.cancelling() > cancelled:
+                return RELEASED  # the worker stops, and another one tells it
             _log.exception("The on_dead of %s failed for message %s", handling.task.name, delivery.id)
         return became
 
@@ -232,7 +240,7 @@ class Handlers:
 
     def _time_out(self, handling: Handling) -> None:
         handling.stop("timeout")
-        self._loop.call_later(HEED, self._look_again, handling)
+        handling.alarm = self._loop.call_later(HEED, self._look_again, handling)
         _log.warning(
             "%s has reached its timeout of %g s: its handler is told to stop",
             handling,

@@ -171,6 +171,7 @@ class UnderWay:
                     if isinstance(raised, GeneratorExit) and not self._runs(runner):
                         raise
                     error = raised
+                handling.silence()
                 became, error = self._handlers.became(handling, error)
                 if became is DONE:
                     if (keep := handling.task.keep) is not None:
@@ -178,9 +179,7 @@ class UnderWay:
                 else:
                     became = await self._handlers.told_dead(handling, became)
         finally:
-            if handling.alarm is not None:
-                handling.alarm.cancel()
-                handling.alarm = None  # it names the handling
+            handling.silence()
             if self._runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
                 self.ended(handling, became, by_itself=handling.ended, raised=error)
