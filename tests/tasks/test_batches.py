@@ -1,6 +1,6 @@
 """Tasks with `batch=`: what they are given, what is sent to them, and how they are handled in time travel."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -9,6 +9,7 @@ import pydantic
 import pytest
 
 from bide import BadMessage, BadOption, Bury, ConfigError, Failed, Outgoing, Snooze, current_batch, steps
+from bide.queue.tasks.failed import failures
 
 Do = Callable[[Any], Any]
 
@@ -267,3 +268,54 @@ def test_a_rate_holds_back_what_would_be_too_much(queue: Any, do: Do, seen: Gath
     do(send.send_many(range(7)))
     do(queue.testing.advance("1m"))
     assert seen.batches == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_an_answer_may_be_a_generator_and_an_error_of_it_is_the_handlers(queue: Any, do: Do, is_async: bool) -> None:
+    def answer(likes: list[int]) -> Iterator[Failed]:
+        for each, delivery in zip(likes, current_batch(), strict=True):
+            assert each == delivery.body
+            if each > 2:
+                raise SystemExit(each)
+            yield Failed(each, Bury("odd"))
+
+    async def awrite(likes: list[int]) -> Iterator[Failed]:
+        return answer(likes)
+
+    def write(likes: list[int]) -> Iterator[Failed]:
+        return answer(likes)
+
+    queue.task("likes", batch=2, backoff=steps("1h"))(awrite if is_async else write)
+    do(queue.send_many("likes", [1, 2, 2, 3]))
+    handled = do(queue.testing.advance(0, raise_errors=False))
+    assert [each.outcome for each in handled] == ["dead", "dead", "retry", "retry"]
+
+
+class Compared:
+    """Counts how often any two of it are compared."""
+
+    times = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return isinstance(other, Compared) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["equal", "same"])
+def test_what_failed_is_found_without_comparing_each_with_each(copied: bool) -> None:
+    items = [Compared(number) for number in range(500)] * 2
+    Compared.times = 0
+    found = failures([Failed(Compared(each.number) if copied else each) for each in items], items, "write")
+    assert sorted(found) == list(range(1_000))
+    assert Compared.times <= 3 * len(items)
+
+
+def test_items_without_a_hash_are_found_too() -> None:
+    items = [[1], 1, {"a": 1}, [1], True]
+    assert sorted(failures([Failed([1]), Failed({"a": 1}), Failed(1)], items, "write")) == [0, 1, 2, 3]

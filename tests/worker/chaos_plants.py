@@ -12,6 +12,7 @@ from bide import AsyncQueue
 from bide.cli.worker import running
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.queue.aio.receiving import AsyncReceiver
+from bide.queue.attempts import Raised
 from bide.queue.beats import Part
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.tasks.outcome import DONE, Outcome
@@ -167,7 +168,7 @@ def _logs_first(queue: AsyncQueue) -> None:
     plain = UnderWay.ended
 
     def ended(
-        self: UnderWay, handling: Handling, became: Outcome | None, *, by_itself: bool, raised: BaseException | None = None
+        self: UnderWay, handling: Handling, became: Outcome | None, *, by_itself: bool, raised: Raised | None = None
     ) -> None:
         logging.getLogger("bide.worker").warning("a handler has ended")
         plain(self, handling, became, by_itself=by_itself, raised=raised)

@@ -3,6 +3,7 @@
 import os
 import traceback
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
@@ -14,6 +15,7 @@ from bide.types import Attempt
 FRAMES = 20  # of a traceback, the innermost ones
 LENGTH = 4_096  # bytes of a traceback, its end
 _LINE = 500  # characters of a line: an error's text may be long
+_LONG = 2 * LENGTH  # characters of the beginning and of the end of an error's text that are looked at
 _WORTH = 200  # bytes of a record that are not worth compressing
 _MOST = 65_536  # bytes that a record is unpacked to
 _ENDED = "Its lease ended: its worker died, froze or took too long."
@@ -37,6 +39,23 @@ def record_of(attempt: int, began: int, error: str | None, raised: BaseException
     told = None if raised is None else traceback_text(raised)
     plain = msgspec.json.encode(_Record(attempt, began, process_name(os.getpid()) if here else None, error, told))
     return plain if len(plain) < _WORTH else zlib.compress(plain)
+
+
+class Raised:
+    """What attempts failed with. Messages that failed together and alike share their record, since a traceback takes time."""
+
+    __slots__ = ("_error", "_records")
+
+    def __init__(self, error: BaseException | None) -> None:
+        self._error = error
+        self._records: dict[tuple[int, int, str | None], bytes] = {}
+
+    def record(self, attempt: int, began: int, error: str | None) -> bytes:
+        """The record of an attempt of this process."""
+        alike = attempt, began, error
+        if alike not in self._records:
+            self._records[alike] = record_of(attempt, began, error, self._error)
+        return self._records[alike]
 
 
 def attempts_of(records: Sequence[bytes]) -> Sequence[Attempt]:
@@ -69,14 +88,15 @@ def traceback_text(raised: BaseException) -> str | None:
 
 def _lines(told: traceback.TracebackException) -> Iterator[str]:
     for text in told.format():
-        for line in text.splitlines():
+        whole = text if len(text) <= _LONG else f"{text[:_LONG]}…\n{text[-_LONG:]}"
+        for line in whole.splitlines():
             yield line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
 
 def _end_of(lines: Iterator[str]) -> str:
     kept: list[str] = []
     room = LENGTH
-    for line in reversed(list(lines)):
+    for line in reversed(deque(lines, LENGTH + 1)):  # each of them takes a byte at least
         room -= len(line.encode("utf-8", "replace")) + 1
         if room < 0:
             kept.append("…")

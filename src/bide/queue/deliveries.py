@@ -59,7 +59,7 @@ def error_text(error: object) -> str | None:
     text = said(error)
     if isinstance(error, BaseException) and text != type(error).__name__:
         text = f"{type(error).__name__}: {text}"
-    return text.encode("utf-8", "replace").decode()[:ERROR_LENGTH]
+    return text[:ERROR_LENGTH].encode("utf-8", "replace").decode()
 
 
 def planned_of(headers: Mapping[str, str]) -> int | None:

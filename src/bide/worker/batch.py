@@ -6,6 +6,7 @@ from operator import methodcaller
 from typing import Any
 
 from bide.core.amounts import plural
+from bide.queue.attempts import Raised
 from bide.queue.deliveries import Together
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.failed import failures
@@ -20,14 +21,14 @@ from bide.worker.telling import tell, tell_together
 class Batch(Handling):
     """To those who call handlers it is as one message."""
 
-    __slots__ = ("_answer", "_deliveries", "_going", "_items", "_told_to_stop", "members")
+    __slots__ = ("_deliveries", "_going", "_items", "_told_to_stop", "failed", "members")
 
     def __init__(self, members: Sequence[Handling]) -> None:
         first = members[0]
         super().__init__(first.delivery, first.task.telling(self._answered), first.beat, first.slot, first.sync, first.unkept)
         self.members: Sequence[Handling] = members
         self._items = [item for each in members for item in (each.delivery.arguments or {}).values()]
-        self._answer: Any = None
+        self.failed: dict[int, BaseException] = {}  # what the handler says of single messages, by their places
         self._deliveries: Together[Any] | None = None
         self._going = len(members)  # that are to go on
         self._told_to_stop: set[Why] = set()
@@ -43,12 +44,9 @@ class Batch(Handling):
         [name] = self.task.arguments.named
         return {name: list(self._items)}
 
-    def failed(self) -> dict[int, BaseException]:
-        """What the handler says of single messages, by their places."""
-        return failures(self._answer, self._items, self.task.name)
-
     def _answered(self, answer: Any) -> None:
-        self._answer = answer
+        """A generator goes on here, so where its handler runs: not in the event loop, if that is sync."""
+        self.failed = failures(answer, self._items, self.task.name)
 
     def stop(self, why: Why) -> None:
         """Tell the handler to stop, for all of its messages."""
@@ -164,28 +162,27 @@ class Batches:
         error: BaseException | None = None
         try:
             if batch.why is None and not self._stopping.is_set() and self._handlers.ready(batch):
-                failed: dict[int, BaseException] = {}
                 try:
                     await self._handlers.call(batch)
-                    failed = batch.failed()
                 except KeyboardInterrupt:
                     raise
-                except BaseException as raised:
+                except BaseException as by:
                     # a GeneratorExit that the handler met in an await has closed all coroutines within this one
-                    if isinstance(raised, GeneratorExit) and not self._runs(runner):
+                    if isinstance(by, GeneratorExit) and not self._runs(runner):
                         raise
-                    error = raised
+                    error = by
                 batch.silence()
                 for place, member in enumerate(members):
-                    outcome, errors[place] = self._handlers.became(member, failed.get(place) if error is None else error)
+                    outcome, errors[place] = self._handlers.became(member, batch.failed.get(place) if error is None else error)
                     became[place] = await self._handlers.told_dead(member, outcome)
         finally:
             batch.silence()
             if self._runs(runner):
                 batch.runner = None
+                raised = {id(each): Raised(each) for each in errors if each is not None}
                 for place, member in enumerate(members):
                     member.runner = None  # or they would hold each other, and wait for the garbage collector
-                    self._ended(member, became[place], by_itself=member.ended, raised=errors[place])
+                    self._ended(member, became[place], by_itself=member.ended, raised=raised.get(id(errors[place])))
                     member.batch = None
         if error is not None and len(members) > 1:
             tell_together([each.delivery for each in members], became, errors)

@@ -13,6 +13,7 @@ from bide.queue.aio.catching_up import AsyncCatchingUp
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.opening import Reader
 from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.attempts import Raised
 from bide.queue.beats import Beat
 from bide.queue.deliveries import PLANNED
 from bide.queue.setup import Setup
@@ -182,7 +183,7 @@ class UnderWay:
             handling.silence()
             if self._runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
-                self.ended(handling, became, by_itself=handling.ended, raised=error)
+                self.ended(handling, became, by_itself=handling.ended, raised=None if error is None else Raised(error))
         if error is not None:
             tell(handling.delivery, became, error)
             error = None  # from Python 3.12 on its traceback leads back to this frame
@@ -191,9 +192,7 @@ class UnderWay:
         """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
         return asyncio.current_task(self._loop) is runner
 
-    def ended(
-        self, handling: Handling, became: Outcome | None, *, by_itself: bool, raised: BaseException | None = None
-    ) -> None:
+    def ended(self, handling: Handling, became: Outcome | None, *, by_itself: bool, raised: Raised | None = None) -> None:
         """It is decided what becomes of a message: its place is free, and the engine is told if it has to be."""
         if handling.told:  # it went on after its message was given back
             return

@@ -14,7 +14,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.errors import LeaseLost
 from bide.logs import Log
-from bide.queue.attempts import record_of
+from bide.queue.attempts import Raised
 from bide.queue.batching import AsyncBatching
 from bide.queue.deliveries import STOPS, UNREAD, depends_on, error_text, planned_of
 from bide.types import Duration
@@ -174,7 +174,7 @@ class AsyncDelivery:
     async def _end(self, verdict: Verdict, delay: int = 0, error: object = None, connection: object | None = None) -> None:
         self.ending = True
         try:
-            raised = error if isinstance(error, BaseException) else None
+            raised = Raised(error) if isinstance(error, BaseException) else None
             end = self.end(verdict, delay, error_text(error), raised=raised)
             if connection is None:
                 answer = await self._settles.add(end)
@@ -201,15 +201,16 @@ class AsyncDelivery:
         aside: bool = False,
         called: bool = True,
         *,
-        raised: BaseException | None = None,
+        raised: Raised | None = None,
     ) -> End:
         """What an engine takes to end this delivery; of one that failed, with a record of the attempt."""
         claimed = self.claimed
         began = trace = None
-        if verdict == "retry" or (verdict == "release" and delay and called and not aside):  # else it is as if it had not been received
+        put_off = verdict == "release" and delay and called and not aside
+        if verdict == "retry" or put_off:  # else it is as if it had not been received
             began = self.now if claimed.began is None else claimed.began
         if verdict in ("retry", "dead"):
-            trace = record_of(claimed.attempt, self.now, error, raised)
+            trace = (raised or Raised(None)).record(claimed.attempt, self.now, error)
         return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error, aside, began, trace)
 
     def on_end(self, tell: Callable[[], None], dropped: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from bide.core.amounts import plural
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Ref
 from bide.engines.results import Kept
-from bide.errors import BideError, ConfigError
+from bide.errors import BideError
 from bide.logs import Log
 from bide.queue.aio.calling import leave
 from bide.queue.aio.catching_up import AsyncCatchingUp
@@ -18,6 +18,7 @@ from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
 from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.attempts import Raised
 from bide.queue.deliveries import PLANNED, Together, returned_of
 from bide.queue.results import encoded
 from bide.queue.setup import Setup
@@ -120,20 +121,18 @@ class AsyncHandling:
 
     async def _call_batch(self, task: Definition, batch: Sequence[AsyncDelivery]) -> list[Handled]:
         await self._invoke.check(task)
-        answers: list[Any] = []
+        failed: list[dict[int, BaseException]] = [{}]
         [name] = task.arguments.named
         items = [each.arguments[name] for each in batch if each.arguments]
-        error = await self._invoke.call(task.telling(answers.append), {name: list(items)}, Together(batch))
-        failed: dict[int, BaseException] = {}
-        if error is None:
-            try:
-                failed = failures(answers[-1] if answers else None, items, task.name)
-            except ConfigError as no_answer:
-                error = no_answer
+
+        def answered(answer: Any) -> None:
+            failed[:] = [failures(answer, items, task.name)]
+
+        error = await self._invoke.call(task.telling(answered), {name: list(items)}, Together(batch))
         if error is not None:
             _log.error("A batch of %s of %s failed", plural(len(batch), "message"), batch[0].topic, exc_info=error)
             return [await self._ended(task, each, error, told=True) for each in batch]
-        return [await self._ended(task, each, failed.get(place)) for place, each in enumerate(batch)]
+        return [await self._ended(task, each, failed[0].get(place)) for place, each in enumerate(batch)]
 
     async def _call(self, task: Definition, delivery: AsyncDelivery, arguments: dict[str, Any]) -> Handled:
         raised = await self._invoke.call(task, arguments, delivery)
@@ -180,7 +179,7 @@ class AsyncHandling:
     async def _settle(self, delivery: AsyncDelivery, became: Outcome, error: BaseException | None) -> Handled:
         if delivery.ended:
             return Handled(delivery.topic, delivery.id, "ended", error)
-        [answer] = await self._engine.settle([delivery.end(*became, raised=error)])
+        [answer] = await self._engine.settle([delivery.end(*became, raised=None if error is None else Raised(error))])
         delivery.mark_ended()
         said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
         return Handled(delivery.topic, delivery.id, said, error)

@@ -10,8 +10,9 @@ from bide.core.amounts import plural
 from bide.engines.base import Ref
 from bide.engines.results import Kept
 from bide.engines.sync import Engine
-from bide.errors import BideError, ConfigError
+from bide.errors import BideError
 from bide.logs import Log
+from bide.queue.attempts import Raised
 from bide.queue.deliveries import PLANNED, Together, returned_of
 from bide.queue.results import encoded
 from bide.queue.setup import Setup
@@ -120,20 +121,18 @@ class Handling:
 
     def _call_batch(self, task: Definition, batch: Sequence[Delivery]) -> list[Handled]:
         self._invoke.check(task)
-        answers: list[Any] = []
+        failed: list[dict[int, BaseException]] = [{}]
         [name] = task.arguments.named
         items = [each.arguments[name] for each in batch if each.arguments]
-        error = self._invoke.call(task.telling(answers.append), {name: list(items)}, Together(batch))
-        failed: dict[int, BaseException] = {}
-        if error is None:
-            try:
-                failed = failures(answers[-1] if answers else None, items, task.name)
-            except ConfigError as no_answer:
-                error = no_answer
+
+        def answered(answer: Any) -> None:
+            failed[:] = [failures(answer, items, task.name)]
+
+        error = self._invoke.call(task.telling(answered), {name: list(items)}, Together(batch))
         if error is not None:
             _log.error("A batch of %s of %s failed", plural(len(batch), "message"), batch[0].topic, exc_info=error)
             return [self._ended(task, each, error, told=True) for each in batch]
-        return [self._ended(task, each, failed.get(place)) for place, each in enumerate(batch)]
+        return [self._ended(task, each, failed[0].get(place)) for place, each in enumerate(batch)]
 
     def _call(self, task: Definition, delivery: Delivery, arguments: dict[str, Any]) -> Handled:
         raised = self._invoke.call(task, arguments, delivery)
@@ -178,7 +177,7 @@ class Handling:
     def _settle(self, delivery: Delivery, became: Outcome, error: BaseException | None) -> Handled:
         if delivery.ended:
             return Handled(delivery.topic, delivery.id, "ended", error)
-        [answer] = self._engine.settle([delivery.end(*became, raised=error)])
+        [answer] = self._engine.settle([delivery.end(*became, raised=None if error is None else Raised(error))])
         delivery.mark_ended()
         said = answer if answer in ("dead", "expired", "lost") else _SAID[became.verdict]
         return Handled(delivery.topic, delivery.id, said, error)

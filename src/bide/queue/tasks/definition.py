@@ -139,7 +139,7 @@ class Definition:
             raise ConfigError(f"{self.place.name}() is a method, and a message has no object to call it on: use a function.")
 
     def telling(self, tell: Callable[[Any], None]) -> "Definition":
-        """This task, for a call: what its function returns is told."""
+        """This task, for a call: what its function returns is told within the call, which raises what `tell` raises."""
         function, made = self.function, copy.copy(self)
 
         async def awaited(**arguments: Any) -> None:
@@ -147,7 +147,8 @@ class Definition:
 
         def called(**arguments: Any) -> Any:
             result = function(**arguments)
-            tell(result)
+            if not inspect.isawaitable(result):
+                tell(result)
             return result
 
         made.function = made.run = awaited if self.is_async else called

@@ -1,5 +1,6 @@
 """How a handler that is given a batch says which of its items have failed."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -54,23 +55,46 @@ def failures(returned: Any, items: Sequence[Any], name: str) -> dict[int, BaseEx
     if isinstance(answers, str | bytes) or not isinstance(answers, Iterable):
         raise ConfigError(_no_answer(name, type(returned).__name__))
     found: dict[int, BaseException] = {}
+    places = _Places(items)
     for each in answers:
         if not isinstance(each, Failed):
             raise ConfigError(_no_answer(name, f"{type(returned).__name__} with a {type(each).__name__} in it"))
-        found |= dict.fromkeys(_places(each.item, items, name), each.error)
+        known = places.of(each.item)
+        if not known:
+            kind = type(each.item).__name__
+            raise ConfigError(
+                f"{name}() returned a Failed with a {kind} that is not in its batch: give it an item of the list."
+            )
+        found |= dict.fromkeys(known, each.error)
     return found
 
 
-def _places(item: object, items: Sequence[Any], name: str) -> list[int]:
-    """Where the item is: this very object, or else all that are equal to it."""
-    places = [place for place, each in enumerate(items) if each is item]
-    if not places:
-        places = [place for place, each in enumerate(items) if type(each) is type(item) and each == item]
-    if not places:
-        raise ConfigError(
-            f"{name}() returned a Failed with a {type(item).__name__} that is not in its batch: give it an item of the list."
-        )
-    return places
+class _Places:
+    """Where each item is in its batch. All of 10,000 may have failed, so a look-up must not go through all of them."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = items
+        self._same: dict[int, list[int]] = {}  # by identity
+        for place, each in enumerate(items):
+            self._same.setdefault(id(each), []).append(place)
+        self._equal: dict[Any, list[int]] | None = None
+
+    def of(self, item: object) -> Sequence[int]:
+        """This very object, or else all that are equal to it."""
+        return self._same.get(id(item)) or self._equals(item)
+
+    def _equals(self, item: object) -> Sequence[int]:
+        kind = type(item)
+        try:
+            hash(item)
+        except TypeError:
+            return [place for place, each in enumerate(self._items) if type(each) is kind and each == item]
+        if self._equal is None:
+            self._equal = {}
+            for place, each in enumerate(self._items):
+                with contextlib.suppress(TypeError):  # it has no hash, so it is equal to none that has one
+                    self._equal.setdefault((type(each), each), []).append(place)
+        return self._equal.get((kind, item), ())
 
 
 def _no_answer(name: str, what: str) -> str:
