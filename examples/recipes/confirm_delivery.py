@@ -23,7 +23,7 @@ def more_time(number: int) -> bool:
         if db.execute(may, [number]).rowcount == 0:
             return False
         # MOVED is the only true result. RUNNING: the order is being confirmed at this moment.
-        return bool(confirm.options(connection=db).reschedule(key=f"order:{number}", by=MORE_TIME))
+        return bool(confirm.reschedule(key=f"order:{number}", by=MORE_TIME, connection=db))
 
 
 @queue.task("delivery.confirm")

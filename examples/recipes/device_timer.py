@@ -24,7 +24,7 @@ def by_hand(device: str, state: str) -> None:
         new_plan(db, device)
         db.execute("update devices set state = ? where name = ?", [state, device])
         for end in ("on", "off"):
-            switch.options(connection=db).cancel(key=f"{device}:{end}")
+            switch.cancel(key=f"{device}:{end}", connection=db)
 
 
 def new_plan(db: sqlite3.Connection, device: str) -> int:

@@ -26,7 +26,7 @@ def join(group: int, customer: str) -> bool:
         [members] = db.execute("select count(*) from members where team = ?", [group]).fetchone()
         if members == row[0]:  # the last one: no need to wait for the end
             db.execute("update groups set state = 'full' where id = ?", [group])
-            close.options(connection=db).cancel(key=f"group:{group}")
+            close.cancel(key=f"group:{group}", connection=db)
             settle(db, group, "ship to")
         return True
 

@@ -22,7 +22,7 @@ def accept(ride: int, driver: str) -> bool:
         got = "update rides set state = 'taken', driver = ? where id = ? and state = 'open'"
         won = db.execute(got, [driver, ride]).rowcount == 1
         if won:
-            offer.options(connection=db).cancel(key=f"ride:{ride}")
+            offer.cancel(key=f"ride:{ride}", connection=db)
         return won
 
 

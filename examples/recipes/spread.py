@@ -14,9 +14,7 @@ def recount_all() -> None:
     with transaction() as db:
         posts = [post for [post] in db.execute("select id from posts")]
     # With a key, a post that waits from the last time is not counted twice.
-    queue.send_many(
-        recount.topic, [Outgoing({"post": post}, delay=random.uniform(0, SPREAD), key=f"post:{post}") for post in posts]
-    )
+    recount.send_many(Outgoing({"post": post}, delay=random.uniform(0, SPREAD), key=f"post:{post}") for post in posts)
 
 
 @queue.task("post.recount")

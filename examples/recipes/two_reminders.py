@@ -18,7 +18,7 @@ def leave(cart: int) -> None:
 
 def check_out(cart: int) -> bool:
     with transaction() as db:
-        remind.options(connection=db).cancel(key=f"cart:{cart}")  # whichever step it is at
+        remind.cancel(key=f"cart:{cart}", connection=db)  # whichever step it is at
         return db.execute("update orders set state = 'paid' where number = ? and state = 'cart'", [cart]).rowcount == 1
 
 

@@ -19,7 +19,7 @@ def pay(number: int) -> bool:
     """Returns False if the order was cancelled a moment ago: then don't take the money."""
     with transaction() as db:  # the payment and the end of the message are one commit, too
         paid = db.execute("update orders set state = 'paid' where number = ? and state = 'unpaid'", [number]).rowcount == 1
-        cancel_unpaid.options(connection=db).cancel(key=f"order:{number}")
+        cancel_unpaid.cancel(key=f"order:{number}", connection=db)
         return paid
 
 

@@ -36,7 +36,10 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 class Outgoing(_Body, frozen=True, kw_only=True):
-    """One message for `send_many`, with its own options, which are those of `send`."""
+    """One message for `send_many`, of a queue or a task, with its own options, which are those of `send`.
+
+    body: for a task, the arguments by name; for one of batches, the item.
+    """
 
     delay: Duration | None = None
     at: datetime | None = None

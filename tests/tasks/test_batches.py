@@ -8,7 +8,7 @@ import msgspec
 import pydantic
 import pytest
 
-from bide import BadMessage, BadOption, Bury, ConfigError, Failed, Outgoing, Snooze, current_batch, steps
+from bide import BadMessage, BadOption, Bury, ConfigError, Failed, ManualClock, Outgoing, Snooze, current_batch, steps
 from bide.queue.tasks.failed import failures
 
 Do = Callable[[Any], Any]
@@ -90,6 +90,15 @@ def test_a_message_is_one_item_whoever_sends_it(queue: Any, do: Do, seen: Gather
     do(write.after("1m").send_many([Like(3), Like(4)]))
     do(queue.testing.advance("1m"))
     assert seen.batches == [[Like(1), Like(2), Like(3), Like(4)]]
+
+
+def test_items_may_have_times_of_their_own(queue: Any, do: Do, clock: ManualClock) -> None:
+    @queue.task("likes", batch=10)
+    def write(likes: list[Like]) -> None: ...
+
+    sent = do(write.after("1h").send_many([Like(1), Outgoing(Like(2), delay="5m")]))
+    assert [each.due - clock.now_ms for each in sent] == [3_600_000, 300_000]
+    assert [do(queue.get(each)).body["post"] for each in sent] == [1, 2]
 
 
 def test_what_is_no_item_is_refused_when_it_is_sent(queue: Any, do: Do) -> None:

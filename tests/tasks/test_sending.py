@@ -1,8 +1,10 @@
 """Sending a task's messages: the same message whichever way, options, keys, many at once, other queues."""
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from bide import (
     TooLarge,
     Unsupported,
 )
+from bide.clock import moment
 from bide.core.codec import JSON
 from bide.engines.base import Ref
 
@@ -284,9 +287,56 @@ def test_many_can_not_share_a_key(queue: Any, task: Any, do: Do, if_exists: Any)
     assert len(do(chosen.options(key=None).send_many([{"order": 1}, {"order": 2}]))) == 2
 
 
-def test_many_with_keys_of_their_own_go_through_the_queue(queue: Any, task: Any, do: Do) -> None:
-    do(queue.send_many(task.topic, [Outgoing({"order": order}, key=f"order:{order}", delay="1h") for order in (1, 2)]))
-    assert [do(task.get(key=f"order:{order}")).body for order in (1, 2)] == [{"order": 1}, {"order": 2}]
+@pytest.mark.parametrize("by", ["task", "queue"])
+def test_many_may_have_keys_and_times_of_their_own(queue: Any, task: Any, do: Do, clock: ManualClock, by: str) -> None:
+    items = [Outgoing({"order": order}, key=f"order:{order}", delay=60 * order) for order in (1, 2)]
+    do(task.send_many(items) if by == "task" else queue.send_many(task.topic, items))
+    infos = [do(task.get(key=f"order:{order}")) for order in (1, 2)]
+    assert [info.body for info in infos] == [{"order": 1}, {"order": 2}]
+    assert [info.due - clock.now_ms for info in infos] == [60_000, 120_000]
+
+
+def test_of_many_what_an_item_says_goes_before_what_the_task_says(queue: Any, task: Any, do: Do, clock: ManualClock) -> None:
+    chosen = task.at(moment(clock.now_ms + 5_000), key="k", priority="low", max_attempts=7)
+    own = Outgoing({"order": 2}, delay="1m", key="own", priority="high", headers={"a": "b"}, max_attempts=2)
+    sent = do(chosen.send_many([{"order": 1}, own, Outgoing({"order": 3}, at=moment(clock.now_ms + 9_000), key="third")]))
+    infos = [do(queue.get(each)) for each in sent]
+    assert [info.due - clock.now_ms for info in infos] == [5_000, 60_000, 9_000]
+    assert [info.key for info in infos] == ["k", "own", "third"]
+    assert [info.priority for info in infos] == ["low", "high", "low"]
+    assert [info.max_attempts for info in infos] == [7, 2, 7]
+    assert [dict(info.headers) for info in infos] == [{}, {"a": "b"}, {}]
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (Outgoing({"order": "x"}, delay=1), "Item 1: cancel_unpaid"),
+        (Outgoing([1]), "Item 1: send_many takes the arguments of each by name, and this is a list"),
+        (Outgoing({"order": 2}, delay=1, at=moment(2**40), key="own"), "Item 1: Both delay and at were given"),
+        (Outgoing({"order": 2}, key="k"), "A key belongs to one message"),
+    ],
+)
+def test_an_item_with_wrong_options_is_refused_before_the_first_is_sent(
+    queue: Any, task: Any, do: Do, item: Outgoing, text: str
+) -> None:
+    with pytest.raises(BadMessage, match=f"^{re.escape(text)}"):
+        do(task.options(key="k").send_many([{"order": 1}, item]))
+    assert do(queue.stats()).pending == 0
+
+
+def test_items_that_are_merged_are_lists_whoever_says_merge(queue: Any, do: Do) -> None:
+    @queue.task("likes")
+    def store(users: list[int]) -> None: ...
+
+    do(store.send_many([Outgoing({"users": [user]}, key="k", if_exists="merge") for user in (1, 2)]))
+    assert do(store.get(key="k")).body == [{"users": [1]}, {"users": [2]}]
+
+    @queue.task("other")
+    def other(user: int) -> None: ...
+
+    with pytest.raises(BadMessage, match="Item 0: "):
+        do(other.send_many([Outgoing({"user": 1}, key="k", if_exists="merge")]))
 
 
 def test_many_may_be_none(task: Any, do: Do) -> None:
@@ -381,6 +431,20 @@ def test_a_transaction_can_be_joined_where_the_engine_can(make_queue: Any, do: D
         assert do(queue.get(sent)).max_attempts == 5
     finally:
         connection.close()
+
+
+def test_a_cancel_and_a_move_can_join_your_transaction(make_queue: Any, do: Do, tmp_path: Path) -> None:
+    task = make_queue(f"sqlite:///{tmp_path}/shop.db").task("order.cancel")(cancel_unpaid)
+    do(task.after("1h", key="a").send(1))
+    moved = do(task.after("1h", key="b").send(2))
+    with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as connection:
+        for end, states in [("rollback", ["scheduled", 0]), ("commit", [None, 3_600_000])]:
+            connection.execute("begin immediate")
+            assert do(task.cancel(key="a", connection=connection)) is CancelResult.CANCELLED
+            assert do(task.reschedule(moved, by="1h", connection=connection)) is RescheduleResult.MOVED
+            connection.execute(end)
+            left = do(task.get(key="a"))
+            assert [left and left.state, do(task.get(key="b")).due - moved.due] == states
 
 
 def test_a_transaction_can_not_be_joined_in_memory(queue: Any, task: Any, do: Do) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 CODE = """
 from typing import assert_type
-from bide import AsyncQueue, AsyncTask, Backoff, Failed, Health, Queue, Sent, Task, Worker, exponential
+from bide import AsyncQueue, AsyncTask, Backoff, Failed, Health, Outgoing, Queue, Sent, Task, Worker, exponential
 
 queue = AsyncQueue("memory://")
 plain = Queue("memory://")
@@ -35,6 +35,8 @@ def count(words: list[str]) -> None: ...
 async def batches() -> None:
     assert_type(await write.send(1), Sent)
     assert_type(await write.after("15m", key="k").send_many([1, 2]), list[Sent])
+    assert_type(await write.send_many([1, Outgoing(2, delay="5m")]), list[Sent])
+    assert_type(count.send_many(Outgoing(word, delay=5) for word in "ab"), list[Sent])
     assert_type(write.on(plain).send(1), Sent)
     assert_type(await write([1, 2]), list[Failed])
     assert_type(count.send("a"), Sent)
@@ -89,6 +91,8 @@ async def fine() -> None:
     await cancel_unpaid(1)
     assert_type(await cancel_unpaid.after("15m", key="k").send(order=1), Sent)
     assert_type(await cancel_unpaid.options(delay=90, priority="high").send_many([{"order": 1}]), list[Sent])
+    assert_type(await cancel_unpaid.send_many([{"order": 1}, Outgoing({"order": 2}, key="k")]), list[Sent])
+    assert bool(await cancel_unpaid.cancel(key="k", connection=object()))
     assert_type(cancel_unpaid.on(queue.sync).after("1s").send(order=1), Sent)
     assert_type(remind.send(1), Sent)
     assert_type(await remind.on(plain.aio).send(1), Sent)

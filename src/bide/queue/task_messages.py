@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from bide.core.codec import Encoded, decode, encode
 from bide.engines.base import NewMessage
@@ -14,6 +14,7 @@ from bide.queue.topic_rules import shorter
 from bide.types import Outgoing, SendOptions
 
 _SAME_FOR_MANY = ("operation", "connection")
+_UNSAID = {each.name: each.default for each in fields(Outgoing) if each.name != "body"}
 
 
 class TaskMessages:
@@ -59,13 +60,16 @@ class TaskMessages:
         items = []
         for place, each in enumerate(arguments):
             try:
-                items.append(Outgoing(self._one_of_many(each, options.get("if_exists")), **own))
+                said = own if not isinstance(each, Outgoing) else _said(each, own)
+                body = each.body if isinstance(each, Outgoing) else each
+                items.append(Outgoing(self._one_of_many(body, said.get("if_exists")), **said))
             except BadMessage as error:
                 raise type(error)(f"Item {place}: {error}") from error
-        if len(items) > 1 and options.get("key") is not None:
+        shared = options.get("key")
+        if shared is not None and sum(each.key == shared for each in items) > 1:
             raise BadOption(
-                f"A key belongs to one message at a time, and these are {len(items)}. Send each with a key of its own: "
-                "task.options(key=…).send(…), or queue.send_many(task.topic, [Outgoing({…}, key=…), …])."
+                f"A key belongs to one message at a time, and these are {len(items)}. Give each a key of its own: "
+                "task.send_many([Outgoing({…}, key=…), …])."
             )
         return items
 
@@ -78,3 +82,10 @@ class TaskMessages:
                 f"send_many takes the arguments of each by name, and this is a {type(arguments).__name__}: [{{'order': 42}}]."
             )
         return self._body((), arguments, if_exists)
+
+
+def _said(item: Outgoing, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an item, and those of the task where it says nothing. One time takes the place of another."""
+    said = {name: value for name, unsaid in _UNSAID.items() if (value := getattr(item, name)) != unsaid}
+    timed = "delay" in said or "at" in said
+    return {name: value for name, value in own.items() if not (timed and name in ("delay", "at"))} | said

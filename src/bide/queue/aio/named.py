@@ -17,9 +17,11 @@ class AsyncNamed(Bound[P, R]):
         super().__init__(session, definition, options)
         self._session = session
 
-    async def cancel(self, message: str | Sent | None = None, *, key: str | None = None) -> CancelResult:
-        """Cancel a message by its id or key, if no worker has started it."""
-        return await self._session.cancel(self._ref(message, key), self._options.get("connection"))
+    async def cancel(
+        self, message: str | Sent | None = None, *, key: str | None = None, connection: object | None = None
+    ) -> CancelResult:
+        """Cancel a message by its id or key, if no worker has started it. `connection` as in `queue.cancel`."""
+        return await self._session.cancel(self._ref(message, key), self._transaction(connection))
 
     async def reschedule(
         self,
@@ -29,14 +31,18 @@ class AsyncNamed(Bound[P, R]):
         delay: Duration | None = None,
         at: datetime | None = None,
         by: Duration | None = None,
+        connection: object | None = None,
     ) -> RescheduleResult:
-        """Give a message a new time, by its id or key, if no worker has started it. Times as in `queue.reschedule`."""
+        """Give a message a new time, by its id or key, if no worker has started it. All else as in `queue.reschedule`."""
         new = move(self._ref(message, key), delay, at, by, self._setup.now_ms)
-        return await self._session.reschedule(new, self._options.get("connection"))
+        return await self._session.reschedule(new, self._transaction(connection))
 
     async def get(self, message: str | Sent | None = None, *, key: str | None = None) -> Info | None:
         """Return what is stored about a message, by its id or key; None if it has ended."""
         return await self._session.get(self._ref(message, key))
+
+    def _transaction(self, connection: object | None) -> object | None:
+        return self._options.get("connection") if connection is None else connection
 
     def _ref(self, message: str | Sent | None, key: str | None) -> Ref:
         """Which message is meant: it is named by one of the two."""

@@ -9,7 +9,7 @@ from bide.queue.bound import P, R
 from bide.queue.envelope import room_wait
 from bide.queue.sync.named import Named
 from bide.queue.sync.sent import TaskSent
-from bide.types import Duration, Sent
+from bide.types import Duration, Outgoing, Sent
 
 T = TypeVar("T")
 
@@ -43,11 +43,12 @@ class Sends(AnySends[P, R]):
         """Send a message with these arguments in the background, and return at once, as `queue.later` does."""
         self._later(args, kwargs)
 
-    def send_many(self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None) -> list[Sent]:
+    def send_many(self, arguments: Iterable[Mapping[str, Any] | Outgoing], *, wait: Duration | None = None) -> list[Sent]:
         """Send one message for each mapping of arguments: `task.send_many({"order": each} for each in orders)`.
 
-        Raises BadOption for several messages with a key, because a key belongs to one message at a time. `wait`
-        as in `queue.send_many`.
+        An item may be `Outgoing({"order": 42}, delay="15m", key="order:42")`: its options go before those of the task. Raises
+        BadOption for several messages with one key, because a key belongs to one message at a time. `wait` as in
+        `queue.send_many`.
         """
         return self._send_many(arguments, wait)
 
@@ -60,7 +61,7 @@ class KeepingSends(Sends[P, R]):
         return cast("TaskSent[R]", self._send(args, kwargs))
 
     def send_many(  # type: ignore[override]  # a list is not covariant; nobody puts other sends into this one
-        self, arguments: Iterable[Mapping[str, Any]], *, wait: Duration | None = None
+        self, arguments: Iterable[Mapping[str, Any] | Outgoing], *, wait: Duration | None = None
     ) -> list[TaskSent[R]]:
         """Send many messages, as any task does; each has its `result`."""
         return cast("list[TaskSent[R]]", self._send_many(arguments, wait))
@@ -80,9 +81,10 @@ class BatchSends(AnySends[[list[T]], R], Generic[T, R]):
         """Send a message with this item in the background, and return at once, as `queue.later` does."""
         self._later((item,), {})
 
-    def send_many(self, items: Iterable[T], *, wait: Duration | None = None) -> list[Sent]:
+    def send_many(self, items: Iterable[T | Outgoing], *, wait: Duration | None = None) -> list[Sent]:
         """Send one message for each item. `wait` as in `queue.send_many`.
 
-        Raises BadOption for several messages with a key, because a key belongs to one message at a time.
+        An item may be `Outgoing(item, delay="15m")`: its options go before those of the task. Raises BadOption for several
+        messages with one key, because a key belongs to one message at a time.
         """
         return self._send_many(items, wait)
