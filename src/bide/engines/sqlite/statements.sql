@@ -42,9 +42,10 @@ delete from operation where (space, name) in (select space, name from operation 
 
 -- Pending messages and dead letters.
 -- name: by_id
+-- The namespace is asked of the one message: a list of all topics would be made for each.
 select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due)
 from message
-where message.id = :id and salt = :salt and topic in (select id from topic where space = :space)
+where message.id = :id and salt = :salt and :space = (select space from topic where topic.id = message.topic)
 
 -- name: by_key
 select message.id, salt, topic, stage, due, level, life, expires, coalesce(since, due)
@@ -156,13 +157,12 @@ select exists (select 1 from large)
 -- name: ended_leases
 select message.id, topic, due, attempt, most, expires, error, coalesce(began, min(token, :now)), min(token, :now)
 from message
-where stage = 1 and until <= :until and +topic in (select id from topic where space = :space)
+where stage = 1 and until <= :until and :space = (select space from topic where topic.id = message.topic)
 order by until limit :limit
 
 -- name: expired
--- A plus before the topic keeps SQLite from walking all that is pending: the index by expiry is the short way.
 select id from message
-where stage = 0 and expires is not null and expires <= :now and +topic in (select id from topic where space = :space)
+where stage = 0 and expires is not null and expires <= :now and :space = (select space from topic where topic.id = message.topic)
 order by expires limit :limit
 
 -- name: old_dead
