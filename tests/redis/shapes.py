@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from bide.engines.base import MAX_BATCH, Claimed, Hold, Move, NewMessage, Ref, Verdict, Window
+from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept
 from bide.testing.contract.bench import Bench, ending
 from bide.types import State
 
@@ -216,6 +217,32 @@ async def large(bench: Bench, many: int) -> Steps:
     yield "purge of the ready"
 
 
+async def kept(bench: Bench, many: int) -> Steps:
+    """Results of 256 KiB, and as many messages that wait for all of them."""
+    results, until = bench.engine.results, bench.now + DAY
+    ids = await put(bench, (NewMessage("t", b"", delay=DAY) for _ in range(many)))
+    waiting = await put(bench, (NewMessage("w", b"", delay=DAY) for _ in range(many)))
+    yield "put"
+    await results.expect([Expected(id, until) for id in ids], now=bench.now)
+    yield "expect"
+    for each in waiting:
+        await results.depend([Dependent(each, tuple(ids), until)], now=bench.now)
+        await results.follow([Follow(each, id, until) for id in ids], now=bench.now)
+    yield "depend and follow"
+    told = await results.fulfil([Kept(id, DAY, bytes(2**18)) for id in ids], now=bench.now)
+    assert [len(each) for each in told] == [many] * many
+    yield "fulfil"
+    found = await results.read(ids, now=bench.now)
+    assert [len(each.value or b"") for each in found if each is not None] == [2**18] * many
+    yield "read"
+    for id in ids:
+        ready = await results.arrive([Arrival(each, id) for each in waiting], now=bench.now)
+        assert ready == [id == ids[-1]] * many
+    yield "arrive"
+    await results.forget(waiting, now=bench.now)
+    yield "forget"
+
+
 async def topics(bench: Bench, many: int) -> Steps:
     names = [f"t{i}" for i in range(many)]
     for level in (0, 1, 2):
@@ -326,6 +353,7 @@ SHAPES = {
     "leased one by one": Shape(leased, 20_000, 3_000),
     "dead letters": Shape(dead, 60_000, 5_000),
     "256 KiB each": Shape(large, 1_000, 40),
+    "results of 256 KiB": Shape(kept, 400, 60),
     "topics": Shape(topics, 1_000, 1_000),
     "keys": Shape(keyed, 1_000, 1_000),
     "retries": Shape(retried, 1_000, 1_000),

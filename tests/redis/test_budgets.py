@@ -94,6 +94,18 @@ LIMITS: dict[str, Limits] = {
         "settle": (2_300, 10),
         "time": (10, 10),
     },
+    "results of 256 KiB": {
+        "arrive": (1_000, 90),
+        "close": (10, 10),
+        "depend": (20, 90),
+        "expect_results": (1_000, 10),
+        "follow": (1_300, 90),
+        "forget_waiting": (400, 10),
+        "fulfil_results": (30, 30),
+        "put": (50, 10),
+        "read_results": (10, 25),
+        "time": (10, 10),
+    },
     "topics": {
         "claim": (2_800, 150),
         "close": (1_200, 10),

@@ -40,7 +40,10 @@ class AsyncRedisResults(AsyncResults):
 
     async def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
         async def ask(shard: AsyncShard, some: Sequence[str]) -> list[Any]:
-            return keeping.results(await shard.calls.ask("read_results", some, now))
+            found: list[Result | None] = []
+            while len(found) < len(some):
+                found += keeping.results(await shard.calls.ask("read_results", some[len(found) :], now))
+            return found
 
         return await self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)
 

@@ -71,10 +71,15 @@ end
 return {format('%d', now), followers}
 
 -- script: read_results
--- After what every script is told: ids. Gives: now, and of each '', or letter and value.
+-- After what every script is told: ids. Gives: now, and of each '', or letter and value. It stops after a megabyte of values: the
+-- caller asks for the rest.
 
-local found = {}
-while NEXT < #ARGV do found[#found + 1] = stored_result(take_text()) or '' end
+local FULL = 1048576
+local found, size = {}, 0
+while NEXT < #ARGV and size < FULL do
+  local each = stored_result(take_text()) or ''
+  found[#found + 1], size = each, size + #each
+end
 return tell({format('%d', now), found})
 
 -- script: depend

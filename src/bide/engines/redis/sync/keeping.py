@@ -40,7 +40,10 @@ class RedisResults(Results):
 
     def read(self, ids: Sequence[str], *, now: int | None = None) -> list[Result | None]:
         def ask(shard: Shard, some: Sequence[str]) -> list[Any]:
-            return keeping.results(shard.calls.ask("read_results", some, now))
+            found: list[Result | None] = []
+            while len(found) < len(some):
+                found += keeping.results(shard.calls.ask("read_results", some[len(found) :], now))
+            return found
 
         return self._divided().by_shard(ids, lambda id: name_of(id).shard, ask)
 
