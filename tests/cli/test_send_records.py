@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bide import Queue
+from bide.core.when import MAX_DELAY_MS
 from tests.cli.running import AtTerminal, Bide, buried
 
 CARRIED = ("topic", "state", "due_ms", "key", "priority", "headers", "expires_ms", "body", "body_base64")
@@ -147,7 +148,8 @@ def test_a_file_is_sent_with_a_bar(at_terminal: AtTerminal, bide: Bide, queue: Q
 
 def line(**changed: Any) -> str:
     record = {"id": "x", "topic": "t", "state": "ready", "due_ms": 1, "attempt": 0, "max_attempts": 3, "body": 1}
-    return json.dumps({name: value for name, value in {**record, **changed}.items() if value != "leave out"})
+    text = json.dumps({name: value for name, value in {**record, **changed}.items() if value != "leave out"})
+    return text.replace('"\\udcff"', '"\udcff"')  # a byte that is not UTF-8
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,9 @@ def line(**changed: Any) -> str:
         ("1", "Expected `object`"), ("{}", "missing required field"), ("oops", "is not a line of `bide list --json`"),
         (line(topic="a b"), "topic"), (line(state="done"), "Invalid enum value"), (line(body="leave out"), "`body`"),
         (line(body_base64="?"), "is not a line"), (line(due_ms=10**30), "Line 2"),
-        (line(due_ms=10**15), "Line 2"), (line(headers={"a": 1}), "Line 2"), (line(key=""), "key"),
+        (line(due_ms=10**15), "<= 253402300799999"), (line(expires_ms=10**20), "expires_ms"),
+        (line(expires_ms=-1), "expires_ms"),
+        (line(body="\udcff"), "Line 2"), (line(headers={"a": 1}), "Line 2"), (line(key=""), "key"),
         ('{"body":' + "[" * 100_000, "Line 2"), ("x" * (4 * 2**20 + 1), "longer than 4,194,304"),
     ],
     ids=lambda each: each[:40],
@@ -164,7 +168,7 @@ def line(**changed: Any) -> str:
 def test_a_line_that_is_no_record_is_named_and_nothing_of_a_file_is_sent(
     bide: Bide, folder: Path, wrong: str, why: str
 ) -> None:
-    (folder / "all.jsonl").write_text(line() + "\n" + wrong + "\n")
+    (folder / "all.jsonl").write_text(line() + "\n" + wrong + "\n", errors="surrogateescape")
     ended = bide("send", "--from", "all.jsonl")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("bide: Line 2")
@@ -192,3 +196,9 @@ def test_options_that_records_have_themselves_are_refused(bide: Bide, folder: Pa
     ended = bide("send", *wrong, stdin=line())
     assert (ended.code, ended.out) == (2, "")
     assert list(folder.iterdir()) == []
+
+
+def test_a_life_has_the_longest_length_that_a_send_could_give_it(bide: Bide, queue: Queue) -> None:
+    assert bide("send", "--from", "-", stdin=line(expires_ms=253_402_300_799_999)).code == 0
+    [stored] = records(listed(bide))
+    assert stored["expires_ms"] == stored["due_ms"] + MAX_DELAY_MS

@@ -4,7 +4,7 @@ import base64
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from bide.clock import moment
 from bide.core import json_shapes
 from bide.core.amounts import plural
 from bide.core.codec import JSON, MAX_BODY, Encoded
+from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage
 from bide.errors import BadBody, BadMessage, BideError
 from bide.types import IfExists, Priority, State
@@ -40,13 +41,16 @@ _WORDS: Mapping[str, str] = {
 }
 
 
+_Instant: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]  # until the end of the year 9999
+
+
 class Record(msgspec.Struct):
     """A line of `bide list --json`."""
 
     id: str
     topic: str
     state: State
-    due_ms: int
+    due_ms: _Instant
     attempt: int
     max_attempts: int
     body: msgspec.Raw
@@ -54,7 +58,7 @@ class Record(msgspec.Struct):
     priority: Priority = "normal"
     body_base64: str | None = None
     headers: Mapping[str, str] = {}
-    expires_ms: int | None = None
+    expires_ms: _Instant | None = None
 
 
 class Wanted(NamedTuple):
@@ -170,6 +174,7 @@ def _read(file: BinaryIO, wanted: Wanted) -> Iterator[Line]:
     for number, written in read_lines(file):
         now = now_ms()
         try:
+            written.decode()  # a body that is passed on as it is must be UTF-8, too
             record = decode(written)
             refused = wanted.refuses(record, now)
             yield Line(number, record.id, None if refused else _message(record, envelope, wanted, now), refused)
@@ -186,7 +191,7 @@ def _message(record: Record, envelope: "Envelope", wanted: Wanted, now: int) -> 
     pending = record.state in ("scheduled", "ready")
     made = record.attempt if record.state != "dead" else 0
     begin = record.due_ms if record.state == "dead" else max(record.due_ms, now)
-    life = None if record.expires_ms is None else max(1, record.expires_ms - begin)
+    life = None if record.expires_ms is None else min(max(1, record.expires_ms - begin), MAX_DELAY_MS)
     raw = bytes(record.body) if record.body_base64 is None else base64.b64decode(record.body_base64, validate=True)
     return msgspec.structs.replace(
         envelope.message(
