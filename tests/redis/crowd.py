@@ -16,7 +16,7 @@ from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import Picture, bench_at, bring_back
 
 DAY = 86_400_000
-TOPICS = ("near", "ready", "slots", "leased", "held", "dead", "paused", "new", "x", "-1", "1e99", "nan")
+TOPICS = ("near", "tried", "ready", "slots", "leased", "held", "dead", "paused", "new", "x", "-1", "1e99", "nan")
 LARGE = b"L" * 5_000
 SETTINGS: dict[str, Any] = {"dead_for": DAY}
 
@@ -51,6 +51,9 @@ async def gather_crowd(bench: Bench) -> Crowd:
         sent = await bench.put("near", LARGE if i == 0 else b"n", delay=5 * DAY, key=f"near {i}" if i < 2 else None)
         await bench.reschedule(sent.id, delay=1_000)
         ids[f"near {i}"] = sent.id
+    tried = await bench.running("tried", max_attempts=9)
+    await bench.end(tried, "retry", delay=1_000, error="once", began=bench.now, trace=b"{}")
+    ids["tried"] = tried.id
     ids["dead"] = (await bench.bury("dead", b"second", key="second", expires_in=DAY)).id
     await bench.put("paused")
     await bench.engine.pause("paused", True)
@@ -100,7 +103,16 @@ async def _keep_some(bench: Bench, ids: list[str]) -> None:
 def _ends(crowd: Crowd) -> list[End]:
     verdicts: list[Any] = ["done", "done", "done", "retry", "release", "dead"]
     return [
-        End(each.topic, each.id, each.token, verdict, 1_000 if verdict == "release" else 0, "broke")
+        End(
+            each.topic,
+            each.id,
+            each.token,
+            verdict,
+            1_000 if verdict == "release" else 0,
+            "broke",
+            began=each.since,
+            trace=b"{}",
+        )
         for each, verdict in zip(crowd.held, verdicts, strict=True)
     ]
 
@@ -115,7 +127,7 @@ def _holds(held: Sequence[Claimed]) -> list[Hold]:
 
 def _refs(crowd: Crowd) -> list[Ref]:
     ids = crowd.ids
-    named = [ids["far 0"], ids["far 3"], ids["near 0"], crowd.held[1].id, ids["dead"], ids["ready"], "no such id"]
+    named = [ids["far 0"], ids["far 3"], ids["near 0"], ids["tried"], crowd.held[1].id, ids["dead"], ids["ready"], "no such id"]
     return [*map(Ref, named), Ref(topic="slots", key="far 1"), Ref(topic="near", key="near 1"), Ref(topic="none", key="no")]
 
 
@@ -181,7 +193,9 @@ CALLS: dict[str, list[Ask]] = {
         lambda at, _: at.put("new", operation=f"~0.{'0' * 16}.7#2"),  # asked after, and never heard of
     ],
     "put_ruled": [lambda at, _: at.put_all(*RULED)],
-    "claim": [lambda at, _: at.engine.claim(["near", "ready", "slots", "held"], 100, 10_000, request="mine", now=at.now)],
+    "claim": [
+        lambda at, _: at.engine.claim(["near", "tried", "ready", "slots", "held"], 100, 10_000, request="mine", now=at.now)
+    ],
     "settle": [
         lambda at, crowd: at.engine.settle(_ends(crowd), now=at.now),
         lambda at, crowd: at.engine.settle(_set_aside(crowd), now=at.now),

@@ -12,9 +12,12 @@ from tests.redis.gate_invariants import is_of_gate, of_gates
 from tests.redis.keyspace import held
 from tests.redis.layout import (
     ATTEMPTS,
+    BEGAN,
+    BEGUN,
     EXPIRES,
     FINEST,
     HEADERS,
+    ID,
     KEYED,
     LARGE,
     LETTERS,
@@ -33,6 +36,7 @@ from tests.redis.layout import (
     Shard,
     Topic,
     bounds,
+    life_of,
     records_of,
     shard_of,
 )
@@ -180,6 +184,17 @@ def _upkeep(shard: Shard) -> Iterator[str]:
     yield from (f"upkeep is needed at {upkeep}, and {name} at {int(time)}" for name, time in needed if time < upkeep)
 
 
+def _of_lives(topic: Topic) -> Iterator[str]:
+    told = topic.hash("life")
+    lives = {id for id in told if len(id) == ID}
+    yield from (f"{Location.of(id).name} has a life, and is not there" for id in lives - set(topic.messages))
+    begun = {id for id in lives if life_of(told[id]).marks & BEGUN}
+    yield from (f"{Location.of(id).name} has begun, nobody knows when" for id in begun if id + BEGAN not in told)
+    yield from (f"{Location.of(id).name} has begun without a life" for id in set(told) - lives if id[:ID] not in lives)
+    stale = (id for id in begun if told.get(id + BEGAN, b"")[:6] != told[id][6:12])
+    yield from (f"{Location.of(id).name} has begun at another time" for id in stale)
+
+
 def _of_topic(shard: Shard, topic: Topic, leased: Counter[bytes], size: Bounds) -> Iterator[str]:
     yield from (f"{name} is no key of a topic" for name in topic.keys if not OF_TOPIC.fullmatch(name))
     if topic.hash("h").get(b"name") != topic.name or topic.bound != topic.f.get("next"):
@@ -189,7 +204,7 @@ def _of_topic(shard: Shard, topic: Topic, leased: Counter[bytes], size: Bounds) 
     places = {name: topic.scores(name) for name in ("due0", "due1", "due2", "dead")}
     for name, scores in places.items():
         yield from (f"{Location.of(id).name} is in {name}, and is not there" for id in set(scores) - set(topic.messages))
-    yield from (f"{Location.of(id).name} has a life, and is not there" for id in set(topic.hash("life")) - set(topic.messages))
+    yield from _of_lives(topic)
     traced = {f"m{each.location.name}:t" for each in topic.messages.values() if each.life and each.life.marks & TRACED}
     noted = {name for name in topic.keys if name.endswith(":t")}
     yield from (f"{name} has records, or a mark of them, alone" for name in traced ^ noted)

@@ -21,6 +21,8 @@ NEVER = 9_007_199_254_740_991
 ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 KEYLESS = 1
 TRACED = 2
+BEGUN = 4
+BEGAN = b"b"  # stands behind an id: when the message's first attempt began
 TAG = 3  # bytes of a key's hash
 LONG_KEY = 255
 
@@ -253,7 +255,7 @@ def shard_of(held: Held, prefix: str, size: int) -> Shard:
         fields = {each.decode(): value for each, value in keys.get("h", {}).items()}
         topic = Topic(digits, name, int(bound) if bound else None, {}, keys)
         topic.f = {each: int(value) for each, value in fields.items() if each != "name"}
-        lives = {id: life_of(text) for id, text in topic.hash("life").items()}
+        lives = {id: life_of(text) for id, text in topic.hash("life").items() if len(id) == ID}
         for bucket, values in topic.buckets.items():
             for place, value in enumerate(values):
                 location = location_in(bucket, place, size)

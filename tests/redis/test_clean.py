@@ -143,6 +143,26 @@ async def left_by_its_worker(at: Bench) -> None:
     assert (await at.engine.purge("t", "dead", now=at.now)).count == 5
 
 
+async def begun(at: Bench) -> None:
+    """What is known of first attempts, of messages that come back, are moved, replaced, revived, and end in each way."""
+    ids = [(await at.put("t", key=f"k{i}", max_attempts=9, expires_in=DAY)).id for i in range(6)]
+    for claimed in await take_all(at, "t"):
+        assert await at.end(claimed, "retry", delay=5_000, began=at.now, trace=b"{}") == "scheduled"
+    assert await at.reschedule(ids[0], delay=5_000)
+    await at.put("t", key="k1", if_exists="replace", delay=5_000)
+    assert set(await at.engine.cancel([Ref(id=ids[2])], now=at.now)) == {CancelResult.CANCELLED}
+    at.move(5_000)
+    await at.bury("other", key="k")
+    found = {each.key: each for each in await take_all(at, "t")}
+    assert await at.end(found.pop("k3"), "dead") == "dead"
+    assert await at.end(found.pop("k4"), "release", delay=2 * DAY, began=at.now) == "expired"
+    assert (await at.engine.purge("t", "dead", now=at.now)).count == 1
+    assert (await at.engine.requeue("other", now=at.now)).count == 1
+    await finish_all(at, [*found.values(), *await take_all(at, "other")])
+    at.move(3 * DAY)
+    await at.tend()
+
+
 async def extended_apart(at: Bench) -> None:
     await put_many(at, "t", 5)
     claimed = await at.claim("t", limit=5, lease=10)
@@ -186,7 +206,7 @@ async def of_many_topics(at: Bench) -> None:
 HISTORIES: list[Callable[[Bench], Awaitable[None]]] = [
     plain, one_by_one, keyed, replaced, of_all_levels, far_away, large, buried_and_purged, buried_and_requeued,
     dead_for_too_long, dead_and_forgotten, paused, cancelled, expired, expired_when_claimed, expired_when_retried,
-    left_by_its_worker, extended_apart, purged, of_many_slots, of_many_topics,
+    left_by_its_worker, begun, extended_apart, purged, of_many_slots, of_many_topics,
 ]  # fmt: skip
 
 

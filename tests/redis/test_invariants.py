@@ -97,6 +97,13 @@ PLANTS: dict[str, Plant] = {
     "a dead letter nowhere": lambda at: at.client.zrem(at.of("dead", "dead"), at.member("dead", "dead")),
     "a dead letter without a life": lambda at: at.client.hdel(at.of("dead", "life"), at.member("dead", "dead")),
     "a life of nobody": lambda at: at.client.hset(at.of("ready", "life"), "A" * 10, b"\0" * 16),
+    "a first attempt that began, nobody knows when": lambda at: at.client.hdel(
+        at.of("tried", "life"), at.member("tried", "due1") + b"b"
+    ),
+    "a first attempt that began at another time": lambda at: at.client.hset(
+        at.of("tried", "life"), at.member("tried", "due1") + b"b", b"\0" * 12
+    ),
+    "a first attempt of nobody": lambda at: at.client.hset(at.of("ready", "life"), "A" * 10 + "b", b"\0" * 12),
     "a message that was forgotten": lambda at: at.client.lset(at.first("near", "b*"), 0, ""),
     "a bucket of nobody": lambda at: at.client.rpush(at.of("slots", "bI7:0"), "??????" * 3),
     "a bucket too long": lambda at: at.client.rpush(at.first("ready", "b*"), ""),

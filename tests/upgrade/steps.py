@@ -93,6 +93,43 @@ def hold(url: str, lease: float) -> list[str]:
     return [each.id for each in Queue(url).receive("t", limit=5, wait=10, lease=lease)]
 
 
+def send_keys(url: str, topic: str, keys: list[str]) -> None:
+    with Queue(url) as queue:
+        for key in keys:
+            queue.send(topic, key=key, max_attempts=9)
+
+
+def try_again(url: str, topic: str, error: str) -> dict[str, list[Any]]:
+    """Each that is due fails. By key: its attempt, and for how long it has been tried, if the release tells that."""
+    with Queue(url) as queue:
+        found = queue.receive(topic, limit=100, wait=10)
+        for each in found:
+            each.retry(0, error=error)
+        return {each.key or "": [each.attempt, getattr(each, "tried_ms", None)] for each in found}
+
+
+def put_off(url: str, topic: str) -> None:
+    with Queue(url) as queue:
+        for each in queue.receive(topic, limit=100, wait=10):
+            each.release("1ms")
+
+
+def give_new_times(url: str, topic: str) -> list[str]:
+    """In each way that there is, to those with these keys."""
+    with Queue(url) as queue:
+        for each in queue.receive(topic, limit=100):
+            each.bury("no use") if each.key == "dead" else each.release()
+        moved = queue.reschedule(topic=topic, key="moved", delay=0).name
+        replaced = queue.send(topic, key="replaced", if_exists="replace", max_attempts=9).outcome
+        return [moved, replaced, str(int(queue.requeue(topic)))]
+
+
+def end(url: str, topic: str, keys: list[str]) -> None:
+    with Queue(url) as queue:
+        for each in queue.receive(topic, limit=100, wait=10):
+            each.ack() if each.key in keys else each.release()
+
+
 def try_all(url: str, path: str) -> None:
     """Open a queue; after a line of input, write down what each of its verbs raises: the error's name and text."""
     with Queue(url) as queue:

@@ -15,6 +15,7 @@ from bide.engines.redis.protocol.encoding import (
     SLOT,
     TOPIC,
     USUAL_ATTEMPTS,
+    Beside,
     claimed,
     error_text,
     flags_and_start,
@@ -24,7 +25,7 @@ from bide.engines.redis.protocol.encoding import (
 
 GOLDEN = 2654435769  # of 2**32
 YES = ord("1")  # in a text of 0 and 1, one for each delivery
-NOTHING = (b"", b"")
+NOTHING = Beside(b"", b"", None)
 _FULLS = Struct(f"{FULL}s")
 _due, _number = attrgetter("due"), int.from_bytes
 _token = attrgetter("token")
@@ -46,7 +47,7 @@ class ClaimReply(NamedTuple):
     number: bytes  # of the claim
     fulls: bytes  # the full ids, one behind the other
     values: Sequence[bytes]
-    beside: Sequence[Any]  # of each that has more than its value: position from 1, life, large body
+    beside: Sequence[Any]  # of each that has more than its value: position from 1, life, large body, first attempt
     topics: Sequence[bytes]  # their numbers and names by turns
     upkeep: bytes  # no upkeep is needed before
     us: bytes  # now
@@ -62,9 +63,10 @@ def claim_answer(shard: int, request: str, answer: Sequence[Any], plan: Plan) ->
     names: dict[bytes, str] = {}
     for digits, name in zip(reply.topics[::2], reply.topics[1::2], strict=True):
         names[int(digits, 16).to_bytes(TOPIC, "big")] = name.decode()
-    beside: dict[int, tuple[bytes, bytes]] = {}
-    for position, life, large in zip(reply.beside[::3], reply.beside[1::3], reply.beside[2::3], strict=True):
-        beside[position - 1] = life, large
+    beside: dict[int, Beside] = {}
+    for at in range(0, len(reply.beside), 4):
+        position, life, large, began = reply.beside[at : at + 4]
+        beside[position - 1] = Beside(life, large, int(began) if began else None)
     positions = range(len(reply.values)) if reply.positions is None else reply.positions
     head, first = reply.number.decode(), shard.to_bytes(1, "big")
     fulls = [full for (full,) in _FULLS.iter_unpack(reply.fulls)]

@@ -17,7 +17,6 @@ LAYOUT = "3"  # of all that is stored, as parts/begin.lua has it
 SPREAD = "4"  # the same in a Cluster, or after a reshard
 ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 KEYLESS = 1
-BEGAN = b"@"  # no error begins with it
 USUAL_ATTEMPTS = 3
 LONG_KEY = 255  # the first byte of the length of a key that has so many bytes or more; two more tell it
 LONG = 1_024  # bytes: a longer body has a key of its own, so that nothing reads it but a claim
@@ -61,8 +60,15 @@ class Life(NamedTuple):
     attempt: int
     level: int
     marks: int
-    began: int | None
     error: str | None
+
+
+class Beside(NamedTuple):
+    """What there is of a message that is claimed beside its value; empty for what there is not."""
+
+    life: bytes
+    body: bytes  # a long one
+    began: int | None  # its first attempt
 
 
 class Content(NamedTuple):
@@ -198,11 +204,9 @@ def read_life(text: bytes) -> Life | None:
     if not text:
         return None
     due, since, attempt, level, marks = _LIFE.unpack_from(text)
-    told, began = text[_LIFE.size :], None  # nothing, or what error_text makes; before it when the first attempt began
-    if told[:1] == BEGAN:
-        began, told = int.from_bytes(told[1:7], "big"), told[7:]
+    told = text[_LIFE.size :]  # nothing, or what error_text makes
     error = told[1:].decode(errors="replace") if told else None
-    return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, began, error)
+    return Life(int.from_bytes(due, "big"), int.from_bytes(since, "big"), attempt, level, marks, error)
 
 
 def flags_and_start(full: bytes) -> tuple[int, int]:
@@ -217,16 +221,15 @@ def born_due(full: bytes, value: bytes) -> int:
     return start + int.from_bytes(value[SALT:at], "big")
 
 
-def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: tuple[bytes, bytes]) -> Claimed:
-    """`beside`: what is there more than its value: its life, and its long body."""
-    what = read_content(_FIELDS[full[TOPIC]][0], value, beside[1])
-    life = read_life(beside[0])
+def claimed(id: str, full: bytes, topic: str, token: str, value: bytes, beside: Beside) -> Claimed:
+    what = read_content(_FIELDS[full[TOPIC]][0], value, beside.body)
+    life = read_life(beside.life)
     if life is None:
         due = born_due(full, value)
         return Claimed(id, topic, what.body, what.headers, what.key, due, due, 1, what.attempts, token)
     key = None if life.marks & KEYLESS else what.key
     return Claimed(
-        id, topic, what.body, what.headers, key, life.due, life.since, life.attempt + 1, what.attempts, token, life.began
+        id, topic, what.body, what.headers, key, life.due, life.since, life.attempt + 1, what.attempts, token, beside.began
     )  # fmt: skip
 
 

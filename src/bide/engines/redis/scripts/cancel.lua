@@ -41,7 +41,8 @@ local function move(ref, due, from, furthest)
   unschedule(topic, id, state, life)
   life = life or new_life(id, value)
   if from then due = math.min((from == DUE and life.due or life.since) + due, furthest) end
-  life.due, life.since, life.began = due, due, nil
+  life.due, life.since = due, due
+  forget_began(life)
   save_life(topic, id, life)
   schedule(topic, id, life)
   local expires = expiry_of(id, value, life)

@@ -2,8 +2,8 @@
 -- Hand out due messages under one lease. After what every script is told: who asks (8 letters), request, lease in ms,
 -- limit, of how many topics room is kept, whether a token may have woken it, then topics, beginning with these.
 -- Gives: now, when to come back ('' for never), whether more was there than one script may do, the claim's number, the
--- full ids in one string, the values, of what has more beside its value: position, life, large body; of each topic: its
--- number, name; up to when no upkeep is needed; now in µs; and, when this request has claimed before, the positions of what it still holds.
+-- full ids in one string, the values, of what has more beside its value: position, life, large body, when its first attempt
+-- began; of each topic: its number, name; up to when no upkeep is needed; now in µs; and, when this request has claimed before, the positions of what it still holds.
 
 -- include: begin layout topics wake keys holding expiries finish leases open take
 
@@ -84,22 +84,44 @@ local function next_start(topic)
   return earliest
 end
 
-local function reply_with(number, fulls, due, more)
-  local beside, named, seen = {}, {}, {}
+-- Of each that has more than its value: position, life, large body, when its first attempt began. Few have told that: where
+-- they lie in what is told is noted by topic, and then all of a topic are read at once.
+local function told_beside()
+  local beside, begun = {}, {}
   for i = 1, T.count do
     local topic, life, large = T.topics[i], T.lives[i], T.large[i]
+    if life or large then
+      local at = #beside
+      beside[at + 1], beside[at + 2], beside[at + 3], beside[at + 4] = i, life and life_text(life) or '', large or '', ''
+      if life and has(life.marks, 4) then
+        local of_topic = begun[topic] or {fields = {}, lives = {}, places = {}}
+        local count = #of_topic.fields + 1
+        begun[topic] = of_topic
+        of_topic.fields[count], of_topic.lives[count], of_topic.places[count] = T.ids[i] .. 'b', life, at + 4
+      end
+    end
+  end
+  for topic, some in pairs(begun) do
+    local texts = call('HMGET', topic.prefix .. 'life', unpack(some.fields))
+    for i = 1, #some.fields do
+      local began = began_from(texts[i], some.lives[i])
+      if began then beside[some.places[i]] = format('%d', began) end
+    end
+  end
+  return beside
+end
+
+local function reply_with(number, fulls, due, more)
+  local named, seen = {}, {}
+  for i = 1, T.count do
+    local topic = T.topics[i]
     if not seen[topic] then
       seen[topic] = true
       named[#named + 1], named[#named + 2] = topic.digits, topic.name
     end
-    if life or large then
-      beside[#beside + 1] = i
-      beside[#beside + 1] = life and life_text(life) or ''
-      beside[#beside + 1] = large or ''
-    end
   end
   local when = due == FAR and '' or format('%d', due)
-  return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, beside, named, format('%d', upkeep), format('%d', us)}
+  return {format('%d', now), when, more and 1 or 0, number, fulls, T.values, told_beside(), named, format('%d', upkeep), format('%d', us)}
 end
 
 local function hand_out_again(held)

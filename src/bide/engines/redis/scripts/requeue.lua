@@ -48,7 +48,8 @@ local function revive(topic, id, value, due)
       holding.hold_all(topic, {known.key, id})
     end
   end
-  life.due, life.since, life.began, life.attempt, life.error = due, due, nil, 0, ''
+  life.due, life.since, life.attempt, life.error = due, due, 0, ''
+  forget_began(life)
   save_life(topic, id, life)
   schedule(topic, id, life)
   if known.expires then expiries.note_of(topic, id, due + known.expires) end

@@ -90,11 +90,8 @@ local function end_other(other, most)
       due = math.min(other.delay > 0 and ceiling + other.delay or due, latest)
       life = life or new_life(id, value)
     end
-    if other.began then
-      life = life or new_life(id, value)
-      life.began = other.began
-    end
-    return come_back(topic, id, value, life, due) and 'scheduled' or 'expired'
+    if other.began then life = life or new_life(id, value) end
+    return come_back(topic, id, value, life, due, other.began) and 'scheduled' or 'expired'
   end
   life = give_attempt(id, value, life)
   if other.trace ~= '' then keep_trace(topic, id, life, other.trace) end
@@ -102,8 +99,9 @@ local function end_other(other, most)
     bury(topic, id, value, life, other.error, most)
     return 'dead'
   end
-  life.error, life.began = other.error, other.began or life.began
-  return come_back(topic, id, value, life, other.delay > 0 and ceiling + other.delay or now) and 'scheduled' or 'expired'
+  life.error = other.error
+  local due = other.delay > 0 and ceiling + other.delay or now
+  return come_back(topic, id, value, life, due, other.began) and 'scheduled' or 'expired'
 end
 
 local VERDICTS = {done = true, retry = true, release = true, aside = true, dead = true}

@@ -31,8 +31,7 @@ local function take_back(full, claimed)
     bury(topic, id, value, life, format(REASON, life.attempt), most)
     buried = buried + 1
   else
-    life.began = life.began or claimed
-    come_back(topic, id, value, life, life.due)
+    come_back(topic, id, value, life, life.due, began_of(topic, id, life) or claimed)
   end
 end
 

@@ -12,21 +12,15 @@ end
 
 -- End a message that is in no zset and under no lease.
 local function finish(topic, id, value, life)
-  if not value then -- it was deleted by hand
-    if life then
-      call('HDEL', topic.prefix .. 'life', id)
-      if has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
-    end
-    return add(topic, 'live', -1)
+  if life then
+    call('HDEL', topic.prefix .. 'life', id, id .. 'b') -- both, whatever its marks say
+    if has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
   end
+  if not value then return add(topic, 'live', -1) end -- it was deleted by hand
   local known = content(id, value)
   if known.key and not (life and has(life.marks, KEYLESS)) then holding.free(topic, known.key, id) end
   if known.expires then expiries.forget(full_of(topic, id)) end
   if has(known.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
-  if life then
-    call('HDEL', topic.prefix .. 'life', id)
-    if has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
-  end
   local kind, slot, n = location(id)
   local bucket = bucket_of(topic, kind, slot, n)
   if not end_entries(topic, bucket, 1) then call('LSET', bucket, n % BUCKET, '') end
@@ -75,6 +69,17 @@ local function save_life(topic, id, life)
   topic.lives = true
 end
 
+-- The same, and when its first attempt began.
+local function save_begun(topic, id, life, began)
+  if not has(life.marks, 4) then life.marks = life.marks + 4 end
+  call('HSET', topic.prefix .. 'life', id, life_text(life), id .. 'b', pack('>I6I6', life.since, began))
+  topic.lives = true
+end
+
+local function forget_began(life)
+  if has(life.marks, 4) then life.marks = life.marks - 4 end
+end
+
 -- Put a message's time into the zset of its level.
 local function schedule(topic, id, life)
   local key = topic.prefix .. 'due' .. life.level
@@ -107,8 +112,9 @@ local function keep_trace(topic, id, life, record)
   call('SET', key, sub(kept, starts[first]), 'PX', '34560000000') -- 400 days
 end
 
--- Make a message pending again, with or without a life; false when it has expired by then, and so ended.
-local function come_back(topic, id, value, life, due)
+-- Make a message pending again, with or without a life; false when it has expired by then, and so ended. When its first
+-- attempt began may be told; else what is known of that stays.
+local function come_back(topic, id, value, life, due, began)
   local expires = expiry_of(id, value, life)
   if expires then
     if math.max(due, now) >= expires then
@@ -119,7 +125,7 @@ local function come_back(topic, id, value, life, due)
   end
   if life then
     life.due = due
-    save_life(topic, id, life)
+    if began then save_begun(topic, id, life, began) else save_life(topic, id, life) end
   end
   schedule(topic, id, life or {due = due, level = level_of(sub(id, 1, 1))})
   return true

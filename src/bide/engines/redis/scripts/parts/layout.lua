@@ -54,12 +54,14 @@ local function parts_of(full) return format('%x', (unpack_('>I5', full))), sub(f
 -- What is written there: salt (2 bytes), due time (from the slot's start), flags, and what the client put together:
 -- [max_attempts][expires_in][key][headers] body. A body over 1 KiB has a key of its own.
 -- What has changed since it was sent (its time, its attempts, its level, its death) is in the hash `life`: due, since,
--- attempt, level, marks, began ('@' and 6 bytes, or nothing: its first attempt), error. Whoever has a life is looked for in the zsets alone, never in its slot.
+-- attempt, level, marks, error. Whoever has a life is looked for in the zsets alone, never in its slot.
 
 local ATTEMPTS, EXPIRES, KEYED, HEADERS, LARGE = 1, 2, 4, 8, 16
 local LONG_KEY = 255 -- the first byte of the length of a key that has so many bytes or more; two more tell it
--- The other mark is 2: records of its failed attempts, as engines/traces.py has them, are in a key of their own, which has the
--- name of that of a large body and `:t` behind it. No claim reads it.
+-- Another mark is 2: records of its failed attempts, as engines/traces.py has them, are in a key of their own, which has the
+-- name of that of a large body and `:t` behind it. No claim reads it. And 4: a second field of `life`, its id and a b, has its
+-- `since`, and when its first attempt began. That counts only while the life has the same `since`: a release that does not know
+-- it keeps the mark when it gives the message a new time.
 local KEYLESS = 1 -- a mark: a successor has taken its key over
 
 local function has(flags, flag) return flags % (2 * flag) >= flag end
@@ -103,9 +105,6 @@ end
 local function life_from(text)
   if not text then return nil end
   local due, since, attempt, level, marks = unpack_('>I6I6I2BB', text)
-  if byte(text, 17) == 64 then -- no error begins with it
-    return {due = due, since = since, attempt = attempt, level = level, marks = marks, began = unpack_('>I6', text, 18), error = sub(text, 24)}
-  end
   return {due = due, since = since, attempt = attempt, level = level, marks = marks, error = sub(text, 17)}
 end
 
@@ -114,8 +113,17 @@ local function life_of(topic, id)
 end
 
 local function life_text(life)
-  local head = pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks)
-  return life.began and head .. pack('>BI6', 64, life.began) .. life.error or head .. life.error
+  return pack('>I6I6I2BB', life.due, life.since, life.attempt, life.level, life.marks) .. life.error
+end
+
+local function began_from(text, life)
+  if not text then return nil end
+  local since, began = unpack_('>I6I6', text)
+  return since == life.since and began or nil
+end
+
+local function began_of(topic, id, life)
+  return has(life.marks, 4) and began_from(call('HGET', topic.prefix .. 'life', id .. 'b'), life) or nil
 end
 
 local function opened(topic, id)
