@@ -55,3 +55,13 @@ def test_a_list_that_is_no_arguments_is_no_call(queue: Any, task: Any, do: Do, c
     dead = do(queue.messages("store", state="dead"))
     assert len(dead) == 4
     assert all("can't take this message" in each.last_error for each in dead)
+
+
+def test_a_task_with_batches_refuses_merged_sends(queue: Any, do: Do) -> None:
+    def count(users: list[Any]) -> None: ...
+
+    task = queue.task("count", batch=10)(count)
+    for item in (7, {"user": [7]}, [7]):
+        with pytest.raises(BadOption, match=r"a batch gathers what is sent by itself: leave if_exists='merge' out"):
+            do(task.options(**MERGE).send(item))
+    assert do(queue.stats("count")).pending == 0

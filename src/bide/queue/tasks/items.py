@@ -82,6 +82,12 @@ class Items(Arguments):
             )
         return super().bind((), {self.parameter: args[0]})[self.parameter]
 
+    def check_lists(self, body: Any) -> None:
+        raise BadOption(
+            f"{self._name}() is given batches, and a batch gathers what is sent by itself: leave if_exists='merge' out, and "
+            "send each item under a key of its own, or none."
+        )
+
     def of_json(self, raw: bytes) -> dict[str, Any] | None:
         try:
             if self._shape is None:
