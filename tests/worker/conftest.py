@@ -1,4 +1,4 @@
-"""Workers on memory, on SQLite and on Redis; and a way to wait for what is to happen, and for no longer."""
+"""Workers on memory, on SQLite and on Redis, or on every engine; and a way to wait for what is to happen, and for no longer."""
 
 import asyncio
 import inspect
@@ -19,10 +19,18 @@ Working: TypeAlias = Callable[..., AbstractAsyncContextManager[Worker]]
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.server)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "redis":
-        found: str = request.getfixturevalue("redis_url")
-        return found
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/bide.db"
+    return place(request, tmp_path)
+
+
+EVERY_ENGINE = ("memory", "sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in ("redis", "postgres")))
+
+
+def place(request: pytest.FixtureRequest, folder: Path) -> str:
+    """The URL of the engine that a fixture's parameter names."""
+    if request.param in ("memory", "sqlite"):
+        return "memory://" if request.param == "memory" else f"sqlite:///{folder}/bide.db"
+    found: str = request.getfixturevalue(f"{request.param}_url")
+    return found
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from bide import (
     current_batch,
     steps,
 )
-from tests.worker.conftest import Working
+from tests.worker.conftest import EVERY_ENGINE, Working, place
 from tests.worker.faults import Call, Faults
 
 LONG = "1h"  # nobody waits for it
@@ -42,6 +43,11 @@ class Seen:
     @property
     def sizes(self) -> list[int]:
         return sorted(map(len, self.batches))
+
+
+@pytest.fixture(params=EVERY_ENGINE)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return place(request, tmp_path)
 
 
 @pytest.fixture

@@ -1,13 +1,21 @@
 """Overdue messages in workers, on every engine: the newest of each value is called, or all are, at a rate."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bide import AsyncQueue, current
 from bide.queue.tasks.overdue import Overdue
-from tests.worker.conftest import Working
+from tests.worker.conftest import EVERY_ENGINE, Working, place
+from tests.worker.faults import Call, Faults
+
+
+@pytest.fixture(params=EVERY_ENGINE)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return place(request, tmp_path)
 
 
 @pytest.fixture
@@ -54,13 +62,21 @@ async def test_several_workers_lose_no_newest_and_call_none_twice(
 
 
 async def test_the_rate_holds_over_workers_and_fresh_ones_pass(
-    queue: AsyncQueue, working: Working, until: Any, overdue: Any
+    queue: AsyncQueue, working: Working, until: Any, overdue: Any, faults: Faults
 ) -> None:
-    called: list[tuple[int, int]] = []
+    called: list[tuple[str, int, int]] = []
+    turns: dict[str, int] = {}
+
+    async def spend(call: Call, asked: Sequence[Any]) -> Any:
+        answers = await call()
+        turns.update((each.holder, spent.at[0]) for each, spent in zip(asked[0], answers, strict=True))
+        return answers
+
+    faults.around["gates.spend"] = spend
 
     @queue.task("t", catch_up="5/300ms")
     async def t(n: int) -> None:
-        called.append((current().due, n))
+        called.append((current().id, current().due, n))
 
     sent = await t.send_many({"n": n} for n in range(30))
     overdue(sent[-1].due)
@@ -68,12 +84,15 @@ async def test_the_rate_holds_over_workers_and_fresh_ones_pass(
         await until(lambda: bool(called))
         await t.send(n=99)
         await until(lambda: len(called) == 31)
-    assert [n for _, n in called].index(99) < 30  # it did not wait for all that was before it
-    assert sorted(n for _, n in called) == [*range(30), 99]
-    # What began at once keeps its time; all others were given theirs.
-    given = sorted(due for due, n in called if n != 99 and due > sent[-1].due)
-    assert len(given) >= 25
+    assert [n for _, _, n in called].index(99) < 30  # it did not wait for all that was before it
+    assert sorted(n for _, _, n in called) == [*range(30), 99]
+    given = sorted(turns.values())
+    assert len(given) == 30
     assert all(later - first >= 300 for first, later in zip(given, given[5:], strict=False))
+    # What began at once keeps its time; all others have theirs.
+    put_off = [(id, due) for id, due, n in called if n != 99 and due > sent[-1].due]
+    assert len(put_off) >= 25
+    assert all(due >= turns[id] for id, due in put_off)
 
 
 async def test_overdue_messages_wait_for_an_engine_that_fails(
