@@ -1,10 +1,9 @@
-"""The policies there are."""
+"""Policies of when a message is handled, how often, and beside how many."""
 
 import asyncio
 from typing import Any
 
-from bide import Bury, CancelResult, RescheduleResult, Snooze
-from bide.engines.gates import Spent
+from bide import Bury, CancelResult, RescheduleResult, Sent, Snooze
 from tests.policies.policy import COUNT, TOPIC, Policy, Stage, now_ms
 from tests.worker.conftest import once
 
@@ -16,25 +15,6 @@ class Delayed(Policy):
     def check(self, stage: Stage) -> None:
         for run in stage.journal.runs:
             assert run.at >= stage.sent[run.n].due, "early"
-
-
-class Debounced(Policy):
-    """Each is sent twice under its key."""
-
-    exclusive = "key"
-
-    def sending(self, n: int) -> dict[str, Any]:
-        return {"key": f"k{n}", "if_exists": "later"}
-
-    async def send(self, stage: Stage) -> None:
-        for n in list(stage.sent):
-            again = await stage.send(n, told=2)
-            if n in stage.alive:
-                assert (again.outcome, again.id) == ("postponed", stage.sent[n].id)
-            stage.sent[n] = again
-
-    def check(self, stage: Stage) -> None:
-        assert {run.told for run in stage.journal.runs} == {2}
 
 
 class Prioritized(Policy):
@@ -51,9 +31,14 @@ class Expiring(Policy):
     def sending(self, n: int) -> dict[str, Any]:
         return {"expires_in": "1ms" if self.drops(n) else "1h"}
 
-    async def send(self, stage: Stage) -> None:
-        latest = max(each.due for each in stage.sent.values())
-        await once(lambda: now_ms() > latest + 5)
+    async def work(self, stage: Stage) -> None:
+        for n in filter(self.drops, stage.sent):
+
+            async def expired(sent: Sent = stage.sent[n]) -> bool:
+                found = await stage.queue.get(sent)
+                return found is None or now_ms() > found.due + 5
+
+            await once(expired)
         await stage.queue.resume(TOPIC)
 
     def drops(self, n: int) -> bool:
@@ -91,12 +76,13 @@ class Rescheduled(Policy):
         self.due: dict[int, float] = {}
         for n in range(2, COUNT, 4):
             self.due[n] = now_ms() + 60
+            stage.moved.add(n)
             moved = await stage.queue.reschedule(stage.sent[n], delay=0.06)
             assert moved is RescheduleResult.MOVED or n not in stage.alive
 
     def check(self, stage: Stage) -> None:
         for run in stage.journal.runs:
-            assert run.at >= self.due.get(run.n, 0), "early"
+            assert stage.calls or run.at >= self.due.get(run.n, 0), "early"
 
 
 class Failing(Policy):
@@ -145,7 +131,7 @@ class Requeued(Policy):
 
 
 class Locked(Policy):
-    exclusive = "lock"
+    exclusive = ("lock",)
 
     def options(self) -> dict[str, Any]:
         return {"lock": "user {user}"}
@@ -160,7 +146,7 @@ class Deferred(Locked):
 
 
 class Limited(Policy):
-    exclusive = "limit"
+    exclusive = ("limit",)
 
     def options(self) -> dict[str, Any]:
         return {"concurrency": 2}
@@ -178,24 +164,14 @@ class LimitedPer(Limited):
 
 
 class Rated(Policy):
-    exclusive = "limit"
+    exclusive = ("limit",)
     window = 50
 
     def options(self) -> dict[str, Any]:
         return {"rate": "4/50ms"}
 
-    async def begin(self, stage: Stage) -> None:
-        self.granted: list[int] = []
-
-        async def spend(call: Any, asked: Any) -> list[Spent]:
-            answers: list[Spent] = await call()
-            self.granted += [at for answer in answers for at in answer.at]
-            return answers
-
-        stage.faults.around["gates.spend"] = spend
-
     def check(self, stage: Stage) -> None:
-        granted = sorted(self.granted)
+        granted = sorted(each.at for each in stage.granted if each.gate.startswith("rate "))
         for first, fifth in zip(granted, granted[4:], strict=False):
             assert fifth - first >= self.window, "too many in a window"
         for nth, run in enumerate(sorted(run.at for run in stage.journal.runs)):
@@ -210,24 +186,3 @@ class Stopped(Policy):
     async def work(self, stage: Stage) -> None:
         await once(lambda: len(stage.journal.runs) >= 2 or stage.over)
         await stage.workers[0].stop()
-
-
-ALL: tuple[type[Policy], ...] = (
-    Delayed,
-    Debounced,
-    Prioritized,
-    Expiring,
-    Paused,
-    Cancelled,
-    Rescheduled,
-    Failing,
-    Snoozing,
-    Overtime,
-    Requeued,
-    Locked,
-    Deferred,
-    Limited,
-    LimitedPer,
-    Rated,
-    Stopped,
-)

@@ -85,6 +85,15 @@ def test_a_message_is_due_at_its_deadline_when_others_are_not_done(kitchen: Kitc
     assert kitchen.advance("2h") == ["cook"]
 
 
+def test_what_is_moved_is_called_until_its_deadline_all_the_same(kitchen: Kitchen) -> None:
+    slow, quick, late = (kitchen.do(kitchen.cook.after(after).send("stew")) for after in ("5h", "1h", "2h"))
+    for each, deadline in ((slow, "6h"), (quick, "6h"), (late, "30m")):
+        assert kitchen.do(kitchen.queue.reschedule(kitchen.wait_for(each, deadline=deadline), delay="3h"))
+    kitchen.advance("4h")
+    assert [(at, on) for at, [on] in kitchen.served[:1]] == [(3_600, quick.id)]
+    assert sorted((at, on) for at, [on] in kitchen.served[1:]) == sorted([(10_800, slow.id), (10_800, late.id)])
+
+
 def test_the_deadline_is_a_day_unless_it_is_said(kitchen: Kitchen) -> None:
     sent = kitchen.do(kitchen.cook.after("2d").send("stew"))
     waits = kitchen.wait_for(sent)
