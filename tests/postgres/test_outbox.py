@@ -1,8 +1,9 @@
 """An outbox in PostgreSQL: what the caller's transaction commits is handed on to a queue elsewhere."""
 
 import psycopg
+import pytest
 
-from bide import Queue
+from bide import AsyncQueue, Queue, ResultPending, Worker
 
 
 def test_a_commit_is_handed_on_and_a_rollback_never_is(postgres_url: str) -> None:
@@ -15,3 +16,19 @@ def test_a_commit_is_handed_on_and_a_rollback_never_is(postgres_url: str) -> Non
         own.commit()
         assert queue.relay(wait=False) == 1
         assert [(each.body, each.key) for each in queue.receive("t", limit=9)] == [("committed", "k")]
+
+
+async def test_the_result_of_what_it_handed_on_is_asked_for_by_the_id_that_the_sender_was_told(postgres_url: str) -> None:
+    async with AsyncQueue("memory://", outbox=postgres_url) as queue:
+
+        @queue.task("add", keep="1h")
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        assert await queue.relay(wait=False) == 0  # makes the tables
+        async with await psycopg.AsyncConnection.connect(postgres_url) as own:
+            sent = await add.options(connection=own).send_many([{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+        with pytest.raises(ResultPending, match="it is in the outbox"):
+            await sent[0].result(timeout=0)
+        async with Worker(queue):
+            assert [await each.result(timeout="30s") for each in sent] == [3, 7]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bide import Queue
+from bide import AsyncQueue, Queue, Worker
 
 LONG = os.environ.get("BIDE_LONG")
 KILLS = 50 if LONG else 4
@@ -46,6 +46,21 @@ def test_relays_that_are_killed_send_each_committed_message_once(redis_url: str,
         _finish(queue)
         received = Counter(each.body for _ in range(len(committed)) for each in queue.receive("t", limit=1_000))
     assert received == Counter(committed)
+
+
+async def test_a_result_is_asked_for_by_the_id_that_the_sender_was_told(redis_url: str, tmp_path: Path) -> None:
+    async with AsyncQueue(redis_url, outbox=f"sqlite:///{tmp_path}/app.db") as queue:
+
+        @queue.task("add", keep="1h")
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        assert await queue.relay(wait=False) == 0  # makes the file
+        with closing(sqlite3.connect(tmp_path / "app.db")) as own:
+            sent = await add.options(connection=own).send(1, 2)
+            own.commit()
+        async with Worker(queue):
+            assert await sent.result(timeout="30s") == 3
 
 
 def _finish(queue: Queue) -> None:

@@ -5,20 +5,35 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from bide.engines.base import Claimed, NewMessage
+from bide.engines.base import NO_HEADERS, Claimed, NewMessage
+from bide.engines.results import Kept
 from bide.errors import BadBody, ConfigError, Unsupported
+from bide.queue.results import UNDONE_MS
 from bide.types import Sent
 
 TOPIC = "bide.outbox"
+PREFIX = "outbox-"  # of the ids that senders are told: a message gets its own from the queue's engine, which says where it is
+KEEP = "bide-keep"  # the header of what waits in an outbox, for how many ms its result is to be kept
 NEVER = 1_000_000  # attempts: a message is not given up because its queue is away
 
 _encode = msgspec.msgpack.Encoder(enc_hook=bytes).encode  # a body may be of a class of its own
 _decode = msgspec.msgpack.Decoder(NewMessage).decode
 
 
-def kept(new: NewMessage) -> NewMessage:
+def kept(new: NewMessage, keep: int | None) -> NewMessage:
     """What is put into the outbox for a message."""
-    return NewMessage(TOPIC, _encode(new), max_attempts=NEVER)
+    return NewMessage(TOPIC, _encode(new), max_attempts=NEVER, headers=NO_HEADERS if keep is None else {KEEP: str(keep)})
+
+
+def keep_of(claimed: Claimed) -> int | None:
+    """For how many ms the result of a message is to be kept."""
+    told = claimed.headers.get(KEEP, "")
+    return int(told) if told.isdecimal() else None
+
+
+def handed_on_as(claimed: Claimed, sent: Sent, keep: int, now: int) -> Kept:
+    """That a message has another id now, kept as if it was the result of the one in the outbox."""
+    return Kept(PREFIX + claimed.id, max(0, sent.due - now) + keep + UNDONE_MS, sent.id.encode())
 
 
 def handed_on(claimed: Claimed, now: int) -> NewMessage | None:
@@ -40,7 +55,7 @@ def handed_on(claimed: Claimed, now: int) -> NewMessage | None:
         if late >= life:
             return None
         life -= late
-    return replace(new, delay=0, at=at, expires_in=life, operation=new.operation or f"outbox-{claimed.id}")
+    return replace(new, delay=0, at=at, expires_in=life, operation=new.operation or PREFIX + claimed.id)
 
 
 def _has_all(body: bytes) -> bool:
@@ -55,7 +70,7 @@ def _has_all(body: bytes) -> bool:
 def answers(messages: Sequence[NewMessage], sent: Sequence[Sent]) -> list[Sent]:
     """What the sender is told: that it is in the outbox. The message gets its own id when it is handed on."""
     return [
-        Sent(f"outbox-{each.id}", new.topic, each.due + new.delay if new.at is None else max(new.at, each.due), "created")
+        Sent(PREFIX + each.id, new.topic, each.due + new.delay if new.at is None else max(new.at, each.due), "created")
         for new, each in zip(messages, sent, strict=True)
     ]
 

@@ -1,9 +1,13 @@
 # unasync: ../sync/opened.py
 """An engine that is open, with what belongs to it."""
 
+import time
+from typing import Any
+
 from bide.aside import AsyncApart
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
+from bide.errors import BadOption
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.aio.keeping import AsyncKeeping
@@ -12,12 +16,14 @@ from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.rooms import AsyncRooms
 from bide.queue.batching import AsyncBatching
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.outbox import PREFIX
 from bide.queue.setup import Setup
 from bide.types import CancelResult, RescheduleResult, Sent
 
 
 class AsyncOpened:
     def __init__(self, engine: AsyncEngine, setup: Setup) -> None:
+        self._setup = setup
         self.engine: AsyncEngine = engine
         self.puts: AsyncBatching[NewMessage, Sent] = AsyncBatching(engine.put)
         self.settles: AsyncBatching[End, Ended] = AsyncBatching(engine.settle)
@@ -27,12 +33,24 @@ class AsyncOpened:
         self.dependents: AsyncDependents = AsyncDependents(engine)
         self.keeping: AsyncKeeping = AsyncKeeping(engine, self.dependents)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
-        self.outbox: AsyncOutbox | None = None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine)
+        self.outbox: AsyncOutbox | None = (
+            None if setup.outbox is None else AsyncOutbox(setup.outbox.aio(), engine, self.keeping, setup)
+        )
         self.receiver: AsyncReceiver = AsyncReceiver(engine, setup.envelope, self.settles, self.heartbeat)
 
     def delivery(self, claimed: Claimed, body: object, now: int) -> AsyncDelivery:
         """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
         return AsyncDelivery(claimed, body, now, self.engine, self.settles)
+
+    async def result(self, id: str, timeout: float | None) -> Any:
+        """What the task of a message returned. In an outbox it had another id, which its sender was told. Raises NoResult."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        if id.startswith(PREFIX):
+            if self.outbox is None:
+                raise BadOption(f"{id} went through an outbox, and this queue has none: ask a queue with the same outbox=.")
+            id = await self.outbox.find(id, timeout)
+        left = None if ends is None else max(0.0, ends - time.monotonic())
+        return self._setup.envelope.body(await self.keeping.wait(id, left, self._setup))
 
     async def close(self) -> None:
         """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""

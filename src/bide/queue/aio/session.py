@@ -168,8 +168,9 @@ class AsyncSession:
 
         async def put(part: Sequence[NewMessage]) -> list[Sent]:
             if connection is not None and opened.outbox is not None:
-                return await opened.outbox.put(part, connection=connection)
-            sent = await opened.engine.put(part, connection=connection)
+                sent = await opened.outbox.put(part, connection=connection)
+            else:
+                sent = await opened.engine.put(part, connection=connection)
             return sent if not self.setup.tasks.keeps else await self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
@@ -199,7 +200,7 @@ class AsyncSession:
         return sent
 
     async def _noted(self, opened: AsyncOpened, sent: Sequence[Sent], connection: object | None) -> list[Sent]:
-        """What was sent, remembered of tasks that keep results; but not what goes through an outbox, and gets another id."""
+        """What was sent, remembered of tasks that keep results. An outbox remembers what went there."""
         keeps = self.setup.tasks.keeps
         if connection is None or opened.outbox is None:
             await opened.keeping.expect(expected(sent, keeps), connection)
@@ -208,8 +209,7 @@ class AsyncSession:
     async def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned, once it is done. Raises NoResult."""
         seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        opened = await self.open()
-        return self.setup.envelope.body(await opened.keeping.wait(id, seconds, self.setup))
+        return await (await self.open()).result(id, seconds)
 
     async def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

@@ -64,11 +64,11 @@ class Keeping:
         while self._engine.results.tidy():
             pass
 
-    def wait(self, id: str, timeout: float | None, setup: Setup) -> bytes:
+    def wait(self, id: str, timeout: float | None, setup: Setup, stored_as: str | None = None) -> bytes:
         """What the task of a message returned, as it was kept. It looks ever less often. Raises NoResult."""
         began = time.monotonic()
         while True:
-            known, stored = self._look(id)
+            known, stored = self._look(id, stored_as or id)
             if known is not None and known.done:
                 if known.value is None:
                     raise not_kept(id)
@@ -82,10 +82,10 @@ class Keeping:
             seconds = pause(waited, stored, setup.now_ms())
             Signal().wait(seconds if timeout is None else min(seconds, timeout - waited))
 
-    def _look(self, id: str) -> tuple[Result | None, Stored | None]:
+    def _look(self, id: str, stored_as: str) -> tuple[Result | None, Stored | None]:
         """A value is kept before its message ends: so where there is no message, the second look at its result is right."""
         known = self._reads.add(id)
         if known is not None and known.done:
             return known, None
-        stored = self._gets.add(Ref(id))
+        stored = self._gets.add(Ref(stored_as))
         return (known, stored) if stored is not None else (self._reads.add(id), None)

@@ -1,11 +1,16 @@
 # Generated from ../aio/opened.py by tools/unasync.py; change that file instead.
 """An engine that is open, with what belongs to it."""
 
+import time
+from typing import Any
+
 from bide.aside import Apart
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
+from bide.errors import BadOption
 from bide.queue.batching import Batching
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.outbox import PREFIX
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.depending import Dependents
@@ -18,6 +23,7 @@ from bide.types import CancelResult, RescheduleResult, Sent
 
 class Opened:
     def __init__(self, engine: Engine, setup: Setup) -> None:
+        self._setup = setup
         self.engine: Engine = engine
         self.puts: Batching[NewMessage, Sent] = Batching(engine.put)
         self.settles: Batching[End, Ended] = Batching(engine.settle)
@@ -27,12 +33,22 @@ class Opened:
         self.dependents: Dependents = Dependents(engine)
         self.keeping: Keeping = Keeping(engine, self.dependents)
         self.heartbeat: Heartbeat = Heartbeat(setup.source)
-        self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine)
+        self.outbox: Outbox | None = None if setup.outbox is None else Outbox(setup.outbox.sync(), engine, self.keeping, setup)
         self.receiver: Receiver = Receiver(engine, setup.envelope, self.settles, self.heartbeat)
 
     def delivery(self, claimed: Claimed, body: object, now: int) -> Delivery:
         """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
         return Delivery(claimed, body, now, self.engine, self.settles)
+
+    def result(self, id: str, timeout: float | None) -> Any:
+        """What the task of a message returned. In an outbox it had another id, which its sender was told. Raises NoResult."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        if id.startswith(PREFIX):
+            if self.outbox is None:
+                raise BadOption(f"{id} went through an outbox, and this queue has none: ask a queue with the same outbox=.")
+            id = self.outbox.find(id, timeout)
+        left = None if ends is None else max(0.0, ends - time.monotonic())
+        return self._setup.envelope.body(self.keeping.wait(id, left, self._setup))
 
     def close(self) -> None:
         """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""

@@ -6,9 +6,13 @@ from typing import TypeAlias
 
 from bide.engines.base import SWEEP, Claim, Claimed, End, NewMessage, Verdict
 from bide.engines.sync import Engine
-from bide.errors import BadBody, BadMessage, BideError, QueueFull, Unsupported
+from bide.errors import BadBody, BadMessage, BideError, QueueFull, ResultPending, ResultUnknown, Unsupported
 from bide.logs import Log
 from bide.queue import outbox
+from bide.queue.results import expected
+from bide.queue.setup import Setup
+from bide.queue.sync.depending import Dependents
+from bide.queue.sync.keeping import Keeping
 from bide.types import Sent
 from bide.wakeable import Signal
 
@@ -24,15 +28,36 @@ _log = Log("bide.outbox")
 class Outbox:
     """`store`: the engine of the caller's database. Any number of programs may hand its messages on."""
 
-    def __init__(self, store: Engine, target: Engine) -> None:
+    def __init__(self, store: Engine, target: Engine, keeping: Keeping, setup: Setup) -> None:
+        """`keeping`: the results that are kept by the queue's engine."""
+        self._setup = setup
         self.store: Engine = store
         self._target = target
+        self._keeping = keeping
+        self._named = Keeping(store, Dependents(store))  # the ids that messages have since they were handed on
+        self._names = False  # whether any that was handed on here is asked for
         self._pause = SOON
 
     def put(self, messages: Sequence[NewMessage], *, connection: object) -> list[Sent]:
         self.store.open()
-        kept = self.store.put([outbox.kept(new) for new in messages], connection=connection)
-        return outbox.answers(messages, kept)
+        keeps = self._setup.tasks.keeps
+        kept = self.store.put([outbox.kept(new, keeps.get(new.topic)) for new in messages], connection=connection)
+        sent = outbox.answers(messages, kept)
+        self._named.expect(expected(sent, keeps), connection)
+        return sent
+
+    def find(self, id: str, timeout: float | None) -> str:
+        """The id that a message has since it was handed on. Raises NoResult."""
+        self.store.open()
+        try:
+            return (self._named.wait(id, timeout, self._setup, id.removeprefix(outbox.PREFIX))).decode()
+        except ResultPending:
+            raise ResultPending(f"Message {id} is not done yet: it is in the outbox.") from None
+        except ResultUnknown:
+            raise ResultUnknown(
+                f"Nothing is known of {id}: its transaction is not committed or was rolled back, its task has no keep=, or its "
+                "time is over."
+            ) from None
 
     def hand_on(self) -> int:
         """Hand on what has been committed, a bounded number. Raises when the queue's engine does not take it."""
@@ -40,10 +65,12 @@ class Outbox:
         claim = self.store.claim([outbox.TOPIC], AT_ONCE, LEASE)
         if not claim.messages:
             self.store.tend()
+            if self._names:
+                self.store.results.tidy()
             return 0
         ends: list[End] = []
         try:
-            self._put(self._read(claim, ends), ends)
+            self._put(self._read(claim, ends), ends, claim.now)
         except BideError as error:
             ended = {end.id for end in ends}
             left = [each for each in claim.messages if each.id not in ended]
@@ -75,14 +102,14 @@ class Outbox:
                     kept.append((each, new))
         return kept
 
-    def _put(self, kept: Sequence[Kept], ends: list[End]) -> None:
+    def _put(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """Together; if that is refused, one by one, and those that can't be sent become dead letters of the outbox."""
         try:
             if kept:
-                self._target.put([new for _, new in kept])
+                self._name(kept, self._target.put([new for _, new in kept]), now)
         except (BadMessage, QueueFull) as error:
             if len(kept) > 1:
-                self._put_singly(kept, ends)
+                self._put_singly(kept, ends, now)
             elif isinstance(error, BadMessage):
                 ends.append(_refused(kept[0][0], error))
             else:
@@ -90,16 +117,26 @@ class Outbox:
         else:
             ends += [_end(claimed) for claimed, _ in kept]
 
-    def _put_singly(self, kept: Sequence[Kept], ends: list[End]) -> None:
+    def _put_singly(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
         """One that is too large for what is left keeps no others back."""
         full: QueueFull | None = None
         for each in kept:
             try:
-                self._put([each], ends)
+                self._put([each], ends, now)
             except QueueFull as error:
                 full = error
         if full is not None:
             raise full
+
+    def _name(self, kept: Sequence[Kept], sent: Sequence[Sent], now: int) -> None:
+        """Remember which ids they have now, of those whose results are kept. They leave the outbox after that."""
+        pairs = [(claimed, each) for (claimed, _), each in zip(kept, sent, strict=True)]
+        asked = [(claimed, each, keep) for claimed, each in pairs if (keep := outbox.keep_of(claimed)) is not None]
+        if asked:
+            self._names = True
+            keeps = {each.topic: keep for _, each, keep in asked}
+            self._keeping.expect(expected([each for _, each, _ in asked], keeps), None)
+            self.store.results.fulfil([outbox.handed_on_as(*each, now) for each in asked])
 
     def run(self) -> None:
         """Hand on what comes, for ever."""
@@ -114,6 +151,7 @@ class Outbox:
                 self._pause = min(2 * self._pause, LATER)
 
     def close(self) -> None:
+        self._named.close()
         self.store.close()
 
 

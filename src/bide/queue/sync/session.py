@@ -166,8 +166,9 @@ class Session:
 
         def put(part: Sequence[NewMessage]) -> list[Sent]:
             if connection is not None and opened.outbox is not None:
-                return opened.outbox.put(part, connection=connection)
-            sent = opened.engine.put(part, connection=connection)
+                sent = opened.outbox.put(part, connection=connection)
+            else:
+                sent = opened.engine.put(part, connection=connection)
             return sent if not self.setup.tasks.keeps else self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
@@ -197,7 +198,7 @@ class Session:
         return sent
 
     def _noted(self, opened: Opened, sent: Sequence[Sent], connection: object | None) -> list[Sent]:
-        """What was sent, remembered of tasks that keep results; but not what goes through an outbox, and gets another id."""
+        """What was sent, remembered of tasks that keep results. An outbox remembers what went there."""
         keeps = self.setup.tasks.keeps
         if connection is None or opened.outbox is None:
             opened.keeping.expect(expected(sent, keeps), connection)
@@ -206,8 +207,7 @@ class Session:
     def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned, once it is done. Raises NoResult."""
         seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        opened = self.open()
-        return self.setup.envelope.body(opened.keeping.wait(id, seconds, self.setup))
+        return self.open().result(id, seconds)
 
     def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""
