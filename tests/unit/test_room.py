@@ -1,5 +1,9 @@
 """How much room a topic has left, for one sender."""
 
+import time
+
+import pytest
+
 from bide.queue.room import Room
 
 MOST = 10
@@ -49,3 +53,27 @@ def test_a_slow_count_does_not_undo_a_later_one() -> None:
     room.counted(3, room.begin(), 0.0, MOST)
     room.counted(0, slow, 0.0, MOST)
     assert room.pending == 3
+
+
+def test_a_room_that_has_filled_up_since_the_count_is_counted_again_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    room = Room()
+    room.counted(0, room.begin(), 0.0, MOST)
+    room.take(4, 4, MOST)
+    now += 1.5
+    assert not room.is_stale()  # it is far from full
+    room.take(1, 1, MOST)
+    assert room.is_stale()
+
+
+def test_a_room_that_is_full_is_counted_no_more_often_than_a_slow_count_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    room = Room()
+    room.counted(0, room.begin(), 0.5, MOST)
+    room.take(10, 10, MOST)
+    now += 9.5
+    assert not room.is_stale()
+    now += 1.0
+    assert room.is_stale()

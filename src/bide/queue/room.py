@@ -15,6 +15,7 @@ class Room:
         self._stored = 0  # all of it that is stored
         self._mark = 0  # so much was stored when it was counted
         self._next = 0.0  # by time.monotonic(), when to count again
+        self._soonest = 0.0  # when to, from half full on
 
     def is_stale(self) -> bool:
         return self._counted is None or time.monotonic() >= self._next
@@ -31,8 +32,10 @@ class Room:
             if begun < self._mark:  # a slow count: a later one was answered before
                 return
             self._counted, self._mark = pending, begun
-            often = OFTEN if 2 * self.pending >= most else SELDOM
-            self._next = time.monotonic() + max(often, SHARE * seconds)
+            now = time.monotonic()
+            self._soonest = now + max(OFTEN, SHARE * seconds)
+            self._next = now + max(SELDOM, SHARE * seconds)
+            self._fill(most)
 
     @property
     def pending(self) -> int:
@@ -43,9 +46,15 @@ class Room:
         with self._lock:
             count = min(count, most - self.pending)
             if count < least:
-                return 0
+                count = 0
             self._begun += count
+            self._fill(most)
             return count
+
+    def _fill(self, most: int) -> None:
+        """From half full on it is counted often, however empty it was when it was counted."""
+        if 2 * self.pending >= most:
+            self._next = min(self._next, self._soonest)
 
     def done(self, taken: int, stored: int) -> None:
         """Of what it was taken for, so much was stored."""
