@@ -12,7 +12,7 @@ from bide.engines.base import Settings
 from bide.engines.memory import source as in_memory
 from bide.engines.memory.result import Results
 from bide.engines.registry import source
-from bide.engines.results import OPEN, Dependent
+from bide.engines.results import OPEN, Dependent, Kept, Result
 from tests.model.results import check_results
 
 FEW, MANY = range(6), range(6, 200)
@@ -58,6 +58,11 @@ class NothingEnds(Results):
         return None if known is None else known.result
 
 
+class EarlierDeliveriesCount(Results):
+    def fulfil(self, new: Kept, now: int) -> None:
+        self.keep(new.id, Result(done=True, value=new.value), now + new.lasts, new.token)
+
+
 class OneFollower(Results):
     def followers(self, id: str) -> list[str]:
         return super().followers(id)[:1]
@@ -87,6 +92,7 @@ class TidiesTooMuch(Results):
 FAULTS = [
     ExpectingOverwrites,
     NothingEnds,
+    EarlierDeliveriesCount,
     OneFollower,
     AnyArrivalIsEnough,
     DependingStartsAnew,

@@ -16,6 +16,7 @@ from tests.model.expected import agree, insist
 
 STEPS = (0, 0, 0, 1, 7, 300, 999, 1_000, 5_000, 60_000)
 LASTS = (1, 500, 1_000, 10_000, 100_000)
+TOKENS = ("", "0001", "0002", "0010")
 VALUES = (None, b"", b"7", b"d", b"o", bytes(range(256)))
 
 
@@ -23,6 +24,7 @@ class Model:
     def __init__(self) -> None:
         self.now = 4_000_000_000_000
         self.known: dict[str, tuple[Result, int]] = {}
+        self.tokens: dict[str, str] = {}  # of the deliveries that returned them
         self.left: dict[str, tuple[set[str], int]] = {}  # of what waits: what has not arrived, and until when it waits
         self.followers: dict[str, dict[str, int]] = {}
 
@@ -35,6 +37,10 @@ class Model:
             self.known[expected.id] = OPEN, expected.until
 
     def fulfil(self, kept: Kept) -> None:
+        found = self.read(kept.id)
+        if found is not None and found.done and kept.token < self.tokens[kept.id]:
+            return
+        self.tokens[kept.id] = kept.token
         self.known[kept.id] = Result(done=True, value=kept.value), self.now + kept.lasts
 
     def follows(self, id: str) -> set[str]:
@@ -89,7 +95,8 @@ class History:
             self.model.expect(each)
 
     def fulfil(self) -> None:
-        some = [Kept(each, self.random.choice(LASTS), self.random.choice(VALUES)) for each in self.some()]
+        chosen = self.random.choice
+        some = [Kept(each, chosen(LASTS), chosen(VALUES), chosen(TOKENS)) for each in self.some()]
         told = self.engine.results.fulfil(some, now=self.model.now)
         for kept, followers in zip(some, told, strict=True):
             self.model.fulfil(kept)

@@ -16,7 +16,7 @@ from bide.engines.sqlite.transaction import SQL, _statements
 from tests.sqlite.test_gates import steps
 
 RESULTS = _statements(Path(file.__file__).with_name("results.sql").read_text(encoding="utf-8"))
-VALUES = dict.fromkeys(("space", "message", "other", "until", "value", "now", "limit"), 1)
+VALUES = dict.fromkeys(("space", "message", "other", "until", "value", "now", "limit", "token"), 1)
 UNTIL = 10**15
 
 

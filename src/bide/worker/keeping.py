@@ -40,7 +40,7 @@ class Keeping:
             value = encoded(self._envelope, returned_of(handling.present()), handling.task.name, delivery.id)
             while True:
                 try:
-                    await self._batches.add(Kept(delivery.id, lasts, value))
+                    await self._batches.add(Kept(delivery.id, lasts, value, delivery.claimed.token))
                 except EngineError as error:
                     await self._retrying.lose(error)
                 else:

@@ -17,7 +17,7 @@ def fulfil(store: Store, kept: Sequence[Kept], now: int | None) -> list[list[str
     with store:
         at = store.now(now)
         for each in kept:
-            store.results.keep(each.id, Result(done=True, value=each.value), at + each.lasts)
+            store.results.fulfil(each, at)
         return [store.results.followers(each.id) for each in kept]
 
 

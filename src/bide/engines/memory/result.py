@@ -3,7 +3,7 @@
 import heapq
 from typing import Literal, NamedTuple, TypeAlias
 
-from bide.engines.results import OPEN, Dependent, Result
+from bide.engines.results import OPEN, Dependent, Kept, Result
 
 Key: TypeAlias = tuple[Literal["result", "waiting"], str]
 SPARE = 1_000  # times that count no more, before it is worth while to look for them
@@ -12,6 +12,7 @@ SPARE = 1_000  # times that count no more, before it is worth while to look for 
 class Known(NamedTuple):
     result: Result
     until: int
+    token: str  # of the delivery that returned it
 
 
 class Waiting(NamedTuple):
@@ -33,8 +34,13 @@ class Results:
         if self.find(id, now) is None:
             self.keep(id, OPEN, until)
 
-    def keep(self, id: str, result: Result, until: int) -> None:
-        self._known[id] = Known(result, until)
+    def fulfil(self, new: Kept, now: int) -> None:
+        known = self._known.get(new.id)
+        if known is None or known.until <= now or known.token <= new.token:
+            self.keep(new.id, Result(done=True, value=new.value), now + new.lasts, new.token)
+
+    def keep(self, id: str, result: Result, until: int, token: str = "") -> None:
+        self._known[id] = Known(result, until, token)
         self._ends_at(until, ("result", id))
 
     def find(self, id: str, now: int) -> Result | None:

@@ -8,7 +8,7 @@ from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Res
 
 CALLS: Mapping[str, str] = {
     "expect": "select {schema}.expect_results(%s::{text}, %s::bigint[], %s, %s)",
-    "fulfil": "select * from {schema}.fulfil_results(%s::{text}, %s::bigint[], %b::{bytea}, %s)",
+    "fulfil": "select * from {schema}.fulfil_results(%s::{text}, %s::bigint[], %b::{bytea}, %s::{text}, %s)",
     "read": "select * from {schema}.read_results(%s::{text}, %s)",
     "tidy": "select {schema}.tidy_results(%s, %s)",
     "depend": "select {schema}.depend(%s::{text}, %s::{text}, %s::bigint[], %s)",
@@ -24,7 +24,12 @@ def expect_args(expected: Sequence[Expected]) -> list[Any]:
 
 
 def fulfil_args(kept: Sequence[Kept]) -> list[Any]:
-    return [[each.id for each in kept], numbers([each.lasts for each in kept]), [each.value for each in kept]]
+    return [
+        [each.id for each in kept],
+        numbers([each.lasts for each in kept]),
+        [each.value for each in kept],
+        [each.token for each in kept],
+    ]
 
 
 def followers_of(many: int, rows: Sequence[Any]) -> list[list[str]]:

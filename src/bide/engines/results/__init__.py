@@ -20,6 +20,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     id: str
     lasts: int
     value: bytes | None
+    token: str = ""  # of the delivery that returned it
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):

@@ -30,6 +30,7 @@ class Results(ABC):
         - A result may be kept that nobody expected.
         - A result may be done without a value.
         - The last value of a result counts.
+        - What an earlier delivery returned changes nothing.
         - A result is forgotten in time.
         - Fulfilling tells who follows.
         """

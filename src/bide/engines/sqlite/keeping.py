@@ -14,7 +14,10 @@ def expect(tx: Transaction, namespace: Namespace, expected: Sequence[Expected], 
 
 def fulfil(tx: Transaction, namespace: Namespace, kept: Sequence[Kept], now: int | None) -> list[list[str]]:
     at, space = tx.times.now(namespace, now), namespace.name
-    rows = [{"space": space, "message": each.id, "until": at + each.lasts, "value": each.value} for each in kept]
+    rows = [
+        {"space": space, "message": each.id, "until": at + each.lasts, "value": each.value, "token": each.token, "now": at}
+        for each in kept
+    ]
     tx.sql.run_many("fulfil", rows)
     return [[name for (name,) in tx.sql.all("followers", {"space": space, "other": each.id})] for each in kept]
 

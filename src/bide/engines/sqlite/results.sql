@@ -2,12 +2,14 @@
 
 -- Results.
 -- name: expect
-insert into bide_result (space, message, until, done) values (:space, :message, :until, 0)
-on conflict (space, message) do update set until = excluded.until, done = 0, value = null where until <= :now
+insert into bide_result (space, message, until, done, token) values (:space, :message, :until, 0, '')
+on conflict (space, message) do update set until = excluded.until, done = 0, value = null, token = '' where until <= :now
 
 -- name: fulfil
-insert into bide_result (space, message, until, done, value) values (:space, :message, :until, 1, :value)
-on conflict (space, message) do update set until = excluded.until, done = 1, value = excluded.value
+-- A worker that stood still may return when another one has done the same: the later delivery counts.
+insert into bide_result (space, message, until, done, value, token) values (:space, :message, :until, 1, :value, :token)
+on conflict (space, message) do update set until = excluded.until, done = 1, value = excluded.value, token = excluded.token
+where token <= excluded.token or until <= :now
 
 -- name: read_result
 select done, value from bide_result where space = :space and message = :message and until > :now

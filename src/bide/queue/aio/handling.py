@@ -144,7 +144,8 @@ class AsyncHandling:
         """Keep what its handler returned, unless that has ended the delivery by itself, and not because its work is done."""
         if not delivery.ended or (await self._engine.get([Ref(delivery.id)]))[0] is None:
             value = encoded(self._setup.envelope, returned_of(delivery), name, delivery.id)
-            await AsyncKeeping(self._engine, AsyncDependents(self._engine)).fulfil([Kept(delivery.id, lasts, value)])
+            kept = Kept(delivery.id, lasts, value, delivery.claimed.token)
+            await AsyncKeeping(self._engine, AsyncDependents(self._engine)).fulfil([kept])
 
     async def _unread(self, task: Definition, delivery: AsyncDelivery, error: Unread) -> Handled:
         _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)

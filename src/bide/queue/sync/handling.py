@@ -144,7 +144,8 @@ class Handling:
         """Keep what its handler returned, unless that has ended the delivery by itself, and not because its work is done."""
         if not delivery.ended or (self._engine.get([Ref(delivery.id)]))[0] is None:
             value = encoded(self._setup.envelope, returned_of(delivery), name, delivery.id)
-            Keeping(self._engine, Dependents(self._engine)).fulfil([Kept(delivery.id, lasts, value)])
+            kept = Kept(delivery.id, lasts, value, delivery.claimed.token)
+            Keeping(self._engine, Dependents(self._engine)).fulfil([kept])
 
     def _unread(self, task: Definition, delivery: Delivery, error: Unread) -> Handled:
         _log.error("Message %s of %s does not fit: %s", delivery.id, delivery.topic, error)

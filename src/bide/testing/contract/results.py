@@ -113,6 +113,28 @@ class Keeping:
         assert await read(bench, one, one) == [Result(done=True, value=b"3")] * 2
 
     @needs("results")
+    async def test_what_an_earlier_delivery_returned_changes_nothing(self, bench: Bench) -> None:
+        one = await bench.put("t", max_attempts=9)
+        tokens = []
+        for _ in range(3):
+            [claimed] = await bench.claim("t")
+            tokens.append(claimed.token)
+            await bench.end(claimed, "retry")
+        first, second, third = tokens
+
+        async def keep(value: bytes, *tokens: str, lasts: int = LASTS) -> bytes | None:
+            kept = [Kept(one.id, lasts, value, token) for token in tokens]
+            assert await bench.engine.results.fulfil(kept, now=bench.now) == [[]] * len(tokens)
+            [found] = await read(bench, one.id)
+            return None if found is None else found.value
+
+        await expect(bench, one.id)
+        assert [await keep(b"2", second), await keep(b"1", first), await keep(b"again", second)] == [b"2", b"2", b"again"]
+        assert [await keep(b"3", third, first, lasts=1_000), await keep(b"2", second)] == [b"3", b"3"]
+        bench.move(1_000)  # its time is over
+        assert [await read(bench, one.id), await keep(b"1", first)] == [[None], b"1"]
+
+    @needs("results")
     async def test_a_result_is_forgotten_in_time(self, bench: Bench) -> None:
         [short, long] = await sent(bench, 2)
         await expect(bench, short, lasts=10 * LASTS)

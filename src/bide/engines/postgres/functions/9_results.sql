@@ -13,23 +13,26 @@ begin
     now := bide.engine_us(given, true) / 1000;
     insert into bide.result as r (message, until, done)
     select e.id, max(e.until), false from unnest(ids, ends) as e(id, until) group by e.id order by e.id collate "C"
-    on conflict (message) do update set until = excluded.until, done = false, value = null where r.until <= now;
+    on conflict (message) do update set until = excluded.until, done = false, value = null, token = '' where r.until <= now;
 end $$;
 
-create or replace function bide.fulfil_results(ids text[], lasts bigint[], vals bytea[], given bigint)
+create or replace function bide.fulfil_results(ids text[], lasts bigint[], vals bytea[], tokens text[], given bigint)
 returns table (place bigint, dependent text) language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
--- Who follows is looked for when the results are locked: `follow` waits for that, or this for its commit.
+-- Who follows is looked for when the results are locked: `follow` waits for that, or this for its commit. A worker that stood
+-- still may return when another one has done the same: the later delivery counts.
 declare
     now bigint;
 begin
     perform bide.limit_waiting('');
     now := bide.engine_us(given, true) / 1000;
-    insert into bide.result (message, until, done, value)
-    select distinct on (e.id collate "C") e.id, now + e.lasts, true, e.value
-    from unnest(ids, lasts, vals) with ordinality as e(id, lasts, value, place)
-    order by e.id collate "C", e.place desc
-    on conflict (message) do update set until = excluded.until, done = true, value = excluded.value;
+    insert into bide.result as r (message, until, done, value, token)
+    select distinct on (e.id collate "C") e.id, now + e.lasts, true, e.value, e.token
+    from unnest(ids, lasts, vals, tokens) with ordinality as e(id, lasts, value, token, place)
+    order by e.id collate "C", e.token collate "C" desc, e.place desc
+    on conflict (message) do update
+        set until = excluded.until, done = true, value = excluded.value, token = excluded.token
+        where r.token <= excluded.token or r.until <= now;
     return query
         select e.place, w.message from unnest(ids) with ordinality as e(id, place)
         join bide.waiting w on w.other = e.id collate "C";

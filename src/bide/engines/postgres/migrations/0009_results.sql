@@ -5,6 +5,7 @@ create table bide.result (
     until bigint not null,              -- it is forgotten then
     done boolean not null,              -- false: it is expected
     value bytea,                        -- null of one that is done: it could not be kept
+    token text collate "C" not null default '',  -- of the delivery that returned it
     constraint result_pkey primary key (message)
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 

@@ -19,7 +19,7 @@ def expect(expected: Sequence[Expected]) -> list[Arg]:
 def fulfil(kept: Sequence[Kept]) -> list[Arg]:
     args: list[Arg] = [len(kept)]
     for each in kept:
-        args += (each.id, each.lasts, b"n" if each.value is None else b"d" + each.value)
+        args += (each.id, each.lasts, each.token, b"n" if each.value is None else b"d" + each.value)
     return args
 
 

@@ -1,8 +1,8 @@
 -- Kept results, and what dependent messages wait for: each in the shard of its message, and gone by itself when it is
 -- over.
 --
--- `result:` and an id has until when it is kept (6 bytes), a letter, and the value: 'o' is expected, 'd' is done, 'n' is done without
--- a value. `waiting:` and the id of a dependent message is a hash with what it waits for, and until when under an empty name.
+-- `result:` and an id has until when it is kept (6 bytes) and 'o' if it is expected; or else the token of the delivery that
+-- returned it, which is one byte of length and its text, then 'd' and the value, or 'n' if it is done without one. `waiting:` and the id of a dependent message is a hash with what it waits for, and until when under an empty name.
 -- `followers:` and an id is a hash with the dependent messages that wait for it, each with until when, and the latest of these
 -- times under an empty name. `kept` in `meta` is the latest time until which a value is kept, for whoever wants to give the
 -- shard up.
@@ -18,9 +18,13 @@ local SLACK = 60000 -- ms that keys outlive what is in them: engine time may go 
 
 local function ends_in(ends) return format('%d', math.max(0, ends - now) + SLACK) end
 
+-- Letter and value, and the token.
 local function stored_result(id)
   local found = call('GET', P .. 'result:' .. id)
-  if found and unpack_('>I6', found) > now then return sub(found, 7) end
+  if not found or unpack_('>I6', found) <= now then return nil end
+  local length = byte(found, 7)
+  if length == 111 then return 'o', '' end
+  return sub(found, 8 + length), sub(found, 8, 7 + length)
 end
 
 local function store_result(id, ends, told)
@@ -48,21 +52,24 @@ end
 return tell({format('%d', now)})
 
 -- script: fulfil_results
--- Keep what messages returned. After what every script is told: how many, and of each: id, ms, letter and value. Gives: now, and of
--- each the dependent messages that follow it.
+-- Keep what messages returned. After what every script is told: how many, and of each: id, ms, token, letter and value. Gives: now,
+-- and of each the dependent messages that follow it. A worker that stood still may return when another one has done the same: the
+-- later delivery counts.
 
 local again = before()
 if again then return again end
 local kept, latest = {}, 0
 for i = 1, check_count(take_number()) do
-  kept[i] = {id = take_text(), ends = now + take_number(), told = take_text()}
+  kept[i] = {id = take_text(), ends = now + take_number(), token = take_text(), told = take_text()}
+  if #kept[i].token > 99 then error('BADARG token', 0) end
   latest = math.max(latest, kept[i].ends)
 end
 begin_shrinking()
 note_kept(latest)
 local followers = {}
 for i, each in ipairs(kept) do
-  store_result(each.id, each.ends, each.told)
+  local _, token = stored_result(each.id)
+  if (token or '') <= each.token then store_result(each.id, each.ends, char(#each.token) .. each.token .. each.told) end
   followers[i] = {}
   for _, name in ipairs(call('HKEYS', P .. 'followers:' .. each.id)) do
     if name ~= '' then table.insert(followers[i], name) end

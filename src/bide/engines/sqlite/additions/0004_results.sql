@@ -6,6 +6,7 @@ create table bide_result (
     until integer not null,      -- it is forgotten then
     done integer not null,       -- 0: it is expected
     value blob,                  -- null of one that is done: it could not be kept
+    token text not null,         -- of the delivery that returned it
     primary key (space, message)
 ) without rowid;
 
