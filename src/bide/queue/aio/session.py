@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
@@ -167,10 +166,8 @@ class AsyncSession:
         opened = await self.open()
 
         async def put(part: Sequence[NewMessage]) -> list[Sent]:
-            if connection is not None and opened.outbox is not None:
-                sent = await opened.outbox.put(part, connection=connection)
-            else:
-                sent = await opened.engine.put(part, connection=connection)
+            store = opened.engine if connection is None else opened.outbox or opened.engine
+            sent = await store.put(part, connection=connection)
             return sent if not self.setup.tasks.keeps else await self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
@@ -208,8 +205,7 @@ class AsyncSession:
 
     async def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned, once it is done. Raises NoResult."""
-        seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        return await (await self.open()).result(id, seconds)
+        return await (await self.open()).result(id, timeout)
 
     async def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from bide.aside import Apart
+from bide.core.when import duration_ms
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption
@@ -18,7 +19,7 @@ from bide.queue.sync.keeping import Keeping
 from bide.queue.sync.outbox import Outbox
 from bide.queue.sync.receiving import Receiver
 from bide.queue.sync.rooms import Rooms
-from bide.types import CancelResult, RescheduleResult, Sent
+from bide.types import CancelResult, Duration, RescheduleResult, Sent
 
 
 class Opened:
@@ -40,14 +41,15 @@ class Opened:
         """A delivery that was received elsewhere, such as in the other colour, to be ended here."""
         return Delivery(claimed, body, now, self.engine, self.settles)
 
-    def result(self, id: str, timeout: float | None) -> Any:
+    def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned. In an outbox it had another id, which its sender was told. Raises NoResult."""
-        ends = None if timeout is None else time.monotonic() + timeout
+        seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
+        began = time.monotonic()
         if id.startswith(PREFIX):
             if self.outbox is None:
                 raise BadOption(f"{id} went through an outbox, and this queue has none: ask a queue with the same outbox=.")
-            id = self.outbox.find(id, timeout)
-        left = None if ends is None else max(0.0, ends - time.monotonic())
+            id = self.outbox.find(id, seconds)
+        left = None if seconds is None else max(0.0, seconds - (time.monotonic() - began))
         return self._setup.envelope.body(self.keeping.wait(id, left, self._setup))
 
     def close(self) -> None:

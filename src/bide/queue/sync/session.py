@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from bide.core.when import duration_ms
 from bide.engines.base import End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine
 from bide.errors import BadOption, BideError, ConfigError, Exists, OutcomeUnknown, Unavailable, Unsupported
@@ -165,10 +164,8 @@ class Session:
         opened = self.open()
 
         def put(part: Sequence[NewMessage]) -> list[Sent]:
-            if connection is not None and opened.outbox is not None:
-                sent = opened.outbox.put(part, connection=connection)
-            else:
-                sent = opened.engine.put(part, connection=connection)
+            store = opened.engine if connection is None else opened.outbox or opened.engine
+            sent = store.put(part, connection=connection)
             return sent if not self.setup.tasks.keeps else self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
@@ -206,8 +203,7 @@ class Session:
 
     def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned, once it is done. Raises NoResult."""
-        seconds = None if timeout is None else duration_ms(timeout, "timeout") / 1000
-        return self.open().result(id, seconds)
+        return self.open().result(id, timeout)
 
     def settle(self, ends: Sequence[End], connection: object | None = None) -> list[Ended]:
         """End deliveries. What the engine left out, as a part of it does not answer for a while, it is told again alone."""
