@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bide.errors import BadOption
-from bide.worker.slots import Slots
+from bide.worker.slots import BUSY, Slots
 
 
 def places(
@@ -19,8 +19,11 @@ def places(
     concurrency: int = 10,
     threads: int = 10,
     slots: Mapping[str, int] | None = None,
+    limited: Mapping[str, int] | None = None,
 ) -> Slots:
-    return Slots(list(topics), list(in_threads), concurrency=concurrency, threads=threads, slots=slots or {})
+    return Slots(
+        list(topics), list(in_threads), concurrency=concurrency, threads=threads, slots=slots or {}, limited=limited or {}
+    )
 
 
 def fill(here: Slots, choose: Callable[[Sequence[str]], str]) -> Counter[str]:
@@ -266,3 +269,50 @@ def test_batches_never_run_beyond_their_places(steps: list[tuple[str, int]]) -> 
             running -= 1
         assert running + -(-gathered // size) <= concurrency
         assert here.ask(0).limit == (concurrency - running) * size - gathered
+
+
+def test_a_limited_topic_is_looked_at_again_while_it_is_to_be_told_what_may_run() -> None:
+    here = places(["sms"], limited={"sms": 10})
+
+    assert here.held_up() is None
+    here.take("sms")
+    assert here.held_up() == BUSY
+    here.passed("sms", 1, 5.0)
+    assert 4.0 < (here.held_up() or 0) <= 5.0
+
+
+def test_a_message_that_may_not_run_makes_no_room() -> None:
+    for wait in (5.0, 0.0):  # until an instant, or until there is a place
+        here = places(["sms"], limited={"sms": 10})
+
+        here.take("sms")
+        here.passed("sms", 0, wait)
+        here.give_back("sms")
+
+        assert here.ask(0).limit == 0
+
+
+def test_a_place_that_was_left_makes_room() -> None:
+    here = places(["sms"], limited={"sms": 10})
+
+    here.take("sms", 2)
+    here.passed("sms", 1, 0.0)
+    here.give_back("sms")
+    assert here.ask(0).limit == 0
+    here.place_left("sms")
+    here.give_back("sms")
+
+    assert here.ask(0).limit == 1
+
+
+def test_a_message_that_goes_untold_does_not_hold_up_its_topic() -> None:
+    here = places(["sms"], limited={"sms": 10})
+    here.take("sms")
+    here.passed("sms", 0, 0.0)
+    here.place_left("sms")
+
+    here.take("sms")
+    assert here.ask(0).limit == 0
+    here.give_back("sms")
+
+    assert here.ask(0).limit == 1

@@ -68,9 +68,10 @@ class Entrance(Batches[Handling]):
         if failed:  # a part of the engine does not answer, and must not hold up what others let pass
             self._again([each for each in passages if each[1] in failed], last=True)
             passages = [each for each in passages if each[1] not in failed]
+        # first, or what is given back would seem to make room
+        self._tell_slots([(handling.delivery.topic, passage) for handling, passage in passages if passage.limits.of_topic])
         for handling, passage in passages:
             self._end(handling, passage, asked)
-        self._tell_slots([(handling.delivery.topic, passage) for handling, passage in passages if passage.limits.of_topic])
 
     async def _through(self, passages: Sequence[tuple[Handling, Passage]], now: int, asked: float) -> list[Passage]:
         """Returns those of which a part of the engine has not answered."""

@@ -11,7 +11,7 @@ from bide.errors import BadOption
 
 NONE: Mapping[str, int] = MappingProxyType({})
 BUSY = 0.025  # seconds until a topic is asked for again of which nothing may run; then four times as long, up to
-BUSIEST, BUSIEST_FOR_PLACE = 6.0, 2.0
+BUSIEST, BUSIEST_FOR_PLACE = 10.0, 2.0
 
 
 class Ask(NamedTuple):
@@ -39,12 +39,17 @@ class Limited:
         self._for_place = False  # it was refused a place, which whoever has one here may leave any time
 
     def room(self, held: int) -> int:
-        return 0 if self.wait() else max(0, min(self._next, self._most - held))
+        if self._left > 0 or (self._asking and self._pause):
+            return 0
+        return max(0, min(self._next, self._most - held))
+
+    @property
+    def _left(self) -> float:
+        return self.until - time.monotonic()
 
     def wait(self) -> float:
-        """Seconds until it is to be asked for again; while that is to be told, until a look whether it was."""
-        left = self.until - time.monotonic()
-        return max(0.0, left, BUSY if self._asking and self._pause else 0.0)
+        """Seconds until it is to be asked for again; while that is to be told, until a look whether it was. 0: at any time."""
+        return max(0.0, self._left, BUSY if self._asking else 0.0)
 
     def taken(self) -> None:
         """Messages were claimed; whether they may run is to be told."""
@@ -65,9 +70,12 @@ class Limited:
         least = BUSY if self._for_place else 0.0
         self.until = time.monotonic() + max(wait, least, self._pause * random.uniform(0.75, 1.25))
 
-    def freed(self) -> None:
-        """One of its messages runs no more."""
+    def given_back(self) -> None:
+        """One of its messages is here no more, and may have gone without being told whether it may run."""
         self._asking = False
+
+    def place_left(self) -> None:
+        """There may be a place over all workers, since one was left here."""
         if self._for_place:
             self.until = 0.0
 
@@ -170,6 +178,11 @@ class Slots:
         """How far the limit of a topic has let its messages pass: as in `Limited`."""
         self._limited[topic].passed(count, wait)
 
+    def place_left(self, topic: str) -> None:
+        """A message has left its places at the gates of its task."""
+        if topic in self._limited:
+            self._limited[topic].place_left()
+
     def held_up(self) -> float | None:
         """Seconds until a topic is to be asked for again that has reached its limit; None when there is none."""
         return min((wait for each in self._limited.values() if (wait := each.wait())), default=None)
@@ -186,16 +199,15 @@ class Slots:
 
     def give_back(self, topic: str) -> None:
         """The place of a message. One that is handled in a batch does not begin."""
-        batched = self._batched.get(topic)
-        if batched is not None:
-            self._change(topic, batched, gathering=-1)
-        else:
-            if self._held[topic] > self._kept.get(topic, 0):
-                self._free += 1
-                self._free_threads += topic in self._in_threads
-            self._held[topic] -= 1
-        if topic in self._limited:
-            self._limited[topic].freed()
+        if self._limited and topic in self._limited:
+            self._limited[topic].given_back()
+        if self._batched and topic in self._batched:
+            self._change(topic, self._batched[topic], gathering=-1)
+            return
+        if self._held[topic] > self._kept.get(topic, 0):
+            self._free += 1
+            self._free_threads += topic in self._in_threads
+        self._held[topic] -= 1
 
     def begin_batch(self, topic: str, messages: int) -> None:
         self._change(topic, self._batched[topic], gathering=-messages, running=1)

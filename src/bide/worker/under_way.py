@@ -200,6 +200,7 @@ class UnderWay:
         if handling.places is not None:
             self.leaving.leave(self._heartbeat, handling.places)
             handling.places = None
+            self._slots.place_left(handling.delivery.claimed.topic)
         if handling.batch is None:  # else the batch gives back the place, for all
             self._slots.give_back(handling.delivery.claimed.topic)
         self._freed()

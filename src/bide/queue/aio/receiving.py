@@ -99,16 +99,27 @@ class AsyncReceiver:
             raise
 
     async def claim(
-        self, topics: Sequence[str], limit: int, lease_ms: int, request: str, *, asked: Asked | None = None
+        self,
+        topics: Sequence[str],
+        limit: int,
+        lease_ms: int,
+        request: str,
+        *,
+        asked: Asked | None = None,
+        upkeep: bool = True,
     ) -> Claim:
-        """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
+        """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first.
+
+        upkeep: False for a caller that also claims with upkeep, at least every SWEEP seconds.
+        """
         if len(topics) > 1:
             first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
             topics = [*topics[first:], *topics[:first]]
-        if time.monotonic() - self._tended > (TEND if self._to_tend else CAUTION):
-            await self._tend()
+        left = upkeep
+        if upkeep and time.monotonic() - self._tended > (TEND if self._to_tend else CAUTION):
+            left = await self._tend()
         claim = await self._claim(topics, limit, lease_ms, request, asked)
-        if self._to_tend and not claim.messages and not claim.more and await self._tend():
+        if left and self._to_tend and not claim.messages and not claim.more and await self._tend():
             claim = await self._claim(topics, limit, lease_ms, request, asked)
         return claim
 

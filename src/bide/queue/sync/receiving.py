@@ -96,15 +96,28 @@ class Receiver:
                     self._try_to_give_back()
             raise
 
-    def claim(self, topics: Sequence[str], limit: int, lease_ms: int, request: str, *, asked: Asked | None = None) -> Claim:
-        """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first."""
+    def claim(
+        self,
+        topics: Sequence[str],
+        limit: int,
+        lease_ms: int,
+        request: str,
+        *,
+        asked: Asked | None = None,
+        upkeep: bool = True,
+    ) -> Claim:
+        """A claim, with the upkeep that it leads to: at times, and before giving up. Any topic may come first.
+
+        upkeep: False for a caller that also claims with upkeep, at least every SWEEP seconds.
+        """
         if len(topics) > 1:
             first = randrange(len(topics))  # round-robin would resonate with callers that alternate groups
             topics = [*topics[first:], *topics[:first]]
-        if time.monotonic() - self._tended > (TEND if self._to_tend else CAUTION):
-            self._tend()
+        left = upkeep
+        if upkeep and time.monotonic() - self._tended > (TEND if self._to_tend else CAUTION):
+            left = self._tend()
         claim = self._claim(topics, limit, lease_ms, request, asked)
-        if self._to_tend and not claim.messages and not claim.more and self._tend():
+        if left and self._to_tend and not claim.messages and not claim.more and self._tend():
             claim = self._claim(topics, limit, lease_ms, request, asked)
         return claim
 
