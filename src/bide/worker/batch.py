@@ -25,7 +25,7 @@ class Batch(Handling):
 
     def __init__(self, members: Sequence[Handling]) -> None:
         first = members[0]
-        super().__init__(first.delivery, first.task.telling(self._answered), first.beat, first.slot, first.sync, first.unkept)
+        super().__init__(first.delivery, first.task.telling(self._answered), first.taken)
         self.members: Sequence[Handling] = members
         self._items = [item for each in members for item in (each.delivery.arguments or {}).values()]
         self.failed: dict[int, BaseException] = {}  # what the handler says of single messages, by their places

@@ -35,6 +35,7 @@ class Claiming:
         self.absence: Absence = opened.receiver.notice_absence()
         self._slots = slots
         self._under_way = under_way
+        under_way.freed = self.freed
         self._names = names
         self._heartbeat = opened.heartbeat
         self._unsure: list[tuple[int, Asked]] = []  # claims whose answer did not come

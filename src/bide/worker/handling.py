@@ -5,7 +5,7 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from bide.aside import AsyncApart, seen_through
 from bide.core.backoff import DEFAULT
@@ -34,37 +34,34 @@ class Shared(Protocol):
     def one_stops(self, why: Why, *, first: bool) -> None: ...
 
 
+class Taken(NamedTuple):
+    """What the messages of one claim have in common."""
+
+    beat: Beat  # that keeps their leases
+    slot: int  # where the claim log has the claim
+    in_sync: Callable[[AsyncDelivery], Delivery]
+    unkept: Callable[[Beat, Hold], object]  # is told of a message whose lease is to be renewed no longer
+
+
 class Handling:
     __slots__ = (
         "_sync_delivery",
         "alarm",
         "batch",
-        "beat",
         "delivery",
         "places",
         "runner",
-        "slot",
         "stuck",
-        "sync",
+        "taken",
         "task",
         "told",
-        "unkept",
         "why",
     )
 
-    def __init__(
-        self,
-        delivery: AsyncDelivery,
-        task: Definition,
-        beat: Beat,
-        slot: int,
-        sync: Callable[[AsyncDelivery], Delivery],
-        unkept: Callable[[Beat, Hold], object],
-    ) -> None:
+    def __init__(self, delivery: AsyncDelivery, task: Definition, taken: Taken) -> None:
         self.delivery: AsyncDelivery = delivery
         self.task: Definition = task
-        self.beat: Beat = beat  # that keeps its lease
-        self.slot: int = slot  # where the claim log has its claim
+        self.taken: Taken = taken
         self.why: Why | None = None  # it was told to stop
         self.told: bool = False  # its end has been decided
         self.stuck: bool = False  # it goes on long after its timeout
@@ -72,8 +69,6 @@ class Handling:
         self.alarm: asyncio.TimerHandle | None = None  # for its timeout
         self.places: Places | None = None  # in the gates of its task
         self.batch: Shared | None = None  # that it is handled in
-        self.sync: Callable[[AsyncDelivery], Delivery] = sync
-        self.unkept: Callable[[Beat, Hold], object] = unkept
         self._sync_delivery: Delivery | None = None
 
     def __str__(self) -> str:
@@ -129,11 +124,11 @@ class Handling:
         handler's own transaction the end may be long before the commit, and holds the message until then.
         """
         if not self.task.is_async and self._sync_delivery is None:
-            self._sync_delivery = self.sync(self.delivery)
+            self._sync_delivery = self.taken.in_sync(self.delivery)
             if self.delivery.expired:
                 self._sync_delivery.expired = True
         present = self._sync_delivery or self.delivery
-        unkept, beat, hold = self.unkept, self.beat, self.delivery.hold
+        unkept, beat, hold = self.taken.unkept, self.taken.beat, self.delivery.hold
 
         def ended() -> None:
             unkept(beat, hold)

@@ -103,7 +103,6 @@ class Service:
             handlers=self._handlers,
             stopping=self._stopping,
             in_sync=self._in_sync,
-            freed=self._freed,
         )
         self._claiming = Claiming(opened, plan, self._slots, names, under_way, self._stopping)
         self._unhandled = Orphans(opened.engine, self._tasks, self._too_late)
@@ -151,9 +150,6 @@ class Service:
 
     def _in_sync(self, delivery: AsyncDelivery) -> Delivery:
         return self._sync.open().delivery(delivery.claimed, delivery.body, delivery.now)
-
-    def _freed(self) -> None:
-        self._claiming.freed()
 
     def _threads_changed(self, able: bool) -> None:
         """Whether a thread can be started for sync tasks; while none can, nothing is taken for them."""

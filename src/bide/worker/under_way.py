@@ -23,7 +23,7 @@ from bide.worker.batch import Batches
 from bide.worker.catching_up import CatchingUp
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.entrance import Entrance
-from bide.worker.handling import Handlers, Handling
+from bide.worker.handling import Handlers, Handling, Taken
 from bide.worker.keeping import Keeping
 from bide.worker.leaving import Leaving
 from bide.worker.planning import Planning
@@ -32,7 +32,7 @@ from bide.worker.slots import Slots
 from bide.worker.telling import about, name, tell, tell_lost, tell_place_lost
 
 _log = Log("bide.worker")
-_hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("slot")
+_hold, _topic, _slot = attrgetter("hold"), attrgetter("claimed.topic"), attrgetter("taken.slot")
 
 
 class UnderWay:
@@ -48,9 +48,7 @@ class UnderWay:
         handlers: Handlers,
         stopping: asyncio.Event,
         in_sync: Callable[[AsyncDelivery], Delivery],
-        freed: Callable[[], None],
     ) -> None:
-        """`freed` is called whenever a message has left a place."""
         self._loop = asyncio.get_running_loop()
         self._heartbeat = opened.heartbeat
         self._served = served
@@ -61,11 +59,11 @@ class UnderWay:
         self._handlers = handlers
         self._stopping = stopping
         self._in_sync = in_sync
-        self._freed = freed
+        self.freed: Callable[[], None] = _nobody  # called whenever a message has left a place
         self._handlings: dict[Hold, Handling] = {}
         self.done: int = 0
         self.failed: int = 0
-        self.batches: Batches = Batches(handlers, slots, stopping, self.ended, freed)
+        self.batches: Batches = Batches(handlers, slots, stopping, self.ended, self.room_changed)
         self.settling: Settling = Settling(opened.engine, self._settled)
         self.leaving: Leaving = Leaving(opened.engine)
         self.keeping: Keeping = Keeping(opened, setup.envelope)
@@ -90,8 +88,9 @@ class UnderWay:
         """Call the handlers of what one claim has brought, whose leases do not end before `until`."""
         beat = Beat(map(_hold, claimed), self._lease_ms, until, self._lost_soon)
         self._heartbeat.add(beat)
-        served, unkept = self._served, self._heartbeat.remove
-        handlings = [Handling(each, served[each.claimed.topic], beat, slot, self._in_sync, unkept) for each in claimed]
+        served = self._served
+        shared = Taken(beat, slot, self._in_sync, self._heartbeat.remove)
+        handlings = [Handling(each, served[each.claimed.topic], shared) for each in claimed]
         self._handlings.update(zip(map(_hold, claimed), handlings, strict=True))
         for topic, count in Counter(map(_topic, claimed)).items():
             self._slots.take(topic, count)
@@ -99,14 +98,14 @@ class UnderWay:
             headers = handling.delivery.claimed.headers
             if headers and PLANNED in headers:
                 self.planning.put(handling)
+            elif handling.task.at_once:  # as admitted does
+                handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
             elif (overdue := handling.task.overdue) is not None and overdue.takes(
                 handling.delivery.claimed, handling.delivery.now
             ):
                 self.catching_up.put(handling)
-            elif handling.task.limits is None:
-                self.admitted(handling)
             else:
-                self.entrance.put(handling)
+                self.planned(handling)
 
     def planned(self, handling: Handling) -> None:
         """No schedule holds a message back: the limits of its task may."""
@@ -136,8 +135,8 @@ class UnderWay:
             self.ended(handling, became, by_itself=False)
 
     def room_changed(self) -> None:
-        """More of a topic may be asked for that is limited, or less."""
-        self._freed()
+        """More of a topic may be asked for, or less."""
+        self.freed()
 
     async def _bury(self, handling: Handling, became: Outcome) -> None:
         told: Outcome | None = RELEASED
@@ -203,12 +202,13 @@ class UnderWay:
             self._slots.place_left(handling.delivery.claimed.topic)
         if handling.batch is None:  # else the batch gives back the place, for all
             self._slots.give_back(handling.delivery.claimed.topic)
-        self._freed()
+        self.freed()
         if became is None or by_itself:
             self.done += by_itself
             self._forget([handling])
         else:
-            self.settling.put((handling, handling.delivery.end(*became, raised=raised)))
+            end = handling.delivery.end("done") if became is DONE else handling.delivery.end(*became, raised=raised)
+            self.settling.put((handling, end))
 
     def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
         """The engine has answered the ends of deliveries."""
@@ -216,11 +216,12 @@ class UnderWay:
             if answer == "lost":
                 if handling.why != "lost":
                     tell_lost(handling.delivery, "its handler had ended by then")
+            elif end.verdict == "done":
+                self.done += 1
             elif end.verdict != "release":
-                self.done += end.verdict == "done"
-                self.failed += end.verdict != "done"
+                self.failed += 1
         self._forget([handling for handling, _ in batch])
-        self._freed()
+        self.freed()
 
     def _forget(self, handlings: Sequence[Handling]) -> None:
         """Nothing is left to be done about these."""
@@ -229,7 +230,7 @@ class UnderWay:
             each.delivery.ended = True
         for slot, count in Counter(map(_slot, handlings)).items():
             self._names.let_go(slot, count)
-        self._heartbeat.remove_all((each.beat, each.delivery.hold) for each in handlings)
+        self._heartbeat.remove_all((each.taken.beat, each.delivery.hold) for each in handlings)
 
     def _lost_soon(self, hold: Hold) -> None:
         """Called by the heartbeat's thread."""
@@ -240,3 +241,7 @@ class UnderWay:
         if handling is not None and not handling.told and not handling.ending:  # else it is its own end that was met
             handling.stop("lost")
             tell_lost(handling.delivery, "its handler is told to stop" if handling.batch is None else "its batch goes on")
+
+
+def _nobody() -> None:
+    """Nothing is claimed yet."""

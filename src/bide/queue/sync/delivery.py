@@ -28,6 +28,8 @@ class Delivery:
     Each method raises LeaseLost if this delivery has ended, or if another receiver has the message.
     """
 
+    returned: Any  # by its handler; there is none before, and only of tasks that keep it
+
     __slots__ = (
         "__weakref__",
         "_body",
@@ -63,7 +65,6 @@ class Delivery:
         self.claimed: Claimed = claimed
         self.hold: Hold = Hold(claimed.topic, claimed.id, claimed.token)  # as an engine identifies the delivery
         self.now: int = now
-        self.returned: Any  # by its handler; there is none before, and only of tasks that keep it
         self._engine = engine
         self._settles = settles
         self._on_end: Callable[[], None] | None = None
@@ -205,6 +206,8 @@ class Delivery:
     ) -> End:
         """What an engine takes to end this delivery; of one that failed, with a record of the attempt."""
         claimed = self.claimed
+        if verdict == "done":
+            return End(claimed.topic, claimed.id, claimed.token, verdict)
         began = trace = None
         put_off = verdict == "release" and delay and called and not aside
         if verdict == "retry" or put_off:  # else it is as if it had not been received

@@ -138,6 +138,11 @@ class Definition:
         if self.arguments.named[:1] in (("self",), ("cls",)) and "." in self.place.name.rpartition("<locals>.")[2]:
             raise ConfigError(f"{self.place.name}() is a method, and a message has no object to call it on: use a function.")
 
+    @functools.cached_property
+    def at_once(self) -> bool:
+        """Whether each message is handled by itself as soon as it is here: nothing of the task's holds it back."""
+        return self.batch is None and self.limits is None and self.overdue is None
+
     def telling(self, tell: Callable[[Any], None]) -> "Definition":
         """This task, for a call: what its function returns is told within the call, which raises what `tell` raises."""
         function, made = self.function, copy.copy(self)

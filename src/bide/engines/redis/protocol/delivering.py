@@ -101,12 +101,13 @@ class Groups:
     def __init__(self, deliveries: Sequence[End | Hold], indexes: Sequence[int]) -> None:
         """`indexes`: of those that are meant."""
         self._found: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = {}
-        for i, raw in zip(indexes, ids_bytes([deliveries[i].id for i in indexes]), strict=True):
-            token = deliveries[i].token
+        meant = [deliveries[i] for i in indexes]
+        for i, delivery, raw in zip(indexes, meant, ids_bytes([each.id for each in meant]), strict=True):
+            token = delivery.token
             position = _POSITIONS.get(token[CLAIM:HEAD])
             if position is None or raw is None or len(token) <= HEAD:
                 continue
-            group = token[HEAD:], token[:CLAIM], deliveries[i].topic, raw[1 : 1 + TOPIC]
+            group = token[HEAD:], token[:CLAIM], delivery.topic, raw[1 : 1 + TOPIC]
             found = self._found.get(group)
             if found is None:
                 found = self._found[group] = ([], [], [])
