@@ -26,7 +26,7 @@ BideError
 ├── NoResult               a message has no result to give
 │   ├── ResultPending      not in time: it is still to be done (a TimeoutError too)
 │   ├── ResultFailed       it is a dead letter
-│   ├── ResultCancelled    it was cancelled or purged, or has expired
+│   ├── ResultCancelled    it was cancelled or purged, has expired, or was handled without keep=
 │   ├── ResultNotKept      it is done, but what its task returned could not be kept
 │   └── ResultUnknown      it never was, or the time for which results are kept is over
 └── Exists                 another message holds the key (if_exists="error")
@@ -176,7 +176,7 @@ class ResultFailed(NoResult):
 
 
 class ResultCancelled(NoResult):
-    """The message was cancelled or purged, or has expired."""
+    """The message was cancelled or purged, has expired, or was handled by a worker whose task has no keep=."""
 
 
 class ResultNotKept(NoResult):

@@ -99,6 +99,11 @@ def send_keys(url: str, topic: str, keys: list[str]) -> None:
             queue.send(topic, key=key, max_attempts=9)
 
 
+def send_one(url: str, topic: str, **options: Any) -> str:
+    with Queue(url) as queue:
+        return queue.send(topic, **options).outcome
+
+
 def try_again(url: str, topic: str, error: str) -> dict[str, list[Any]]:
     """Each that is due fails. By key: its attempt, and for how long it has been tried, if the release tells that."""
     with Queue(url) as queue:

@@ -78,7 +78,10 @@ def undone(id: str, stored: Stored | None, known: Result | None) -> NoResult | N
         return ResultUnknown(
             f"Nothing is known of a result of {id}: there was no such message of a task with keep=, or its time is over."
         )
-    return ResultCancelled(f"Message {id} has ended without being done: it was cancelled or purged, or has expired.")
+    return ResultCancelled(
+        f"Message {id} has ended without a result: it was cancelled or purged, has expired, or a worker whose task has no "
+        "keep= has handled it."
+    )
 
 
 def pending(id: str, stored: Stored) -> ResultPending:
