@@ -156,6 +156,18 @@ def test_a_message_whose_lease_ended_is_handed_out_again(postgres_url: str, monk
         assert (second.id, second.attempt) == (first.id, 2)
 
 
+@pytest.mark.usefixtures("all_slow")
+def test_a_message_that_is_released_can_be_received_at_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "EVERY", 3_600.0)
+    with Queue(postgres_url) as queue:
+        come_late(postgres_url, queue)
+        [first] = queue.receive("mail")
+        assert not queue.receive("mail")
+        first.release()
+        [second] = queue.receive("mail")
+        assert (second.id, second.attempt) == (first.id, 1)
+
+
 # the warning
 
 

@@ -70,3 +70,21 @@ def test_a_sleeper_wakes_when_it_has_to_look_from_the_beginning(took: int, longe
     assert learned(took).patience(["mail", "news"], 1.0, 5.0) == longest
     assert learned(took).patience(["mail"], 1.0, 0.1) == 0.1
     assert learned(took).patience(["news"], 1.0, 5.0) == 5.0
+
+
+def test_a_message_that_is_back_is_looked_for_from_the_beginning() -> None:
+    bounds = learned()
+    bounds.back("mail")
+    bounds.learn(bounds.look(["mail"], 1.0), 20_000, 0, 0)
+    assert bounds.look(["mail"], 2.0).firsts == [20_000 - SLACK]
+    bounds.back("mail")
+    assert bounds.look(["mail"], 3.0).firsts == [0]
+
+
+@pytest.mark.parametrize("bounds", [Bounds(), learned()], ids=["new", "known"])
+def test_a_message_that_is_back_during_a_claim_is_not_passed_over(bounds: Bounds) -> None:
+    for _ in range(2):
+        look = bounds.look(["mail"], 1.0)
+        bounds.back("mail")
+        bounds.learn(look, 20_000, LONG, 0)
+        assert bounds.look(["mail"], 2.0).firsts[0] <= 0

@@ -59,6 +59,10 @@ class Bounds:
         if known is not None and due < known.first:
             self._known[topic] = known._replace(first=due)
 
+    def back(self, topic: str) -> None:
+        """A message is there again, with the due time that it had; also for a claim that is under way."""
+        self._known[topic] = Known(0, 0.0, slow=False) if topic not in self._known else self._known[topic]._replace(first=0)
+
     def forget(self) -> None:
         """Look from the beginning next."""
         self._known.clear()

@@ -127,7 +127,11 @@ class AsyncPostgres(AsyncEngine):
         if not ends:
             return []
         args = [self._named(connection), *rows.settle_args(ends), self._dead_max, now]
-        return [ended for (ended,) in await self._ask("settle", args, acts=True, connection=connection)]
+        try:
+            return [ended for (ended,) in await self._ask("settle", args, acts=True, connection=connection)]
+        finally:  # it may have been done
+            for topic in {end.topic for end in ends if end.verdict == "release" and not end.delay}:
+                self._bounds.back(topic)
 
     async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         tries = Tries(BRIEFLY if brief else self._address.timeout)

@@ -123,7 +123,11 @@ class Postgres(Engine):
         if not ends:
             return []
         args = [self._named(connection), *rows.settle_args(ends), self._dead_max, now]
-        return [ended for (ended,) in self._ask("settle", args, acts=True, connection=connection)]
+        try:
+            return [ended for (ended,) in self._ask("settle", args, acts=True, connection=connection)]
+        finally:  # it may have been done
+            for topic in {end.topic for end in ends if end.verdict == "release" and not end.delay}:
+                self._bounds.back(topic)
 
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         tries = Tries(BRIEFLY if brief else self._address.timeout)
