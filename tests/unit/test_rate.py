@@ -60,6 +60,20 @@ def test_a_rate_that_changes_never_lets_more_begin_than_the_widest_of_its_time(s
         assert len([at for at in granted if at > now - 1_000]) <= max(each[0] for each in steps)
 
 
+CHANGES = st.tuples(st.integers(1, 300), st.sampled_from([50, 1_000, 60_000]), st.integers(0, 3_000), st.integers(1, 300))
+
+
+@given(st.lists(CHANGES, min_size=1, max_size=30), st.integers(1, 300), st.sampled_from([50, 1_000, 60_000]))
+def test_a_new_rate_waits_no_longer_than_its_own_window(steps: list[tuple[int, int, int, int]], most: int, window: int) -> None:
+    spending, now, granted = Spending(steps[0][0], steps[0][1]), 0, []
+    for count, length, wait, want in steps:
+        now += wait
+        granted += spending.take(Rate(count, length), want, now, ahead=False)[0]
+    rate = Rate(most, window)
+    granted += spending.take(rate, most, now, ahead=False)[0]
+    assert len(spending.take(rate, most, now + window, ahead=False)[0]) >= 0.98 * most - 1
+
+
 class Line:
     """Messages that come when they are told, or so much later, until they may begin."""
 

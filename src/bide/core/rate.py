@@ -98,12 +98,14 @@ class Spending(msgspec.Struct):
             self.ended, self.filled = [*self.ended, at][-rate.groups :], 0
 
     def _change(self, rate: Rate, now: int) -> None:
-        """To another rate: what counts of the old one counts as begun with the last of it."""
-        old = Rate(self.most, self.window)
-        longest = max(old.window, rate.window)
-        still = len(self.ended) - bisect_right(self.ended, now - longest)
-        used = still * old.group + self.filled if self.last > now - longest else 0
+        """To another rate: what lies in its window counts as begun with the last of it, and for no longer than that window.
+
+        So a rate of a minute in place of one of a day does not wait for the day to be over.
+        """
+        old, window = Rate(self.most, self.window), rate.window
+        still = len(self.ended) - bisect_right(self.ended, now - window)
+        used = still * old.group + self.filled if self.last > now - window else 0
         self.carried = used + (self.carried if now < self.until else 0)
-        self.until = max(self.until, self.last + longest) if self.carried else 0
+        self.until = max(min(self.until, now + window), self.last + window) if self.carried else 0
         self.ended, self.filled = [], 0
         self.most, self.window = rate

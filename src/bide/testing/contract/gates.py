@@ -396,3 +396,5 @@ class Gating:
         assert await spend(bench, 9, count=4, window=3_000) == []
         bench.move(1_000)
         assert len(await spend(bench, 9, count=4, window=3_000)) == 4
+        bench.move(500)  # and a shorter one nothing that is older
+        assert len(await spend(bench, 9, count=4, window=500)) == 4

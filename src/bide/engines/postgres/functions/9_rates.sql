@@ -32,16 +32,16 @@ end $$;
 
 create or replace function bide.changed_rate(r bide.gate_rate, count bigint, span bigint, now bigint) returns bide.gate_rate
 language plpgsql immutable as $$
--- At another rate: what counts of the old one counts as begun with the last of it.
+-- At another rate: what lies in its window counts as begun with the last of it, and for no longer than that window.
 declare
-    longest bigint := greatest(r.span, changed_rate.span);
     used bigint := 0;
 begin
-    if r.last > now - longest then
-        used := (select count(*) from unnest(r.ended) as e(at) where e.at > now - longest) * ((r.most + 99) / 100) + r.filled;
+    if r.last > now - changed_rate.span then
+        used := (select count(*) from unnest(r.ended) as e(at) where e.at > now - changed_rate.span) * ((r.most + 99) / 100)
+            + r.filled;
     end if;
     r.carried := used + case when now < r.until then r.carried else 0 end;
-    r.until := case when r.carried > 0 then greatest(r.until, r.last + longest) else 0 end;
+    r.until := case when r.carried > 0 then greatest(least(r.until, now + changed_rate.span), r.last + changed_rate.span) else 0 end;
     r.ended := '{}';
     r.filled := 0;
     r.most := count;

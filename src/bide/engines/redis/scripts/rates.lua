@@ -51,15 +51,15 @@ local function over(state)
   return math.max(state.last + state.window, state.until_, state.plan and over(state.plan) or 0)
 end
 
--- To another rate: what counts of the old one counts as begun with the last of it.
+-- To another rate: what lies in its window counts as begun with the last of it, and for no longer than that window.
 local function change(state, spend)
-  local longest, used, from = math.max(state.window, spend.window), 0, #state.ended
-  if state.last > now - longest then
-    while from > 0 and unpack_('>I6', state.ended, from - INSTANT + 1) > now - longest do from = from - INSTANT end
+  local window, used, from = spend.window, 0, #state.ended
+  if state.last > now - window then
+    while from > 0 and unpack_('>I6', state.ended, from - INSTANT + 1) > now - window do from = from - INSTANT end
     used = (#state.ended - from) / INSTANT * group_of(state.most) + state.filled
   end
   state.carried = used + (now < state.until_ and state.carried or 0)
-  state.until_ = state.carried > 0 and math.max(state.until_, state.last + longest) or 0
+  state.until_ = state.carried > 0 and math.max(math.min(state.until_, now + window), state.last + window) or 0
   state.ended, state.filled, state.most, state.window = '', 0, spend.most, spend.window
 end
 
