@@ -204,3 +204,40 @@ def test_looks_for_a_result_become_rarer() -> None:
     while waited < 1:
         waited, looks = waited + pause(waited, stored("ready", now), now), looks + 1
     assert looks <= 22
+
+
+async def test_who_lost_its_lease_unnoticed_does_not_overwrite_the_result_of_who_was_acked(
+    queue: AsyncQueue, working: Working, faults: Faults, until: Any
+) -> None:
+    """As a process does that stood still for longer than its lease, and has not heard yet that it lost it."""
+    calls: list[int] = []
+    first_goes_on = asyncio.Event()
+
+    @queue.task("count", keep="1h")
+    async def count() -> int:
+        calls.append(len(calls) + 1)
+        mine = calls[-1]
+        if mine == 1:
+            await first_goes_on.wait()
+        return mine
+
+    async def taken_back() -> bool:
+        await engine.tend(100)
+        found = await queue.get(sent)
+        return found is None or found.attempt > 1 or found.state != "leased"
+
+    async def gone() -> bool:
+        return await queue.get(sent) is None
+
+    engine = await queue.session.engine()
+    sent = await count.send()
+    async with working(queue, lease="300ms") as worker:
+        await until(lambda: calls == [1])
+        faults.lose_leases()
+        await until(taken_back)
+        await until(gone)
+        assert await queue.result(sent, timeout=0) == 2
+        first_goes_on.set()
+        under_way = worker._service._under_way  # type: ignore[union-attr]
+        await until(lambda: not list(under_way))
+    assert await queue.result(sent, timeout=0) == 2
