@@ -10,7 +10,7 @@ from bide.prove.facts import Facts
 from bide.prove.load import load
 from bide.prove.record import Record, read
 from bide.prove.report import Findings, Report, Terms, Verdict, Violation
-from bide.prove.rules import ends, leases, loss, sends, times
+from bide.prove.rules import ends, leases, loss, sends, tasks, times
 from bide.types import Info
 
 ALL = Capabilities(accepted="")
@@ -44,7 +44,7 @@ def check(
         facts.unseen += facts.partly_answered()
     if steady:
         times.sharpen(facts, terms)
-    for rule in (sends, times, leases, ends, loss):
+    for rule in (sends, times, leases, ends, tasks, loss):
         rule.judge(facts, terms, found)
     doubts = [*_doubts(facts, found), *found.doubts]
     verdict: Verdict = False if found.violations else "unknown" if doubts else True

@@ -4,7 +4,7 @@
 unknown has no end: it may have happened at any time since, or never.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -47,6 +47,7 @@ class Send(msgspec.Struct, gc=False, kw_only=True):
     if_exists: str | None
     operation: str | None
     batch: str | None
+    needs: Sequence[str] | None = None  # it is due when these are done, or else when it says
     tries: int = 1
     last: int = 0  # when the last try began
     id: str | None = None  # once it is known
@@ -78,6 +79,8 @@ class Delivered(msgspec.Struct, gc=False, kw_only=True):
     call: int  # of the receive; with the process it names it
     process: str
     foreign: bool  # of a topic that was not asked for
+    tags: Sequence[str] | None  # of all that was merged into it
+    planned: int | None  # by a schedule: nobody has sent it
     again: bool  # asked for again, by the successor of a dead process
 
 
@@ -97,6 +100,8 @@ class Act(msgspec.Struct, gc=False, kw_only=True):
     state: str | None = None
     count: int = 0
     outcome: str | None = None
+    value: str | None = None
+    aside: bool = False
 
     @property
     def happened(self) -> bool:
@@ -114,6 +119,11 @@ class Handled(msgspec.Struct, gc=False, kw_only=True):
     ended: int
     result: Result
     token: str
+    topic: str
+    gates: dict[str, int]
+    planned: int | None
+    needs: Sequence[str]
+    value: str | None
 
 
 class Receive(msgspec.Struct, gc=False, kw_only=True):
@@ -138,6 +148,7 @@ class Left(msgspec.Struct, gc=False, kw_only=True):
     due: int
     attempt: int
     state: str
+    planned: int | None = None
 
 
 class Message:

@@ -17,7 +17,7 @@ begins, and leaves the end unknown: `history.ending("ack", delivery)` and nothin
 
 import itertools
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -35,6 +35,7 @@ from bide.prove.operation import (
     Fault,
     Handling,
     Receiving,
+    Returned,
     Sending,
     digest,
     held,
@@ -45,6 +46,8 @@ from bide.prove.operation import (
 )
 from bide.prove.record import Log
 from bide.queue import AsyncDelivery, Delivery
+from bide.queue.deliveries import planned_of
+from bide.queue.depending import DEADLINE
 from bide.types import Duration, Info, Outgoing, SendOptions, Sent, Stats
 
 ENDS = {"done": "ack", "retry": "retry", "release": "release", "dead": "bury"}
@@ -72,8 +75,12 @@ class History:
         if chosen.pop("connection", None) is not None:
             raise ValueError("A send within a transaction can't be recorded: leave out connection=.")
         operation = chosen.pop("operation", None)
+        needs = None
+        if chosen.get("depends_on") is not None:
+            needs = [str(each) for each in chosen.pop("depends_on")]
+            chosen["delay"] = chosen.pop("deadline", None) or DEADLINE
         tag, tagged = self._tagged(body) if again is None else (again.tag, again.body)
-        return Sending(self.log, topic, tag, Outgoing(tagged, **chosen), operation)
+        return Sending(self.log, topic, tag, Outgoing(tagged, **chosen), operation, needs=needs)
 
     def sending_many(self, topic: str, messages: Iterable[object], *, operation: str | None = None) -> Batch:
         """Send the operation's `messages` by one send_many. A message is a body, or an Outgoing with options of its own."""
@@ -140,9 +147,23 @@ class History:
     def extending(self, delivery: Delivery | AsyncDelivery, lease: Duration) -> Ending:
         return Ending(self.log, "extend", **held(delivery), lease=duration_ms(lease))
 
-    def handling(self, delivery: Delivery | AsyncDelivery) -> Handling:
-        """In a worker's handler, around all its work. Record the worker's queue with `record_engine`."""
-        return Handling(self.log, "handle", **held(delivery))
+    def handling(self, delivery: Delivery | AsyncDelivery, *, gates: Mapping[str, int] | None = None) -> Handling:
+        """In a worker's handler, around all its work. Record the worker's queue with `record_engine`.
+
+        gates: the locks and limits that the message has passed, with how many may be in each at once.
+        """
+        return Handling(
+            self.log,
+            "handle",
+            **held(delivery),
+            gates=None if gates is None else dict(gates),
+            planned=planned_of(delivery.headers),
+            needs=list(delivery.depends_on) or None,
+        )
+
+    def reading(self, id: str) -> Returned:
+        """Read a result: call `ok` with it."""
+        return Returned(self.log, "result", id=id)
 
     # the calls of an engine
 
@@ -155,7 +176,9 @@ class History:
             write_claimed(self.log, each, claim.now, 0, again=True)
 
     def settling(self, ends: Sequence[End]) -> Each[Ended]:
-        return Each([Ending(self.log, ENDS[each.verdict], **held(each), delay=each.delay or None) for each in ends])
+        return Each(
+            [Ending(self.log, ENDS[each.verdict], **held(each), delay=_set_by(each), aside=each.aside) for each in ends]
+        )
 
     def extending_many(self, holds: Sequence[Hold], *, lease: int) -> Each[bool]:
         return Each([Ending(self.log, "extend", **held(each), lease=lease) for each in holds])
@@ -192,6 +215,11 @@ class History:
         self.close()
 
 
+def _set_by(end: End) -> int | None:
+    """The delay that says when a message is due. One that is put aside keeps its due time, and is called."""
+    return None if end.aside else end.delay or None
+
+
 def stored(info: Info) -> dict[str, object]:
     """The fields of the record of a message that is left."""
     return {
@@ -201,6 +229,7 @@ def stored(info: Info) -> dict[str, object]:
         "tag": tag_of(info.body),
         "body": digest(info.body),
         "headers": digest(info.headers),
+        "planned": planned_of(info.headers),
         "due": info.due,
         "attempt": info.attempt,
         "state": info.state,

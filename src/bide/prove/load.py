@@ -94,6 +94,8 @@ def _add_delivery(facts: Facts, record: Record, receive: Record | None) -> None:
             call=record.call,
             process=sys.intern(record.process),
             foreign=receive is not None and topic not in (receive.topics or ()),
+            tags=record.tags,
+            planned=record.planned,
             again=record.again,
         )
     )
@@ -131,6 +133,7 @@ def _add_send(facts: Facts, asked: Record, answer: Record | None) -> None:
         if_exists=asked.if_exists,
         operation=asked.operation,
         batch=None if asked.batch is None else f"{asked.process} {asked.batch}",
+        needs=asked.needs,
         last=asked.mono,
         id=None if answer is None or answer.result == "fail" else answer.id,
         due=None if answer is None else answer.due,
@@ -184,6 +187,11 @@ def _add_handled(facts: Facts, asked: Record, answer: Record | None) -> None:
             ended=NEVER if answer is None else answer.mono,
             result="unknown" if answer is None else answer.result,
             token=asked.token or "",
+            topic=sys.intern(asked.topic or ""),
+            gates=asked.gates or {},
+            planned=asked.planned,
+            needs=asked.needs or (),
+            value=None if answer is None else answer.value,
         )
     )
 
@@ -203,6 +211,8 @@ def _add_act(facts: Facts, asked: Record, answer: Record | None) -> None:
         state=asked.state,
         count=0 if answer is None else answer.count or 0,
         outcome=None if answer is None else answer.outcome,
+        value=None if answer is None else answer.value,
+        aside=asked.aside,
     )
     if asked.op == "fault":
         facts.faults.setdefault(asked.kind or "", []).append(act)

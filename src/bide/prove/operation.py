@@ -12,6 +12,8 @@ from bide.engines.base import MAX_BATCH, Claim, Claimed, End, Ended, Hold
 from bide.errors import BadMessage, ConfigError, EngineError, Exists, LeaseLost, PartlySent, QueueFull, Unavailable, Unsupported
 from bide.prove.record import Log, Result
 from bide.queue import AsyncDelivery, Delivery
+from bide.queue.deliveries import planned_of
+from bide.queue.depending import with_dependencies
 from bide.types import CancelResult, Duration, Outgoing, RescheduleResult, Sent
 
 T = TypeVar("T", Delivery, AsyncDelivery)
@@ -29,9 +31,16 @@ def digest(value: object) -> str:
 
 
 def tag_of(body: Any) -> str | None:
-    """The tag that a send put into its body."""
+    """The tag that a send put into its body; of several that were merged, the first one's."""
+    if isinstance(body, list):
+        return tag_of(body[0]) if body else None
     tag = body.get("tag") if isinstance(body, Mapping) else None
     return tag if isinstance(tag, str) else None
+
+
+def tags_of(body: Any) -> list[str] | None:
+    """Those of all sends that were merged into a body."""
+    return [tag_of(each) or "" for each in body] if isinstance(body, list) else None
 
 
 def ms(duration: Duration | None) -> int | None:
@@ -74,10 +83,18 @@ class Sending(Operation):
     """Send its `body`, which holds the tag."""
 
     def __init__(
-        self, log: Log, topic: str, tag: str, message: Outgoing, operation: str | None = None, batch: int | None = None
+        self,
+        log: Log,
+        topic: str,
+        tag: str,
+        message: Outgoing,
+        operation: str | None = None,
+        batch: int | None = None,
+        needs: Sequence[str] | None = None,
     ) -> None:
         self.tag = tag
         self.message = message
+        headers = message.headers or {}
         super().__init__(
             log,
             "send",
@@ -85,7 +102,7 @@ class Sending(Operation):
             tag=tag,
             key=message.key,
             body=digest(message.body),
-            headers=digest(message.headers or {}),
+            headers=digest(headers if needs is None else with_dependencies(headers, needs)),
             delay=None if message.at is not None else duration_ms(message.delay or 0),
             at=None if message.at is None else instant_ms(message.at),
             expires_in=ms(message.expires_in),
@@ -93,6 +110,7 @@ class Sending(Operation):
             if_exists=None if message.key is None else message.if_exists,
             operation=operation,
             batch=batch,
+            needs=needs,
         )
 
     @property
@@ -202,7 +220,14 @@ class Each(Generic[A]):
             op.end_by(error)
 
 
-class Handling(Ending):
+class Returned(Operation):
+    """A handler that returns something, or a caller that reads it."""
+
+    def ok(self, value: object = None) -> None:
+        self.end("ok", value=digest(value))
+
+
+class Handling(Returned):
     """A handler at work. An error means that it has not done its work."""
 
     def end_by(self, error: BaseException | None) -> None:
@@ -240,7 +265,9 @@ def _write_delivery(
         key=given.key,
         tag=tag_of(body),
         body=digest(body),
+        tags=tags_of(body),
         headers=digest(given.headers),
+        planned=planned_of(given.headers),
         due=given.due,
         now=now,
         attempt=given.attempt,

@@ -27,6 +27,11 @@ INVARIANTS: Mapping[str, str] = {
     "batches": "all of a part, or nothing",
     "counts agree": "the counts are those of the messages that are there",
     "isolation": "a message stays in its topic, and a topic's receiver gets no other",
+    "limits": "no more hold a lock or are in a limit at once than may",
+    "instants": "each instant of a schedule is one message",
+    "results": "a result is what the handler returned whose message was acked",
+    "dependencies": "what waits for others comes after all of them are done, or at its deadline",
+    "merged": "each send that was merged is in one message, once, and stays in it",
     "pause": "a paused topic hands out nothing",
 }
 

@@ -44,7 +44,7 @@ def _after_the_end(facts: Facts, message: Message, end: Act, terms: Terms, found
         if _later(each, end, terms):
             found.broken("final", message.id, f"came out after {end.op} was accepted, with the token {each.token}")
     for act in message.acts:
-        if act.happened and act.op != "requeue" and before(end, act):
+        if act.happened and act.op not in ("requeue", "result") and before(end, act):
             found.broken("final", message.id, f"{act.op} was accepted after {end.op} was")
     left = message.left
     if left is not None and facts.look is not None and before(end, facts.look):
@@ -83,8 +83,11 @@ def _handlers(message: Message, found: Findings) -> None:
 
 
 def _acks(facts: Facts, message: Message, found: Findings) -> None:
-    """A worker acks what its handler has done. An ack that was only tried counts too: the engine does not know better."""
-    tokens = {each.token for each in message.deliveries if each.process in facts.workers}
+    """A worker acks what its handler has done. An ack that was only tried counts too: the engine does not know better.
+
+    What a schedule has planned may be left out, which is an ack without a handler.
+    """
+    tokens = {each.token for each in message.deliveries if each.process in facts.workers and each.planned is None}
     for ack in message.acts:
         if ack.op == "ack" and ack.token in tokens:
             mine = [each for each in message.handled if each.token == ack.token and each.began < ack.began]

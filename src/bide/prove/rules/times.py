@@ -50,7 +50,8 @@ def _judge(message: Message, delivered: Delivered, setters: list[Setter], terms:
     if not may:
         return
     least = min(each.least for each in may)
-    if delivered.due < least:
+    called = any(act.aside and act.possible and act.began < delivered.ended for act in message.acts)
+    if (delivered.now if called else delivered.due) < least:
         found.broken("never early", message.id, f"came out as due at {delivered.due}; it was to be due at {least} or later")
     real = min(each.real for each in may)
     if terms.steady and delivered.ended < real - slack(real - min(each.began for each in may)):
@@ -87,9 +88,12 @@ def _may_hold(setter: Setter, delivered: Delivered, setters: list[Setter]) -> bo
 
 def _setters(facts: Facts, message: Message, terms: Terms) -> Iterable[Setter]:
     for send in message.sends:
-        real = 0 if send.delay is None else send.began + send.delay * MS
         made = send.key is None or send.outcome == "created"
-        yield Setter(send.began, send.ended, send.due or 0, real, made, undone=facts.forgotten(send))
+        if send.if_exists == "merge" and not made:
+            continue  # what is merged into a message changes nothing but its body
+        real = 0 if send.delay is None or send.needs else send.began + send.delay * MS
+        due = 0 if send.needs else send.due or 0
+        yield Setter(send.began, send.ended, due, real, made, undone=facts.forgotten(send))
     for act in message.acts:
         sets = act.op in ("retry", "reschedule") or (act.op == "release" and act.delay)
         if sets and act.possible:
@@ -127,7 +131,7 @@ def _engine_time(message: Message, act: Act, terms: Terms) -> int:
 
 def _tells_time(send: Send) -> bool:
     """Whether its answer says what the engine's time was when it was accepted."""
-    if send.operation is not None or send.tries > 1:
+    if send.operation is not None or send.tries > 1 or send.needs:
         return False
     return send.delay is not None and send.due is not None and send.outcome in ("created", "replaced")
 
