@@ -45,7 +45,6 @@ class Claiming:
         self._left: list[int] = []  # groups that were not asked for, since there is no room for them
         self._freed = asyncio.Event()
         self._sleep: asyncio.Task[None] | None = None
-        self._room: asyncio.Future[None] | None = None  # while it sleeps: done when there is room in those groups
 
     def stop(self) -> None:
         """Take nothing more; a claim that is under way is seen through, and what it brings is given back."""
@@ -57,8 +56,8 @@ class Claiming:
     def freed(self) -> None:
         """There may be room for more."""
         self._freed.set()
-        if self._left and self._room is not None and not self._room.done() and self._room_in_left():
-            self._room.set_result(None)
+        if self._left and self._sleep is not None and self._room_in_left():
+            self._sleep.cancel()
 
     def _room_in_left(self) -> bool:
         return any(self._slots.ask(group).limit for group in self._left)
@@ -138,25 +137,17 @@ class Claiming:
         sleep = self._engine.wait(topics, timeout) if topics else self._full(timeout)
         self._sleep = asyncio.get_running_loop().create_task(sleep)
         try:
-            while not await self._slept(self._sleep):
-                self._freed.clear()
-                if not await self._left_over():
+            while not (await asyncio.wait({self._sleep}, timeout=self._slots.held_up()))[0]:
+                if not await self._held_up():
                     return
             if not self._sleep.cancelled():
                 self._sleep.result()
         finally:
             self._sleep.cancel()
-            self._sleep = self._room = None
+            self._sleep = None
 
-    async def _slept(self, sleep: "asyncio.Task[None]") -> bool:
-        """Wait until the sleep is over, or there may be room for what was not asked for. Whether it is over."""
-        if not (self._freed.is_set() and self._room_in_left()):
-            self._room = asyncio.get_running_loop().create_future()
-            await asyncio.wait({sleep, self._room}, timeout=self._slots.held_up(), return_when=asyncio.FIRST_COMPLETED)
-        return sleep.done()
-
-    async def _left_over(self) -> bool:
-        """Ask for what there was no room for, and for nothing else. Whether that had as much as there is room for."""
+    async def _held_up(self) -> bool:
+        """Ask for what had reached its limit, and for nothing else. Whether that had as much as there was room for."""
         for group in self._left:
             topics, room = self._slots.ask(group)
             if room:

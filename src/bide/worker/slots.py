@@ -11,7 +11,7 @@ from bide.errors import BadOption
 
 NONE: Mapping[str, int] = MappingProxyType({})
 BUSY = 0.025  # seconds until a topic is asked for again of which nothing may run; then four times as long, up to
-BUSIEST, BUSIEST_FOR_PLACE = 10.0, 2.0
+BUSIEST, BUSIEST_FOR_PLACE = 6.0, 2.0
 
 
 class Ask(NamedTuple):
