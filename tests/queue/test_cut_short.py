@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bide import AsyncDelivery, AsyncQueue, Call, Hook, OutcomeUnknown, Outgoing, Queue, Unavailable
-from bide.aside import AsyncApart
+from bide.blocking import AsyncApart
 from tests.worker.faults import Faults
 from tests.worker.test_leases import Thief
 

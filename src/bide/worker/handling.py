@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from bide.aside import AsyncApart, seen_through
+from bide.blocking import AsyncApart, seen_through
 from bide.core.backoff import DEFAULT
 from bide.engines.base import End, Hold
 from bide.logs import Log

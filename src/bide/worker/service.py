@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from bide.aside import AsyncApart
+from bide.blocking import AsyncApart
 from bide.engines.base import MAX_BATCH
 from bide.errors import EngineError
 from bide.logs import Log

@@ -14,7 +14,7 @@ from psycopg import errors as theirs
 from psycopg.adapt import AdaptersMap, PyFormat
 from psycopg.pq import Format, PipelineStatus, TransactionStatus
 
-from bide.aside import seen_through
+from bide.blocking import seen_through
 from bide.engines.postgres.failures import is_passing, may_have_acted, translated
 from bide.errors import BideError, ConfigError, Unavailable, Unsupported
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from bide.aside import Aside
+from bide.blocking import SerialThread
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.engines.sqlite import file
 from bide.engines.sqlite.failures import translated
@@ -34,7 +34,7 @@ class Database:
         self._unsure = False  # whether something may have come that the next look would not notice
         self._reader: sqlite3.Connection | None = None
         self._reading: threading.RLock = threading.RLock()
-        self.readers: Aside = Aside("bide-sqlite-reader")  # where event loops have things read
+        self.readers: SerialThread = SerialThread("bide-sqlite-reader")  # where event loops have things read
         self._watch = Watch(self._look)
         self.writer: Writer = Writer(path, self.wake, self.wake_all)
 

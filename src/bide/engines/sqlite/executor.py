@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from bide.aside import AsyncApart, seen_through
+from bide.blocking import AsyncApart, seen_through
 from bide.engines.sqlite import database
 from bide.engines.sqlite.job import Job
 from bide.engines.sqlite.join import joined, lent

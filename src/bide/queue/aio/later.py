@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from bide.aside import AsyncApart
+from bide.blocking import AsyncApart
 from bide.core.when import duration_ms
 from bide.queue.aio.session import AsyncSession
 from bide.types import Duration, Flushed, IfExists, Priority

@@ -3,7 +3,7 @@
 
 from collections import deque
 
-from bide.aside import AsyncApart
+from bide.blocking import AsyncApart
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.aio import AsyncEngine

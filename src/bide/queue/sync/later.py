@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from bide.aside import Apart
+from bide.blocking import Apart
 from bide.core.when import duration_ms
 from bide.queue.sync.session import Session
 from bide.types import Duration, Flushed, IfExists, Priority

@@ -4,7 +4,7 @@
 import time
 from typing import Any
 
-from bide.aside import Apart
+from bide.blocking import Apart
 from bide.core.when import duration_ms
 from bide.engines.base import Claimed, End, Ended, Move, NewMessage, Ref
 from bide.engines.sync import Engine

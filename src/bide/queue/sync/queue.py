@@ -6,7 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from bide.aside import Apart
+from bide.blocking import Apart
 from bide.clock import Clock
 from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Codec

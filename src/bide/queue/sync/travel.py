@@ -3,7 +3,7 @@
 
 from collections import deque
 
-from bide.aside import Apart
+from bide.blocking import Apart
 from bide.clock import ManualClock
 from bide.core.when import duration_ms
 from bide.engines.base import MAX_BATCH, Ref, Stored

@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from bide.aside import seen_through
+from bide.blocking import seen_through
 from bide.clock import MS, Clock, SystemClock
 from bide.errors import ConfigError
 from bide.queue.aio.delivery import AsyncDelivery

@@ -113,7 +113,7 @@ async def seen_through(doing: "asyncio.Future[T]", cancelled: Callable[["asyncio
         del doing  # it holds the error, whose traceback holds this frame
 
 
-class Aside:
+class SerialThread:
     """Does one thing after the other in a thread, which is begun when there is something and ends a while later."""
 
     def __init__(self, name: str) -> None:
