@@ -26,7 +26,7 @@ class Batching(Generic[T, R]):
         """Nothing is ever on its way here."""
 
 
-class Batches(abc.ABC, Generic[E]):
+class Collector(abc.ABC, Generic[E]):
     """What gathers while a call is under way goes into the next one."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Batches(abc.ABC, Generic[E]):
         """The loop was stopped before all were called for."""
 
 
-class AsyncBatching(Batches[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
+class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
     def __init__(self, call: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
         super().__init__()
         self._call = call

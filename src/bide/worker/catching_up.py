@@ -4,7 +4,7 @@ from typing import Protocol
 
 from bide.errors import EngineError
 from bide.queue.aio.catching_up import AsyncCatchingUp
-from bide.queue.batching import Batches
+from bide.queue.batching import Collector
 from bide.queue.tasks.outcome import Outcome
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
@@ -13,11 +13,11 @@ from bide.worker.retry import Retrying
 class Waiting(Protocol):
     """Who is told what becomes of an overdue message."""
 
-    def planned(self, handling: Handling) -> None: ...
+    def goes_on(self, handling: Handling) -> None: ...
     def refused(self, handling: Handling, became: Outcome) -> None: ...
 
 
-class CatchingUp(Batches[Handling]):
+class CatchingUp(Collector[Handling]):
     def __init__(self, deciding: AsyncCatchingUp, waiting: Waiting) -> None:
         super().__init__()
         self._deciding = deciding
@@ -44,6 +44,6 @@ class CatchingUp(Batches[Handling]):
             if handling.told:
                 continue
             if became is None:
-                self._waiting.planned(handling)
+                self._waiting.goes_on(handling)
             else:
                 self._waiting.refused(handling, became)

@@ -11,7 +11,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.gates import Held
 from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.batching import Batches
+from bide.queue.batching import Collector
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.tasks.arguments import Unread
@@ -36,7 +36,7 @@ class Inside(Protocol):
     def room_changed(self) -> None: ...
 
 
-class Entrance(Batches[Handling]):
+class Entrance(Collector[Handling]):
     def __init__(
         self, engine: AsyncEngine, heartbeat: Heartbeat, leaving: Leaving, slots: Slots, lease_ms: int, inside: Inside
     ) -> None:

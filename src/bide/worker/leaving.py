@@ -8,7 +8,7 @@ from bide.engines.gates import Called, Held
 from bide.errors import BideError, EngineError
 from bide.logs import Log
 from bide.queue.aio.calling import call, leave, recall
-from bide.queue.batching import Batches
+from bide.queue.batching import Collector
 from bide.queue.beats import Places
 from bide.queue.heartbeat import Heartbeat
 from bide.worker.retry import Retrying
@@ -19,7 +19,7 @@ TIDY = 60.0  # and elsewhere: rates that nobody has used for a while, and locks 
 SOON = (0.02, 0.1, 0.5)  # seconds: a message that is on its way aside is called again
 
 
-class Leaving(Batches[Held]):
+class Leaving(Collector[Held]):
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__()
         self._engine = engine

@@ -7,7 +7,7 @@ from typing import Protocol
 from bide.errors import BideError, EngineError
 from bide.logs import Log
 from bide.queue.aio.planning import AsyncPlanner
-from bide.queue.batching import Batches
+from bide.queue.batching import Collector
 from bide.queue.schedules.definition import Planned
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying
@@ -20,11 +20,11 @@ AGAIN = 5.0  # seconds, when the engine has failed
 class Called(Protocol):
     """Who is told whether the handler of an instant is to be called."""
 
-    def planned(self, handling: Handling) -> None: ...
+    def goes_on(self, handling: Handling) -> None: ...
     def left_out(self, handling: Handling) -> None: ...
 
 
-class Planning(Batches[Handling]):
+class Planning(Collector[Handling]):
     def __init__(self, planner: AsyncPlanner, schedules: Sequence[Planned], called: Called) -> None:
         super().__init__()
         self._planner = planner
@@ -59,7 +59,7 @@ class Planning(Batches[Handling]):
             if handling.told:
                 continue
             if call:
-                self._called.planned(handling)
+                self._called.goes_on(handling)
             else:
                 self._called.left_out(handling)
 

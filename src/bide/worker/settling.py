@@ -9,7 +9,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import End, Ended
 from bide.errors import EngineError, OutcomeUnknown
 from bide.logs import Log
-from bide.queue.batching import Batches
+from bide.queue.batching import Collector
 from bide.worker.ending import CLOSING, LAST_WORDS, Ending
 from bide.worker.handling import Handling
 from bide.worker.retry import Retrying, refused
@@ -20,7 +20,7 @@ Entry: TypeAlias = tuple[Handling, End]
 _end = itemgetter(1)
 
 
-class Settling(Batches[Entry]):
+class Settling(Collector[Entry]):
     """The leases are renewed meanwhile."""
 
     def __init__(self, engine: AsyncEngine, settled: Callable[[Sequence[Entry], Sequence[Ended]], None]) -> None:

@@ -105,10 +105,10 @@ class UnderWay:
             ):
                 self.catching_up.put(handling)
             else:
-                self.planned(handling)
+                self.goes_on(handling)
 
-    def planned(self, handling: Handling) -> None:
-        """No schedule holds a message back: the limits of its task may."""
+    def goes_on(self, handling: Handling) -> None:
+        """No schedule and no catch_up holds a message back: the limits of its task may."""
         if handling.task.limits is None:
             self.admitted(handling)
         else:
