@@ -150,6 +150,13 @@ class AsyncOutbox:
                 await AsyncSignal().wait(self._pause / 1000)
                 self._pause = min(2 * self._pause, LATER)
 
+    async def hand_on_all(self) -> int:
+        """Hand on what there is; how many messages that were."""
+        total = 0
+        while some := await self.hand_on():
+            total += some
+        return total
+
     async def close(self) -> None:
         await self._named.close()
         await self.store.close()

@@ -150,6 +150,13 @@ class Outbox:
                 Signal().wait(self._pause / 1000)
                 self._pause = min(2 * self._pause, LATER)
 
+    def hand_on_all(self) -> int:
+        """Hand on what there is; how many messages that were."""
+        total = 0
+        while some := self.hand_on():
+            total += some
+        return total
+
     def close(self) -> None:
         self._named.close()
         self.store.close()

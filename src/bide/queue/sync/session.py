@@ -39,7 +39,7 @@ class Session:
         self._closed = False
 
     @contextmanager
-    def set_aside(self) -> Iterator[None]:
+    def as_new(self) -> Iterator[None]:
         """While this lasts the session is as new, and afterwards as it was before."""
         before = self._affinity, self._lock, self._opened, self._closed
         self._begin()
@@ -116,15 +116,16 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def put(
-        self, new: NewMessage, connection: object | None = None, *, has_room: bool = False, registered: bool = False
-    ) -> Sent:
+    def put(self, new: NewMessage, connection: object | None = None) -> Sent:
         """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
         opened = self.open()
-        if new.headers and not registered and DEPENDS in new.headers:
+        if new.headers and DEPENDS in new.headers:
             return self._put_dependent(opened, new, connection)
-        if new.topic in self._most and not has_room:
+        if new.topic in self._most:
             return self._put_with_room(opened, new, connection)
+        return self._put_now(opened, new, connection)
+
+    def _put_now(self, opened: Opened, new: NewMessage, connection: object | None) -> Sent:
         if connection is None:
             sent = opened.puts.add(new)
         else:
@@ -139,13 +140,34 @@ class Session:
         opened.rooms.take(new.topic, 1)
         stored = True  # or may be
         try:
-            sent = self.put(new, connection, has_room=True, registered=True)
+            sent = self._put_now(opened, new, connection)
             stored = sent.created
         except BideError as error:
             stored = may_be_stored(error)
             raise
         finally:
             opened.rooms.done(new.topic, 1, stored)
+        return sent
+
+    def _put_dependent(self, opened: Opened, new: NewMessage, connection: object | None) -> Sent:
+        """Send a message that waits for others: first it is to be delivered at its deadline, then it waits to be called sooner.
+
+        In the caller's transaction nobody can be done in between, so what is done already is not waited for.
+        """
+        if connection is not None and opened.outbox is not None:
+            raise Unsupported("A message in an outbox can't wait for others: leave depends_on= or connection= out.")
+        put = self._put_with_room if new.topic in self._most else self._put_now
+        on, dependents = depends_on(new.headers), opened.dependents
+        if connection is not None:
+            left = dependents.left(on, connection)
+            sent = put(opened, new if left else replace(new, delay=0), connection)
+            if left and sent.created:
+                dependents.join(sent, left, connection)
+            return sent
+        dependents.check(on)
+        sent = put(opened, new, None)
+        if sent.created:
+            dependents.wait(sent, on)
         return sent
 
     def later(self, new: NewMessage) -> None:
@@ -173,26 +195,6 @@ class Session:
         if wait is None:
             return put_with_room(put, new, opened.rooms)
         return put_as_room_comes(put, new, opened.rooms, wait)
-
-    def _put_dependent(self, opened: Opened, new: NewMessage, connection: object | None) -> Sent:
-        """Send a message that waits for others: first it is to be delivered at its deadline, then it waits to be called sooner.
-
-        In the caller's transaction nobody can be done in between, so what is done already is not waited for.
-        """
-        if connection is not None and opened.outbox is not None:
-            raise Unsupported("A message in an outbox can't wait for others: leave depends_on= or connection= out.")
-        on, dependents = depends_on(new.headers), opened.dependents
-        if connection is not None:
-            left = dependents.left(on, connection)
-            sent = self.put(new if left else replace(new, delay=0), connection, registered=True)
-            if left and sent.created:
-                dependents.join(sent, left, connection)
-            return sent
-        dependents.check(on)
-        sent = self.put(new, registered=True)
-        if sent.created:
-            dependents.wait(sent, on)
-        return sent
 
     def _noted(self, opened: Opened, sent: Sequence[Sent], connection: object | None) -> list[Sent]:
         """What was sent, remembered of tasks that keep results. An outbox remembers what went there."""
@@ -227,10 +229,7 @@ class Session:
             raise ConfigError("This queue has no outbox: make it with outbox= and the URL of your application's database.")
         if wait:
             outbox.run()
-        total = 0
-        while some := outbox.hand_on():
-            total += some
-        return total
+        return outbox.hand_on_all()
 
     def cancel(self, which: Ref, connection: object | None = None) -> CancelResult:
         opened = self.open()

@@ -62,7 +62,7 @@ class Relocatable:
         here, other = self._sessions()
         settings = msgspec.structs.replace(setup.settings, url=url, client=None, clock=clock)
         source = registry.source(settings, setup.hooks)
-        with here.set_aside(), other.set_aside():
+        with here.as_new(), other.as_new():
             setup.settings, setup.source, setup.clock, setup.moved_by = settings, source, clock, mover
             setup.later = Later(source, setup.now_ms, setup.tasks.rules.most)
             try:
