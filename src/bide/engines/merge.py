@@ -1,6 +1,5 @@
 """Bodies of several sends as one list: each is sent as a list of one, and engines, which read no bodies, join the texts."""
 
-LARGEST = 262_144  # bytes of a merged body, unless a send says otherwise
 _SPACES = b" \t\r\n"
 
 
