@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -118,6 +118,22 @@ def test_limits_hold_while_workers_are_killed(shop: Shop) -> None:
     for topic in ("locked", "few", "each", "rate", "paced", "plain"):
         stats = shop.counts(topic)
         assert (stats.scheduled, stats.ready, stats.leased, stats.dead) == (0, 0, 0, 0)
+
+
+def test_another_worker_takes_over_a_rate_when_the_one_that_took_all_of_it_is_killed(shop: Shop) -> None:
+    shop.queue.send_many("rate", [{"n": n} for n in range(6_000)])
+    workers = {worker.pid: worker for worker in (shop.start("--lease", f"{LEASE}s"), shop.start("--lease", f"{LEASE}s"))}
+
+    def alone() -> int | None:
+        """The process of all that began in the last tenths of a second."""
+        last = {line.pid for line in shop.lines()[-60:]}
+        return last.pop() if len(last) == 1 and len(shop.lines()) >= 60 else None
+
+    leader = until(alone, lambda: str(Counter(line.pid for line in shop.lines())))
+    _killed(workers.pop(leader))
+    [other] = workers
+    before = sum(line.pid == other for line in shop.lines())
+    until(lambda: sum(line.pid == other for line in shop.lines()) >= before + 60)
 
 
 def _see(shop: Shop, count: int) -> None:
