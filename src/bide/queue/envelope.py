@@ -60,9 +60,6 @@ class Envelope(NamedTuple):
         if type(topic) is not str or topic not in options.known_topics:
             topic = options.topic(topic)
         key = None if key is None else options.key(key)
-        life = None if expires_in is None else life_ms(expires_in)
-        if self.lives:
-            life = shorter(life, self.lives.get(topic))
         new = NewMessage(
             topic,
             body if type(body) is Encoded else encode(self.codec, body, self.max_body),
@@ -71,21 +68,36 @@ class Envelope(NamedTuple):
             key,
             "keep" if if_exists == "keep" else options.if_exists(if_exists),
             options.NORMAL if priority == "normal" else options.level(priority),
-            life,
+            self._life(topic, expires_in) if expires_in is not None or self.lives else None,
             self.attempts.get(topic, options.MAX_ATTEMPTS)
             if max_attempts is None
             else options.count(max_attempts, "max_attempts", 1_000),
-            with_dependencies(headers, depends_on)
-            if depends_on is not None
-            else options.headers(headers)
-            if headers
-            else NO_HEADERS,
+            options.headers(headers) if headers else NO_HEADERS,
             None if operation is None else options.operation(operation),
             None if key is None else sender(topic, key),
-            None if max_wait is None else _longest(max_wait, wait, key, if_exists),
-            None if unique_for is None else _period(unique_for, key, if_exists),
         )
-        return new if if_exists != "merge" else self._listed(new)
+        if max_wait is None and unique_for is None and depends_on is None and if_exists != "merge":
+            return new
+        return self._with_rest(new, max_wait, unique_for, depends_on)
+
+    def _life(self, topic: str, expires_in: Duration | None) -> int | None:
+        return shorter(None if expires_in is None else life_ms(expires_in), self.lives.get(topic))
+
+    def _with_rest(
+        self,
+        new: NewMessage,
+        max_wait: Duration | None,
+        unique_for: Duration | None,
+        depends_on: Iterable[str | Sent] | None,
+    ) -> NewMessage:
+        """With the options that few sends have."""
+        new = replace(
+            new,
+            headers=new.headers if depends_on is None else with_dependencies(new.headers, depends_on),
+            max_wait=None if max_wait is None else _longest(max_wait, new),
+            unique_for=None if unique_for is None else _period(unique_for, new),
+        )
+        return new if new.if_exists != "merge" else self._listed(new)
 
     def _listed(self, new: NewMessage) -> NewMessage:
         """With a body that others can be merged into."""
@@ -138,18 +150,18 @@ class Envelope(NamedTuple):
         return [replace(new, operation=f"{operation}#{place}") for place, new in enumerate(made)]
 
 
-def _longest(max_wait: Duration, wait: int, key: str | None, if_exists: IfExists) -> int:
+def _longest(max_wait: Duration, new: NewMessage) -> int:
     longest = duration_ms(max_wait, "max_wait")
-    if key is None or if_exists != "later":
+    if new.key is None or new.if_exists != "later":
         raise BadOption("max_wait is for messages that each send moves later: give it with key= and if_exists='later'.")
-    if wait > longest or not longest:
+    if new.delay > longest or not longest:
         raise BadTime("max_wait is less than delay: the first message would be too late already. Give it more time.")
     return longest
 
 
-def _period(unique_for: Duration, key: str | None, if_exists: IfExists) -> int:
+def _period(unique_for: Duration, new: NewMessage) -> int:
     period = duration_ms(unique_for, "unique_for")
-    if key is None or if_exists not in ("keep", "error"):
+    if new.key is None or new.if_exists not in ("keep", "error"):
         raise BadOption("unique_for says how long a key is sent once: give it with key=, and if_exists 'keep' or 'error'.")
     if not period:
         raise BadTime("unique_for is 0: leave it out, or give it time.")

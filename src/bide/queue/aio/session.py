@@ -29,6 +29,7 @@ class AsyncSession:
     def __init__(self, setup: Setup) -> None:
         self.setup: Setup = setup
         self._most = setup.tasks.rules.most
+        self._keeps = setup.tasks.keeps
         self._begin()
 
     def _begin(self) -> None:
@@ -121,16 +122,21 @@ class AsyncSession:
         opened = await self.open()
         if new.headers and DEPENDS in new.headers:
             return await self._put_dependent(opened, new, connection)
-        if new.topic in self._most:
+        if self._most and new.topic in self._most:
             return await self._put_with_room(opened, new, connection)
-        return await self._put_now(opened, new, connection)
+        if connection is not None or self._keeps:
+            return await self._put_now(opened, new, connection)
+        sent = await opened.puts.add(new)  # as most are sent
+        if sent.outcome == "exists":
+            raise Exists(held(new, sent), sent)
+        return sent
 
     async def _put_now(self, opened: AsyncOpened, new: NewMessage, connection: object | None) -> Sent:
         if connection is None:
             sent = await opened.puts.add(new)
         else:
             [sent] = await (opened.outbox or opened.engine).put([new], connection=connection)
-        if self.setup.tasks.keeps:
+        if self._keeps:
             [sent] = await self._noted(opened, [sent], connection)
         if sent.outcome == "exists":
             raise Exists(held(new, sent), sent)
@@ -190,7 +196,7 @@ class AsyncSession:
         async def put(part: Sequence[NewMessage]) -> list[Sent]:
             store = opened.engine if connection is None else opened.outbox or opened.engine
             sent = await store.put(part, connection=connection)
-            return sent if not self.setup.tasks.keeps else await self._noted(opened, sent, connection)
+            return sent if not self._keeps else await self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
             return await put_in_parts(put, new)
@@ -200,10 +206,9 @@ class AsyncSession:
 
     async def _noted(self, opened: AsyncOpened, sent: Sequence[Sent], connection: object | None) -> list[Sent]:
         """What was sent, remembered of tasks that keep results. An outbox remembers what went there."""
-        keeps = self.setup.tasks.keeps
         if connection is None or opened.outbox is None:
-            await opened.keeping.expect(expected(sent, keeps), connection)
-        return askable(sent, keeps, self.result)
+            await opened.keeping.expect(expected(sent, self._keeps), connection)
+        return askable(sent, self._keeps, self.result)
 
     async def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned, once it is done. Raises NoResult."""

@@ -29,6 +29,7 @@ class Session:
     def __init__(self, setup: Setup) -> None:
         self.setup: Setup = setup
         self._most = setup.tasks.rules.most
+        self._keeps = setup.tasks.keeps
         self._begin()
 
     def _begin(self) -> None:
@@ -121,16 +122,21 @@ class Session:
         opened = self.open()
         if new.headers and DEPENDS in new.headers:
             return self._put_dependent(opened, new, connection)
-        if new.topic in self._most:
+        if self._most and new.topic in self._most:
             return self._put_with_room(opened, new, connection)
-        return self._put_now(opened, new, connection)
+        if connection is not None or self._keeps:
+            return self._put_now(opened, new, connection)
+        sent = opened.puts.add(new)  # as most are sent
+        if sent.outcome == "exists":
+            raise Exists(held(new, sent), sent)
+        return sent
 
     def _put_now(self, opened: Opened, new: NewMessage, connection: object | None) -> Sent:
         if connection is None:
             sent = opened.puts.add(new)
         else:
             [sent] = (opened.outbox or opened.engine).put([new], connection=connection)
-        if self.setup.tasks.keeps:
+        if self._keeps:
             [sent] = self._noted(opened, [sent], connection)
         if sent.outcome == "exists":
             raise Exists(held(new, sent), sent)
@@ -188,7 +194,7 @@ class Session:
         def put(part: Sequence[NewMessage]) -> list[Sent]:
             store = opened.engine if connection is None else opened.outbox or opened.engine
             sent = store.put(part, connection=connection)
-            return sent if not self.setup.tasks.keeps else self._noted(opened, sent, connection)
+            return sent if not self._keeps else self._noted(opened, sent, connection)
 
         if not new or new[0].topic not in self._most:
             return put_in_parts(put, new)
@@ -198,10 +204,9 @@ class Session:
 
     def _noted(self, opened: Opened, sent: Sequence[Sent], connection: object | None) -> list[Sent]:
         """What was sent, remembered of tasks that keep results. An outbox remembers what went there."""
-        keeps = self.setup.tasks.keeps
         if connection is None or opened.outbox is None:
-            opened.keeping.expect(expected(sent, keeps), connection)
-        return askable(sent, keeps, self.result)
+            opened.keeping.expect(expected(sent, self._keeps), connection)
+        return askable(sent, self._keeps, self.result)
 
     def result(self, id: str, timeout: Duration | None) -> Any:
         """What the task of a message returned, once it is done. Raises NoResult."""
