@@ -170,7 +170,10 @@ class Handlers:
             handling.alarm = self._loop.call_later(task.timeout, self._time_out, handling)
         if self._middleware:
             return self._inside(handling, arguments)
-        return self._call(handling, arguments)
+        if not task.is_async:
+            return self._in_thread(handling, arguments)
+        awaitable: Awaitable[None] = task.run(**arguments)
+        return awaitable
 
     def became(self, handling: Handling, error: BaseException | None) -> tuple[Outcome | None, BaseException | None]:
         """What the engine is to be told, and what there is to say of it; None when the lease was lost."""

@@ -199,15 +199,17 @@ class Slots:
 
     def give_back(self, topic: str) -> None:
         """The place of a message. One that is handled in a batch does not begin."""
-        if self._limited and topic in self._limited:
+        if topic in self._limited:
             self._limited[topic].given_back()
-        if self._batched and topic in self._batched:
+        if topic in self._batched:
             self._change(topic, self._batched[topic], gathering=-1)
             return
-        if self._held[topic] > self._kept.get(topic, 0):
+        held = self._held[topic]
+        self._held[topic] = held - 1
+        if held > self._kept.get(topic, 0):
             self._free += 1
-            self._free_threads += topic in self._in_threads
-        self._held[topic] -= 1
+            if topic in self._in_threads:
+                self._free_threads += 1
 
     def begin_batch(self, topic: str, messages: int) -> None:
         self._change(topic, self._batched[topic], gathering=-messages, running=1)

@@ -94,12 +94,13 @@ class UnderWay:
         self._handlings.update(zip(map(_hold, claimed), handlings, strict=True))
         for topic, count in Counter(map(_topic, claimed)).items():
             self._slots.take(topic, count)
+        handle, loop = self._handle, self._loop
         for handling in handlings:
             headers = handling.delivery.claimed.headers
             if headers and PLANNED in headers:
                 self.planning.put(handling)
             elif handling.task.at_once:  # as admitted does
-                handling.runner = asyncio.Task(self._handle(handling), loop=self._loop)
+                handling.runner = asyncio.Task(handle(handling), loop=loop)
             elif (overdue := handling.task.overdue) is not None and overdue.takes(
                 handling.delivery.claimed, handling.delivery.now
             ):
@@ -171,21 +172,25 @@ class UnderWay:
                     if isinstance(raised, GeneratorExit) and not self._runs(runner):
                         raise
                     error = raised
-                handling.silence()
                 became, error = self._handlers.became(handling, error)
-                if became is DONE:
-                    if (keep := handling.task.keep) is not None:
-                        became = await self.keeping.keep(handling, keep)
-                else:
-                    became = await self._handlers.told_dead(handling, became)
+                if became is not DONE or handling.task.keep is not None:
+                    became = await self._followed(handling, became)
         finally:
-            handling.silence()
-            if self._runs(runner):  # else nobody does any more: the loop has gone, and drops what was left in it
+            if handling.alarm is not None:
+                handling.silence()
+            if asyncio.current_task(self._loop) is runner:  # else the loop has gone, and drops what was left in it
                 handling.runner = None  # or the two would hold each other, and wait for the garbage collector
                 self.ended(handling, became, by_itself=handling.ended, raised=None if error is None else Raised(error))
         if error is not None:
             tell(handling.delivery, became, error)
             error = None  # from Python 3.12 on its traceback leads back to this frame
+
+    async def _followed(self, handling: Handling, became: Outcome | None) -> Outcome | None:
+        """What becomes of a message once its result is kept, or its task is told that it is to be a dead letter."""
+        handling.silence()
+        if became is not DONE:
+            return await self._handlers.told_dead(handling, became)
+        return became if (keep := handling.task.keep) is None else await self.keeping.keep(handling, keep)
 
     def _runs(self, runner: "asyncio.Task[Any] | None") -> bool:
         """Whether it is this task that runs now: not when its coroutine is closed from outside, as by the garbage collector."""
@@ -196,12 +201,10 @@ class UnderWay:
         if handling.told:  # it went on after its message was given back
             return
         handling.told = True
-        if handling.places is not None:
-            self.leaving.leave(self._heartbeat, handling.places)
-            handling.places = None
-            self._slots.place_left(handling.delivery.claimed.topic)
-        if handling.batch is None:  # else the batch gives back the place, for all
+        if handling.task.at_once:
             self._slots.give_back(handling.delivery.claimed.topic)
+        else:
+            self._leave(handling)
         self.freed()
         if became is None or by_itself:
             self.done += by_itself
@@ -209,6 +212,15 @@ class UnderWay:
         else:
             end = handling.delivery.end("done") if became is DONE else handling.delivery.end(*became, raised=raised)
             self.settling.put((handling, end))
+
+    def _leave(self, handling: Handling) -> None:
+        """Its places at the gates of its task are free, and that in this worker, which a batch gives back for all of it."""
+        if handling.places is not None:
+            self.leaving.leave(self._heartbeat, handling.places)
+            handling.places = None
+            self._slots.place_left(handling.delivery.claimed.topic)
+        if handling.batch is None:
+            self._slots.give_back(handling.delivery.claimed.topic)
 
     def _settled(self, batch: Sequence[Entry], answers: Sequence[Ended]) -> None:
         """The engine has answered the ends of deliveries."""

@@ -41,20 +41,21 @@ class Opener:
             claim = self._still_held(claim, asked.lease_ms)
         codec, limit = self._envelope.codec, self._envelope.max_body
         usable = readers if codec is JSON else NO_READERS
+        now, engine, settles = claim.now, self._engine, self._settles
         found = []
         for claimed in claim.messages:
             reader = usable.get(claimed.topic)
             arguments = reader(claimed.body) if reader is not None and len(claimed.body) <= limit else None
             if arguments is not None:
-                found.append(Delivery(claimed, UNREAD, claim.now, self._engine, self._settles, arguments))
+                found.append(Delivery(claimed, UNREAD, now, engine, settles, arguments))
                 continue
             try:
                 body = decode(codec, claimed.body, limit)
             except BadMessage as error:
                 _log.error("Message %s of %s can't be read and is buried: %s", claimed.id, claimed.topic, error)
-                self._bury(claimed, str(error), claim.now)
+                self._bury(claimed, str(error), now)
             else:
-                found.append(Delivery(claimed, body, claim.now, self._engine, self._settles))
+                found.append(Delivery(claimed, body, now, engine, settles))
         return found
 
     def _bury(self, claimed: Claimed, reason: str, now: int) -> None:

@@ -100,7 +100,8 @@ class Groups:
 
     def __init__(self, deliveries: Sequence[End | Hold], indexes: Sequence[int]) -> None:
         """`indexes`: of those that are meant."""
-        self._found: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = {}
+        groups: dict[Group, tuple[list[int], list[bytes], list[bytes]]] = {}
+        self._found = groups
         meant = [deliveries[i] for i in indexes]
         for i, delivery, raw in zip(indexes, meant, ids_bytes([each.id for each in meant]), strict=True):
             token = delivery.token
@@ -108,9 +109,9 @@ class Groups:
             if position is None or raw is None or len(token) <= HEAD:
                 continue
             group = token[HEAD:], token[:CLAIM], delivery.topic, raw[1 : 1 + TOPIC]
-            found = self._found.get(group)
+            found = groups.get(group)
             if found is None:
-                found = self._found[group] = ([], [], [])
+                found = groups[group] = ([], [], [])
             found[0].append(i)
             found[1].append(position)
             found[2].append(raw[1 : 1 + FULL])
