@@ -1,8 +1,10 @@
 """A hundred thousand messages behind `rate="100/s"`: what workers do that may not go on, and how late other topics are.
 
 `python -m benchmarks.limits [redis] [sqlite] [postgres]`. One of eight workers soon does most of the work, and the others
-are idle. A call to the engine is beside the work if nothing comes of it: it claims nothing that may begin, asks for what is
-not granted, gives back, waits or looks. On Redis, commands that clients send are counted by the server, too.
+are idle. What is counted are calls of the engine that reach the server or the file, by a hook in each worker: a call of `wait`
+is one on Redis, a BLPOP, and none elsewhere, where a sleeper is told by its file or by the connection that listens. A call is
+beside the work if nothing comes of it: it claims nothing that may begin, asks for what is not granted, gives back, waits or
+looks. What servers say themselves stands beside it, of all workers: commands of Redis, transactions of PostgreSQL.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import psycopg
 import redis
 
 from benchmarks.lateness import instants, part
@@ -31,18 +34,24 @@ RATE = 100  # a second
 WORKERS = 8
 SETTLED = 10.0  # seconds, until all have found out that there is a limit
 WATCHED = 20.0  # seconds
+COUNTED = {"redis": "commands", "postgres": "transactions"}
+TRANSACTIONS = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
 OTHERS = 1_000  # messages of another topic, so many a second:
 PACE = 100
 
 
 class Seen(Hook):
-    """Counts the calls to the engine that bring something, and the others."""
+    """Counts the calls that reach the server or the file: those that bring something, and the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits: bool) -> None:
+        """`waits`: to wait is a command, too."""
+        self._waits = waits
         self.calls: int = 0
         self.vain: int = 0
 
     def after(self, call: Call) -> None:
+        if call.verb == "wait" and not self._waits:
+            return
         self.calls += 1
         if call.verb == "spend":  # and the claim before it was for nothing
             self.vain += 0 if any(each.at for each in call.answer) else 2
@@ -63,7 +72,7 @@ class Report(NamedTuple):
 class Run(NamedTuple):
     calls: float  # a second, of all workers
     vain: float  # of one worker, without the one that calls most
-    commands: float  # a second, as Redis counts them
+    commands: float  # a second, as a server counts them
     begun: list[float]
     lates: list[float]
 
@@ -93,8 +102,8 @@ def run(engine: str) -> list[Figure]:
         figure("    calls", "a second", [each.calls for each in runs]),
         figure("    calls of an idle worker beside the work", "a second", [each.vain for each in runs], "<= 1"),
     ]
-    if engine == "redis":
-        lines.append(figure("    commands, as the server counts them", "a second", [each.commands for each in runs]))
+    if engine in COUNTED:
+        lines.append(figure(f"    {COUNTED[engine]}, as the server counts them", "a second", [each.commands for each in runs]))
     for share in (0.5, 0.99):
         for kind, each in found.items():
             lates = [part(one.lates, share) for one in each]
@@ -127,6 +136,10 @@ def _until(report: Report, at: float, count: int) -> float:
 
 
 def _commands(url: str) -> int:
+    if url.startswith("postgres"):
+        with psycopg.connect(url) as connection:
+            [count] = connection.execute(TRANSACTIONS).fetchone() or (0,)
+        return int(count)
     if not url.startswith("redis"):
         return 0
     with redis.Redis.from_url(url) as client:
@@ -155,7 +168,8 @@ def _report(text: str) -> Report:
 
 
 async def _work(url: str) -> None:
-    seen, begun, lates, calls = Seen(), list[float](), list[float](), list[tuple[float, int, int]]()
+    waits = url.startswith("redis")
+    seen, begun, lates, calls = Seen(waits=waits), list[float](), list[float](), list[tuple[float, int, int]]()
     async with AsyncQueue(url, hooks=[seen]) as queue:
 
         @queue.task("limited", rate=f"{RATE}/s")
