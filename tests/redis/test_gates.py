@@ -276,7 +276,7 @@ async def test_who_drains_a_full_server_gets_in(new_redis: NewRedis, colour: str
     async with bench_at(server.url, colour) as bench:
         await bench.put("t")
         with server.client() as client:
-            client.config_set("maxmemory", "1mb")
+            client.config_set("maxmemory", 1)
             with pytest.raises(QueueFull):
                 await bench.put("t")
             gates = bench.engine.gates
