@@ -319,3 +319,10 @@ def test_middleware_and_a_handler_see_the_instant(queue: Any, do: Do) -> None:
 
     do(queue.testing.advance("1h"))
     assert planned == at("01:00 01:00")
+
+
+def test_an_option_that_there_is_not_is_told_with_those_that_there_are(queue: Any) -> None:
+    with pytest.raises(
+        BadOption, match=r"tiemout is no option of a schedule or a task\. There is: aliases, .*, jitter, .*, topic"
+    ):
+        queue.every("5m", tiemout="1s")

@@ -57,9 +57,10 @@ class ScheduleVerbs:
         Raises BadOption for a schedule that can't be used, and ConfigError for a name that is taken.
         """
         timing = read_timing(schedule, timezone, start, end, jitter, missed)
-        unknown = set(task_options) - set(Definition.__init__.__kwdefaults__ or ())
-        if unknown:
-            raise BadOption(f"{min(unknown)} is no option of a schedule or a task.")
+        of_task = set(Definition.__init__.__kwdefaults__ or ())
+        if unknown := set(task_options) - of_task:
+            there = sorted({*of_task, *(ScheduleVerbs.every.__kwdefaults__ or ())})
+            raise BadOption(f"{min(unknown)} is no option of a schedule or a task. There is: {', '.join(there)}.")
         setup = self.session.setup
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
