@@ -53,7 +53,7 @@ async def asked(entries: Entries, lock: AsyncLock) -> None:
 async def test_one_holds_a_lock_and_another_is_told_so(queue: AsyncQueue, url: str) -> None:
     async with AsyncQueue(url) as other:
         async with queue.lock("order:42"):
-            with pytest.raises(Locked, match="The lock order:42 is held by somebody else: wait for it with wait="):
+            with pytest.raises(Locked, match="The lock order:42 is taken: wait for it with wait="):
                 await other.lock("order:42").__aenter__()
             async with other.lock("order:43"):
                 pass
@@ -92,7 +92,7 @@ async def test_who_waits_gets_the_lock_in_turn(queue: AsyncQueue, entries: Entri
 
 async def test_waiting_ends(queue: AsyncQueue) -> None:
     async with queue.lock("order:42"):
-        with pytest.raises(Locked, match=r"The lock order:42 is held by somebody else, and was for 0.05 s\."):
+        with pytest.raises(Locked, match=r"The lock order:42 is taken, and was for 0.05 s\."):
             await queue.lock("order:42", wait=0.05).__aenter__()
     async with queue.lock("order:42"):  # nobody is called who has gone
         pass

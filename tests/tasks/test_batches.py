@@ -107,6 +107,8 @@ def test_what_is_no_item_is_refused_when_it_is_sent(queue: Any, do: Do) -> None:
 
     with pytest.raises(BadMessage, match=r"can't take this message: Expected `int`, got `str` - at `\$\.post`"):
         do(write.send({"post": "one"}))
+    with pytest.raises(BadMessage, match="Send one item; send_many takes a list of them"):
+        do(write.send([Like(1)]))
     with pytest.raises(BadMessage, match=r"Item 1: .*Object missing required field `post` - at `\$`"):
         do(write.send_many([Like(1), {"user": "ann"}]))
     with pytest.raises(BadMessage, match=r"write.send\(…\) takes one item of the list"):

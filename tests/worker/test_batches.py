@@ -235,7 +235,8 @@ async def test_an_answer_that_nobody_can_act_on_fails_all(queue: AsyncQueue, wor
         f"ConfigError: {name}() is given a batch and returned a int: {then}",
         f"ConfigError: {name}() is given a batch and returned a str: {then}",
         f"ConfigError: {name}() is given a batch and returned a list with a str in it: {then}",
-        f"ConfigError: {name}() returned a Failed with a str that is not in its batch: give it an item of the list.",
+        f"ConfigError: {name}() returned a Failed for an item of type str that is not in its batch: give it an item of "
+        "the list, not its place or a field of it.",
     }
 
 

@@ -39,7 +39,7 @@ def duration_ms(value: Duration, name: str = "delay") -> int:
     else:
         raise BadTime(f"{name} is {value}. {_FORMS}")
     if ms < 0:
-        raise BadTime(f"{name} is negative. A message can't be due before now: give 0 or more.")
+        raise BadTime(f"{name} is negative. Give 0 or more.")
     if ms > MAX_DELAY_MS:
         raise BadTime(f"{name} is over a hundred years. The longest is 36525 days.")
     return ms

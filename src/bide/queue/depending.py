@@ -30,6 +30,10 @@ def with_dependencies(headers: Mapping[str, str] | None, given: Iterable[str | S
     """The headers, and those that the message waits for, each once."""
     if isinstance(given, str | Sent) or not isinstance(given, Iterable):
         raise BadOption(f"depends_on is a {type(given).__name__}. Give a list of what was sent, or of ids.")
+    each: object
+    for each in (given := tuple(given)):
+        if not isinstance(each, str | Sent):
+            raise BadOption(f"depends_on holds a {type(each).__name__}. Give what send returned, or ids.")
     ids = dict.fromkeys(id_of(each) for each in given)
     if not 1 <= len(ids) <= MAX_BATCH:
         raise BadOption(f"depends_on names {len(ids):,} messages. Give 1 to {MAX_BATCH:,}; these may depend on others.")

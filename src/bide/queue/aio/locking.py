@@ -111,7 +111,7 @@ class AsyncLock:
         while (token := await self._enter()) is None:
             left = until - time.monotonic()
             if left <= 0:
-                raise Locked(f"The lock {self.name} is held by somebody else" + self._how_long())
+                raise Locked(f"The lock {self.name} is taken" + self._how_long())
             await AsyncSignal().wait(min(pause, left))
             pause = min(pause * 1.5, LAST_LOOK)
             if time.monotonic() - looked > RECALL:

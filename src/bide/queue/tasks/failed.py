@@ -63,7 +63,8 @@ def failures(returned: Any, items: Sequence[Any], name: str) -> dict[int, BaseEx
         if not known:
             kind = type(each.item).__name__
             raise ConfigError(
-                f"{name}() returned a Failed with a {kind} that is not in its batch: give it an item of the list."
+                f"{name}() returned a Failed for an item of type {kind} that is not in its batch: give it an item of the list, "
+                "not its place or a field of it."
             )
         found |= dict.fromkeys(known, each.error)
     return found

@@ -100,7 +100,8 @@ class Items(Arguments):
         try:
             return super().read({self.parameter: body})
         except Unfit as error:
-            raise Unfit(str(error).replace(f"`$.{self.parameter}", "`$")) from error.__cause__
+            many = " Send one item; send_many takes a list of them." if isinstance(body, list) else ""
+            raise Unfit(str(error).replace(f"`$.{self.parameter}", "`$") + many) from error.__cause__
 
     def check_early(self) -> None:
         try:

@@ -140,7 +140,7 @@ class Invoke:
             what = f"{task.name}() is async" if task.is_async else "Middleware is async"
             raise ConfigError(
                 f"{what}, and advance() of a sync queue can't run it inside an event loop. "
-                "Await the twin's: `await queue.aio.testing.advance(…)`."
+                "Await that of the async queue: `await queue.aio.testing.advance(…)`."
             )
 
     def close(self) -> None:
