@@ -60,6 +60,20 @@ def test_a_snooze_is_no_failure(queue: Queue) -> None:
     assert outcomes(queue, waits.send) == ["snoozed", "done"]
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"retry_for": "OSError"}, "retry_for holds 'OSError'"),
+        ({"on_dead": lambda delivery: None}, r"def on_dead\(delivery, reason\)"),
+    ],
+)
+def test_an_error_says_what_was_given_or_what_to_write(queue: Queue, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadOption, match=says):
+
+        @queue.task("t", **options)
+        def fails() -> None: ...
+
+
 @pytest.mark.parametrize("options", [{"retry_for": "OSError"}, {"no_retry_for": [1]}, {"retry_for": int}, {"on_dead": 1}])
 def test_what_is_no_error_is_refused(queue: Queue, options: dict[str, Any]) -> None:
     with pytest.raises(BadOption, match="Give"):

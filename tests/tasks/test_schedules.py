@@ -253,7 +253,9 @@ def test_a_change_to_what_is_no_schedule_changes_nothing(queue: Any, do: Do, see
     with pytest.raises((BadOption, BadTime)):
         do(queue.change_schedule("tick", schedule))
     with pytest.raises(BadOption, match="timezone"):
-        do(queue.change_schedule("tick", "1h", timezone="Europe/Nowhere"))
+        do(queue.change_schedule("tick", "0 9 * * *", timezone="Europe/Nowhere"))
+    with pytest.raises(BadOption, match="1h is an interval"):
+        do(queue.change_schedule("tick", "1h", timezone="Europe/Paris"))
     assert do(queue.schedules()) == before
 
 
@@ -263,6 +265,8 @@ def test_a_change_to_what_is_no_schedule_changes_nothing(queue: Any, do: Do, see
         ({"schedule": "5 minutes"}, "five fields"),
         ({"schedule": 0}, "shortest interval"),
         ({"schedule": "0 9 * * *", "timezone": "Mars/Base"}, "IANA"),
+        ({"schedule": "1h", "timezone": "Asia/Shanghai"}, "For a time of day write cron"),
+        ({"schedule": lambda: None}, "Write @queue.every with a schedule in parentheses"),
         ({"schedule": "1h", "missed": "never"}, "missed"),
         ({"schedule": "1h", "start": datetime(2026, 1, 1)}, "timezone"),
         ({"schedule": "1h", "jitter": "-5m"}, "jitter"),
@@ -286,6 +290,8 @@ def test_a_name_is_for_one_schedule_and_a_function_with_arguments_has_none(queue
         queue.every("2h")(tick)
     with pytest.raises(ConfigError, match="is a task already"):
         queue.every("2h", name="other", timeout="5s")(tick)
+    with pytest.raises(ConfigError, match=r"Write @queue\.every above @queue\.task"):
+        queue.task("other", timeout="5s")(tick)
     with pytest.raises(ConfigError, match="needs order"):
 
         @queue.every("1h", topic="ship")

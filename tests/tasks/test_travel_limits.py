@@ -54,8 +54,9 @@ async def test_a_rate_for_each_value(queue: Any) -> None:
 @pytest.mark.parametrize(("on_conflict", "outcome"), [("wait", "waits"), ("defer", "waits"), ("error", "dead")])
 async def test_a_lock_that_is_held_has_its_three_answers(queue: Any, on_conflict: Any, outcome: str) -> None:
     begun: list[int] = []
+    delay = {"lock_delay": "30s"} if on_conflict == "defer" else {}
 
-    @queue.task("pay", lock="order:{order}", on_conflict=on_conflict, lock_delay="30s")
+    @queue.task("pay", lock="order:{order}", on_conflict=on_conflict, **delay)
     def pay(order: int) -> None:
         begun.append(order)
 

@@ -369,7 +369,7 @@ async def test_a_worker_that_ends_while_the_engine_fails_leaves_no_task(queue: A
     ("options", "says"),
     [
         ({"concurrency": 0}, "concurrency is 0"),
-        ({"rate": "100"}, "Give a number and a stretch of time"),
+        ({"rate": "100"}, "Give a whole number and a stretch of time"),
         ({"rate": "0/m"}, "nothing could ever begin"),
         ({"rate": "5/0s"}, "nothing could ever begin"),
         ({"per": "{order}"}, "give one of them too"),
@@ -378,7 +378,12 @@ async def test_a_worker_that_ends_while_the_engine_fails_leaves_no_task(queue: A
         ({"lock": "{order"}, "in braces"),
         ({"lock": ""}, "lock is ''"),
         ({"lock": "x", "on_conflict": "fight"}, "on_conflict is 'fight'"),
-        ({"lock": "x", "lock_delay": 0}, "tried again without end"),
+        ({"lock": "x", "on_conflict": "defer", "lock_delay": 0}, "tried again without end"),
+        ({"concurrency": 1, "per": "order"}, "Name an argument in braces: per='{user}'"),
+        ({"on_conflict": "defer"}, "on_conflict= says what to do when the lock is taken: give lock= too"),
+        ({"lock_wait": "1m"}, "lock_wait= says what to do"),
+        ({"lock": "x", "lock_delay": "1m"}, "lock_delay= is for on_conflict='defer', and on_conflict is 'wait'"),
+        ({"lock": "x", "on_conflict": "defer", "lock_wait": "1m"}, "lock_wait= is for on_conflict='wait'"),
     ],
 )
 async def test_options_that_can_not_be_are_refused(memory: AsyncQueue, options: dict[str, Any], says: str) -> None:

@@ -12,7 +12,7 @@ from bide.errors import BadOption, ConfigError
 from bide.queue.aio.planning import AsyncPlanner
 from bide.queue.aio.session import AsyncSession
 from bide.queue.bound import Bound, P, R
-from bide.queue.schedules.definition import read_schedule, read_timing, schedule_of
+from bide.queue.schedules.definition import read_schedule, read_timing, refuse_timezone, schedule_of
 from bide.queue.schedules.listing import announced, listed
 from bide.queue.schedules.records import TOPIC, Change, Kept, change_mark, changed_ref, name_of, pause_mark, paused_ref
 from bide.queue.task import AsyncTask
@@ -127,6 +127,8 @@ class AsyncScheduleVerbs:
         else:
             zone = timezone if timezone is not None else announced(self.session.setup, name, what).timezone
             change = Change(read_schedule(schedule), zone)
+            if timezone is not None:
+                refuse_timezone(change.schedule)
             schedule_of(name, what._replace(change=change).timing(announced(self.session.setup, name, what)))
             await engine.put([change_mark(name, change)])
         await planner.replan(name, topic, what._replace(change=change), anew=True)

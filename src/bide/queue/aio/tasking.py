@@ -98,6 +98,7 @@ class AsyncTaskVerbs:
             raise ConfigError("Write @queue.task() with parentheses, or with a topic: @queue.task('order.cancel').")
 
         def decorate(function: Callable[..., Any]) -> AsyncTask[..., Any] | AsyncBatchTask[Any, Any]:
+            self.session.setup.schedules.refuse_below(function)
             definition = Definition(
                 function,
                 topic=topic,

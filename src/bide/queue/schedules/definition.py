@@ -47,6 +47,11 @@ class Schedules:
             raise ConfigError(f"{definition.name}() needs {needed}, and a schedule gives no arguments: give them defaults.")
         self._by_name[name] = Planned(schedule_of(name, timing), definition)
 
+    def refuse_below(self, function: object) -> None:
+        """Refuse a function that has a schedule already: its schedule would send the task below, without the options above."""
+        if any(each.definition is getattr(function, "definition", None) for each in self._by_name.values()):
+            raise ConfigError("Write @queue.every above @queue.task: what is written above is not said of the task below it.")
+
     def get(self, name: str) -> Planned | None:
         return self._by_name.get(name)
 
@@ -61,10 +66,15 @@ def read_timing(
     schedule: Duration, timezone: str, start: datetime | None, end: datetime | None, jitter: Duration, missed: Missed
 ) -> Timing:
     """What `every` was given, checked."""
+    if callable(schedule):
+        raise ConfigError("Write @queue.every with a schedule in parentheses: @queue.every('5m').")
     if not isinstance(timezone, str):
         raise BadOption(f"timezone is a {type(timezone).__name__}. Give a name, such as 'Europe/Berlin'.")
+    text = read_schedule(schedule)
+    if timezone != "UTC":
+        refuse_timezone(text)
     return Timing(
-        read_schedule(schedule),
+        text,
         timezone,
         None if start is None else instant_ms(start, "start"),
         None if end is None else instant_ms(end, "end"),
@@ -80,6 +90,15 @@ def read_schedule(given: Duration) -> str:
         return text if interval(text) is None else text.replace(" ", "")
     ms = duration_ms(given, "schedule")
     return f"{ms}ms" if ms % 1_000 else f"{ms // 1_000}s"
+
+
+def refuse_timezone(schedule: str) -> None:
+    """An interval has no timezone: whoever gives it one expects a time of day."""
+    if interval(schedule) is not None:
+        raise BadOption(
+            f"timezone= is for cron expressions, and {schedule} is an interval, which is the same everywhere. "
+            "For a time of day write cron, such as '0 9 * * *'."
+        )
 
 
 @functools.lru_cache(maxsize=1_000)

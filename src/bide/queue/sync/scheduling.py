@@ -10,7 +10,7 @@ from bide.core.schedule import Missed
 from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import BadOption, ConfigError
 from bide.queue.bound import Bound, P, R
-from bide.queue.schedules.definition import read_schedule, read_timing, schedule_of
+from bide.queue.schedules.definition import read_schedule, read_timing, refuse_timezone, schedule_of
 from bide.queue.schedules.listing import announced, listed
 from bide.queue.schedules.records import TOPIC, Change, Kept, change_mark, changed_ref, name_of, pause_mark, paused_ref
 from bide.queue.sync.planning import Planner
@@ -127,6 +127,8 @@ class ScheduleVerbs:
         else:
             zone = timezone if timezone is not None else announced(self.session.setup, name, what).timezone
             change = Change(read_schedule(schedule), zone)
+            if timezone is not None:
+                refuse_timezone(change.schedule)
             schedule_of(name, what._replace(change=change).timing(announced(self.session.setup, name, what)))
             engine.put([change_mark(name, change)])
         planner.replan(name, topic, what._replace(change=change), anew=True)

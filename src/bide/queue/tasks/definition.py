@@ -14,7 +14,7 @@ from bide.queue.deliveries import noting
 from bide.queue.tasks.arguments import Arguments
 from bide.queue.tasks.failing import Errors, Failing, OnDead
 from bide.queue.tasks.items import Gather, Items, read_batch
-from bide.queue.tasks.limits import Limits, OnConflict
+from bide.queue.tasks.limits import LOCK_DELAY, LOCK_WAIT, Limits, OnConflict, refuse_idle
 from bide.queue.tasks.overdue import CatchUp, Overdue, read_overdue
 from bide.queue.tasks.place import Place, module_of, name_of
 from bide.queue.topic_rules import Rule, rule
@@ -69,8 +69,8 @@ class Definition:
         rate: str | None = None,
         lock: str | None = None,
         on_conflict: OnConflict = "wait",
-        lock_wait: Duration = "10m",
-        lock_delay: Duration = "5s",
+        lock_wait: Duration = LOCK_WAIT,
+        lock_delay: Duration = LOCK_DELAY,
         expires_in: Duration | None = None,
         most_pending: int | None = None,
         catch_up: CatchUp = "all",
@@ -117,6 +117,7 @@ class Definition:
             else Items(function, name_of(function))
         )
         self.failing: Failing = Failing(retry_for, no_retry_for, on_dead)
+        refuse_idle(lock, on_conflict, lock_wait, lock_delay)
         limits = Limits(
             self.topic,
             self.arguments.known,

@@ -18,6 +18,8 @@ class Failing:
         self._no_retry_for = _errors(no_retry_for, "no_retry_for")
         if on_dead is not None and not callable(on_dead):
             raise BadOption(f"on_dead is a {type(on_dead).__name__}. Give a function of the delivery and the reason.")
+        if on_dead is not None and not _takes_two(on_dead):
+            raise BadOption("on_dead is called with the delivery and the reason: def on_dead(delivery, reason).")
         self.on_dead: OnDead | None = on_dead
         self.is_async: bool = inspect.iscoroutinefunction(on_dead)
 
@@ -40,8 +42,24 @@ def leaves(error: BaseException) -> Iterable[BaseException]:
             yield each
 
 
+def _takes_two(function: OnDead) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # of a builtin, whose signature nobody knows
+        return True
+    return True
+
+
 def _errors(given: Any, name: str) -> tuple[type[BaseException], ...]:
-    found = (given,) if isinstance(given, type) else tuple(given) if isinstance(given, Iterable) else (given,)
+    found = (
+        (given,)
+        if isinstance(given, type)
+        else tuple(given)
+        if isinstance(given, Iterable) and not isinstance(given, str)
+        else (given,)
+    )
     for each in found:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
             raise BadOption(f"{name} holds {each!r}. Give classes of errors: {name}=(ValueError, KeyError).")

@@ -16,6 +16,8 @@ from bide.types import Duration
 OnConflict: TypeAlias = Literal["wait", "defer", "error"]
 """What becomes of a message whose lock is held."""
 
+LOCK_WAIT, LOCK_DELAY = "10m", "5s"  # unless a task says otherwise
+
 _RATE = re.compile(r"(\d{1,9})/(\d{0,9})(ms|s|m|h|d|w)", re.ASCII)
 _LONGEST = 256  # characters of a template
 _LONGEST_NAME = 1_000  # bytes of a gate's name, which all engines can hold
@@ -83,6 +85,8 @@ class Limits:
         self.concurrency: int | None = None if concurrency is None else options.count(concurrency, "concurrency", 10_000)
         self.rate: Rate | None = None if rate is None else read_rate(rate)
         self.per: Template | None = None if per is None else Template(per, "per", known)
+        if self.per is not None and not self.per.fields:
+            raise BadOption(f"per is {per!r}, the same for all messages. Name an argument in braces: per='{{user}}'.")
         self.lock: Template | None = None if lock is None else Template(lock, "lock", known)
         self.on_conflict: OnConflict = on_conflict
         self.lock_wait: int = duration_ms(lock_wait, "lock_wait")
@@ -135,12 +139,27 @@ def read_rate(value: object) -> Rate:
     """From "100/m" or "5/10s"."""
     found = _RATE.fullmatch(value.replace(" ", "")) if isinstance(value, str) else None
     if found is None:
-        raise BadOption(f"rate is {value!r}. Give a number and a stretch of time: '100/m', '5/10s' (units: ms s m h d w).")
+        raise BadOption(
+            f"rate is {value!r}. Give a whole number and a stretch of time: '100/m', '5/10s' (units: ms s m h d w)."
+        )
     most, length, unit = found.groups()
     rate = Rate(int(most), duration_ms(f"{length or 1}{unit}", "rate"))
     if not rate.most or not rate.window:
         raise BadOption(f"rate is {value!r}: nothing could ever begin. Give at least 1, in at least 1 ms.")
     return rate
+
+
+def refuse_idle(lock: str | None, on_conflict: OnConflict, lock_wait: Duration, lock_delay: Duration) -> None:
+    """Refuse what would have no effect: its author believes that it has."""
+    given = {"on_conflict": on_conflict != "wait", "lock_wait": lock_wait != LOCK_WAIT, "lock_delay": lock_delay != LOCK_DELAY}
+    if lock is None and any(given.values()):
+        name = next(each for each, there in given.items() if there)
+        raise BadOption(f"{name}= says what to do when the lock is taken: give lock= too.")
+    for name, needed in (("lock_wait", "wait"), ("lock_delay", "defer")):
+        if given[name] and on_conflict != needed:
+            raise BadOption(
+                f"{name}= is for on_conflict={needed!r}, and on_conflict is {on_conflict!r}: leave out one of them."
+            )
 
 
 def _positive(value: Duration, name: str) -> int:
