@@ -452,7 +452,7 @@ async def test_current_is_refused_and_current_batch_gives_the_deliveries(
 async def test_a_handler_ends_its_messages_by_itself(queue: AsyncQueue, working: Working, until: Any, soon: Any) -> None:
     done = asyncio.Event()
 
-    @queue.task("likes", batch=4, linger=LONG)
+    @queue.task("likes", batch=4, linger=LONG, backoff=steps("1h"))
     async def write(likes: list[int]) -> None:
         await queue.ack_many(current_batch()[:2])
         await current_batch()[2].bury("by hand")
