@@ -30,6 +30,7 @@ class Gate:
     def __init__(self) -> None:
         self.inside: dict[str, Inside] = {}
         self.line: list[tuple[str, int]] = []
+        self.asks_by: dict[str, int] = {}  # of some in the line
         self.called: dict[str, tuple[int, int]] = {}  # until when the turn lasts, and when it is told again
         self.places = 1
         self.last_token = ""
@@ -48,6 +49,12 @@ class Model:
     def _over(self, gate: Gate) -> None:
         gate.inside = {name: place for name, place in gate.inside.items() if place.until > self.now}
         gate.called = {name: turn for name, turn in gate.called.items() if turn[0] > self.now}
+        self._silent(gate)
+
+    def _silent(self, gate: Gate) -> None:
+        """Who had to ask again, and did not, is not in the line."""
+        gate.line = [each for each in gate.line if gate.asks_by.get(each[0], self.now + 1) > self.now]
+        gate.asks_by = {name: gate.asks_by[name] for name, _ in gate.line if name in gate.asks_by}
 
     def room(self, gate: Gate) -> int:
         return gate.places - len(gate.inside) - len(gate.called)
@@ -68,6 +75,9 @@ class Model:
         else:
             if entry.waiter is not None and entry.waiter not in waiting:
                 gate.line.append((entry.waiter, self.now))
+            if entry.waiter is not None and entry.asks is not None:
+                asks_by = gate.asks_by.get(entry.waiter, self.now)
+                gate.asks_by[entry.waiter] = self.now + entry.asks if asks_by - self.now <= entry.asks * 2 // 3 else asks_by
             since = dict(gate.line).get(entry.waiter or "")
             agree(f"the answer to {entry}", Entered(None, since), answer)
             return
@@ -85,6 +95,7 @@ class Model:
 
     def leave(self, held: Held, answer: bool) -> list[Called]:
         gate = self.gate(held.gate)
+        self._silent(gate)
         place = gate.inside.get(held.holder)
         if held.token is None:
             good = held.holder in gate.called or held.holder in dict(gate.line)
@@ -174,7 +185,8 @@ class History:
         if turns and self.random.random() < 0.5:
             waiter = self.random.choice(turns)
         holder = f"{waiter or self.random.choice(PEOPLE)} {self.random.randrange(6)}"
-        return Entry(gate, holder, self.random.choice([1, 500, 10_000]), self.random.choice([1, 1, 1, 2, 3]), waiter)
+        lease, places = self.random.choice([1, 500, 10_000]), self.random.choice([1, 1, 1, 2, 3])
+        return Entry(gate, holder, lease, places, waiter, self.random.choice([None, None, 2, 450, 3_000]))
 
     def _some_held(self) -> list[Held]:
         some = [self.random.choice(self.known[-12:]) for _ in range(self.random.choice([1, 1, 3])) if self.known]

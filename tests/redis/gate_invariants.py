@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.redis.layout import Shard
 
-OF_GATE = re.compile(r"(gate|inside|line|again|kept):(.*)", re.DOTALL)
+OF_GATE = re.compile(r"(gate|inside|line|again|asking|kept):(.*)", re.DOTALL)
 HEAD, INSTANT = 42, 6  # bytes
 
 
@@ -35,7 +35,10 @@ def _of_gate(shard: Shard, name: str, planned: int) -> Iterator[str]:
     inside, line, again = (_scores(shard, f"{kind}:{name}") for kind in ("inside", "line", "again"))
     holders = {each for each in inside if each[:1] == b"h"}
     called = {each[1:] for each in inside if each[:1] == b"c"}
-    if set(gate) != holders | {b"places"}:
+    asking = _scores(shard, f"asking:{name}")
+    if not set(asking) <= set(line) or (asking and gate.get(b"asking") != b"1"):
+        yield f"gate {name} waits for {sorted(asking)} to ask again, and has {sorted(line)} in line"
+    if set(gate) - {b"asking"} != holders | {b"places"}:
         yield f"gate {name} has tokens of {sorted(gate)}, and {sorted(holders)} are inside"
     if called != set(again) or called & set(line):
         yield f"gate {name} calls {sorted(called)}, and has {sorted(again)} to name again, {sorted(line)} in line"

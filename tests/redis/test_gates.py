@@ -24,6 +24,7 @@ both_colours = pytest.mark.parametrize("colour", COLOURS)
 ways = pytest.mark.parametrize(("colour", "options"), [("async", ""), ("sync", ""), ("async", "?shards=3")])
 GATES, HOLDERS = "abcd", "uvwxyz"
 LEASES = (1, 900, 4_000, 20_000)
+ASKS = (None, None, 2, 900, 3_000)
 STEPS = (0, 0, 0, 1, 300, 999, 1_000, 1_001, 4_999, 5_000, 20_000)
 STAYS = ("meta", "lanes:", "ops:")  # what a namespace has that nobody uses
 
@@ -78,7 +79,14 @@ class History:
     async def _enter(self) -> None:
         draw = self._draw
         entries = [
-            Entry(gate, holder, draw.choice(LEASES), draw.choice((1, 1, 2, 3)), draw.choice((None, f"for {holder}")))
+            Entry(
+                gate,
+                holder,
+                draw.choice(LEASES),
+                draw.choice((1, 1, 2, 3)),
+                draw.choice((None, f"for {holder}")),
+                draw.choice(ASKS),
+            )
             for gate, holder in self._some()
         ]
         told = [await gates.enter(entries, now=self.now) for gates in self._both]

@@ -30,7 +30,7 @@ def values_of(statement: str) -> Any:
     """A value for each place of a statement."""
     places = statement.count("?")
     names = ("space", "name", "now", "limit", "gate", "places", "taken", "waiting", "ends", "next", "spending", "holder", "at")
-    return [1] * places if places else dict.fromkeys((*names, "before"), 1)
+    return [1] * places if places else dict.fromkeys((*names, "asks_by", "before"), 1)
 
 
 @pytest.mark.parametrize("name", GATES)
@@ -127,7 +127,7 @@ def test_places_and_rates_are_set_back_with_the_time_of_the_file(url: str) -> No
     place = source(Settings(url=url, clock=clock))
     with closing(place.sync()) as ahead:
         ahead.open()
-        ahead.gates.enter([Entry("g", "a", 60_000)], now=begin + hour)
+        ahead.gates.enter([Entry("g", "a", 60_000), Entry("g", "w", 60_000, waiter="w", asks=3_000)], now=begin + hour)
         ahead.gates.spend([Spend("r", 1, 10_000)], now=begin + hour)
     [mended] = place.mend()
     assert mended.name == "mended"

@@ -17,7 +17,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     holder: str  # the same one enters once, however often it asks
     lease: int  # ms: the place is free again then, unless it is kept
     places: int = 1
-    waiter: str | None = None  # the id of a message that waits for its turn, if there is no place
+    waiter: str | None = None  # who waits for its turn, if there is no place: the id of a message, or a program's name
+    asks: int | None = None
+    """ms: this waiter asks again before they are over, or else has died, and leaves the line. A message never asks.
+
+    It is noted again when it has asked after a third of them.
+    """
 
 
 class Entered(msgspec.Struct, frozen=True, gc=False):

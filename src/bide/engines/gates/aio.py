@@ -26,6 +26,9 @@ class AsyncGates(ABC):
         - A newcomer does not overtake who waits.
         - A waiter keeps its place in the line.
         - Who does not wait is forgotten.
+        - A waiter that no longer asks leaves the line.
+        - A waiter that asks again in time keeps its place in the line.
+        - A waiter that asks again too late goes to the end of the line.
         """
 
     @abstractmethod
@@ -47,6 +50,7 @@ class AsyncGates(ABC):
         - An old token frees no place.
         - A waiter that leaves the line is not called.
         - A waiter that leaves when it was called passes its turn on.
+        - Waiters that no longer ask are not called.
         """
 
     @abstractmethod
@@ -56,6 +60,7 @@ class AsyncGates(ABC):
         Any caller may, any number at once.
 
         - A place whose lease has ended calls who waits.
+        - Recall calls none that no longer asks.
         - Who was called and does not come is named again.
         - Who does not come in its turn loses it.
         - Recall tells when to come back.

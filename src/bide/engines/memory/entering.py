@@ -29,12 +29,12 @@ def _enter(gates: Gates, entry: Entry, now: int) -> Entered:
     elif turn is not None or gate.admits(waiter):
         if waiter is not None:
             gate.called.pop(waiter, None)
-            gate.waiting.pop(waiter, None)
+            gate.stop_waiting(waiter)
         token = gates.token(now)
         gate.holders[entry.holder] = Place(token, now + entry.lease)
         entered = Entered(token)
     elif waiter is not None:
-        entered = Entered(None, gate.waiting.setdefault(waiter, now))
+        entered = Entered(None, gate.wait(waiter, entry.asks, now))
     gates.changed(entry.gate, now)
     return entered
 
@@ -61,6 +61,8 @@ def leave(store: Store, held: Sequence[Held], now: int | None) -> Left:
         left = Left([], [])
         for each in held:
             gate = store.gates.gates.get(each.gate)
+            if gate is not None:
+                gate.drop_silent(at)
             left.answers.append(gate is not None and _leave(gate, each))
             if gate is not None:
                 left.called.extend(Called(each.gate, waiter) for waiter in gate.call(at, MAX_BATCH))
@@ -70,7 +72,7 @@ def leave(store: Store, held: Sequence[Held], now: int | None) -> Left:
 
 def _leave(gate: Gate, held: Held) -> bool:
     if held.token is None:
-        return gate.waiting.pop(held.holder, None) is not None or gate.called.pop(held.holder, None) is not None
+        return gate.stop_waiting(held.holder) is not None or gate.called.pop(held.holder, None) is not None
     place = gate.holders.get(held.holder)
     if place is None or place.token != held.token:
         return False

@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from bide.core.rate import Spending
 from bide.engines.gates import AGAIN_MS, TURN_MS
 
+NEVER = 2**62
+
 Key: TypeAlias = tuple[Literal["gate", "rate"], str]
 
 
@@ -27,6 +29,8 @@ class Gate:
         self.holders: dict[str, Place] = {}
         self.waiting: dict[str, int] = {}  # since when, in the order of the line
         self.called: dict[str, Turn] = {}
+        self.asking: dict[str, int] = {}  # of those that wait and have to ask again, by when
+        self.asks_by: int = NEVER  # none of them before
         self.places: int = 1  # as the last entry had it
 
     @property
@@ -39,6 +43,27 @@ class Gate:
             del self.holders[holder]
         for waiter in [each for each, turn in self.called.items() if turn.until <= now]:
             del self.called[waiter]
+        self.drop_silent(now)
+
+    def drop_silent(self, now: int) -> None:
+        """Those leave the line that had to ask again, and did not."""
+        if self.asks_by <= now:
+            for waiter in [each for each, asks_by in self.asking.items() if asks_by <= now]:
+                self.stop_waiting(waiter)
+            self.asks_by = min(self.asking.values(), default=NEVER)
+
+    def wait(self, waiter: str, asks: int | None, now: int) -> int:
+        """Since when it waits."""
+        since = self.waiting.setdefault(waiter, now)
+        if asks is not None and self.asking.get(waiter, 0) - now <= asks * 2 // 3:
+            self.asking[waiter] = now + asks
+            self.asks_by = min(self.asks_by, now + asks)
+        return since
+
+    def stop_waiting(self, waiter: str) -> int | None:
+        """Since when it waited, if it did."""
+        self.asking.pop(waiter, None)
+        return self.waiting.pop(waiter, None)
 
     def admits(self, waiter: str | None) -> bool:
         """Whether somebody may enter whose turn was not called: there is room, and nobody before it."""
@@ -52,7 +77,8 @@ class Gate:
         turns: list[str] = []
         while self.waiting and self.has_room() and len(turns) < most:
             waiter = next(iter(self.waiting))
-            self.called[waiter] = Turn(self.waiting.pop(waiter), now + TURN_MS, now + AGAIN_MS)
+            self.called[waiter] = Turn(self.waiting[waiter], now + TURN_MS, now + AGAIN_MS)
+            self.stop_waiting(waiter)
             turns.append(waiter)
         return turns
 

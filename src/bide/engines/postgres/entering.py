@@ -7,7 +7,7 @@ from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, 
 from bide.engines.postgres.rows import numbers, token_number
 
 CALLS: Mapping[str, str] = {
-    "enter": "select * from {schema}.enter(%s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s::{text}, %s)",
+    "enter": "select * from {schema}.enter(%s::{text}, %s::{text}, %s::bigint[], %s::bigint[], %s::{text}, %s::bigint[], %s)",
     "keep": "select * from {schema}.keep(%s::{text}, %s::{text}, %s::bigint[], %s, %s)",
     "leave": "select * from {schema}.leave(%s, %s::{text}, %s::{text}, %s::bigint[], %s, %s, %s)",
     "recall": "select * from {schema}.recall_gates(%s, %s, %s, %s)",
@@ -25,6 +25,7 @@ def entry_args(entries: Sequence[Entry]) -> list[Any]:
         numbers([each.lease for each in entries]),
         numbers([each.places for each in entries]),
         [each.waiter for each in entries],
+        numbers([each.asks for each in entries]),
     ]
 
 

@@ -28,9 +28,9 @@ where stage = 1 and until > :mark and topic in (select id from topic where space
 """
 _GATES = (
     "update bide_gate_place set until = until - :ahead where gate in (select id from bide_gate where space = :space)",
-    "update bide_gate_line set since = since - :ahead, until = until - :ahead, again = again - :ahead "
-    "where gate in (select id from bide_gate where space = :space)",
-    "update bide_gate set ends = ends - :ahead, next = next - :ahead where space = :space",
+    "update bide_gate_line set since = since - :ahead, until = until - :ahead, again = again - :ahead, "
+    "asks_by = asks_by - :ahead where gate in (select id from bide_gate where space = :space)",
+    "update bide_gate set ends = ends - :ahead, next = next - :ahead, asks_by = asks_by - :ahead where space = :space",
     "update bide_gate_instant set at = at - :ahead where space = :space",
 )
 _RESULTS = (

@@ -40,8 +40,10 @@ def _enter(tx: Transaction, namespace: Namespace, gate: Gate, entry: Entry, now:
     if entry.waiter is None:
         return Entered(None)
     if waiter is None:
-        gate.wait(entry.waiter, now)
-    return Entered(None, now if waiter is None else waiter[1])
+        gate.wait(entry.waiter, entry.asks, now)
+        return Entered(None, now)
+    gate.wait_on(waiter, entry.asks, now)
+    return Entered(None, waiter[1])
 
 
 def keep(tx: Transaction, namespace: Namespace, held: Sequence[Held], lease: int, now: int | None) -> list[bool]:
@@ -62,6 +64,8 @@ def leave(tx: Transaction, namespace: Namespace, held: Sequence[Held], now: int 
     left = Left([], [])
     for each in held:
         gate = gates.find(each.gate)
+        if gate is not None:
+            gate.drop_silent(at)
         left.answers.append(gate is not None and _leave(gate, each))
         if gate is not None:
             left.called.extend(Called(each.gate, waiter) for waiter in gate.call(at, MAX_BATCH))

@@ -12,7 +12,7 @@ NEVER = 2**62
 class Gate:
     """One row of a gate, as it is to be stored."""
 
-    __slots__ = ("_sql", "_stored", "ends", "id", "next", "places", "taken", "waiting")
+    __slots__ = ("_sql", "_stored", "asks_by", "ends", "id", "next", "places", "taken", "waiting")
 
     def __init__(self, tx: Transaction, row: Sequence[int]) -> None:
         self._sql = tx.sql
@@ -23,7 +23,8 @@ class Gate:
         self.waiting: int  # and not called
         self.ends: int  # no lease and no turn ends before
         self.next: int  # nothing is to be recalled before
-        self.id, self.places, self.taken, self.waiting, self.ends, self.next = row
+        self.asks_by: int  # no waiter has to ask again before
+        self.id, self.places, self.taken, self.waiting, self.ends, self.next, self.asks_by = row
 
     def clear(self, now: int) -> None:
         """Take back what is over."""
@@ -32,6 +33,13 @@ class Gate:
             ended += self._sql.run("ended_turns", (self.id, now)).rowcount
             self.taken -= ended
             self.ends = self._first("first_end", {"gate": self.id})
+        self.drop_silent(now)
+
+    def drop_silent(self, now: int) -> None:
+        """Those leave the line that had to ask again, and did not."""
+        if self.asks_by <= now:
+            self.waiting -= self._sql.run("drop_silent", (self.id, now)).rowcount
+            self.asks_by = self._first("first_asking", (self.id,))
 
     def place(self, holder: str) -> int | None:
         """The token of a holder."""
@@ -61,7 +69,7 @@ class Gate:
         return freed == 1
 
     def waiter(self, name: str) -> Any:
-        """Its number in the line, since when it waits, and the end of its turn; or None."""
+        """Its number in the line, since when it waits, the end of its turn, and by when it has to ask again; or None."""
         return self._sql.one("waiter", (self.id, name)) if self.waiting or self.taken else None
 
     def admits(self, waiter: Any) -> bool:
@@ -72,9 +80,16 @@ class Gate:
             return False
         return not self.waiting or (waiter is not None and waiter[0] == self._sql.one("first_waiting", (self.id, 1))[0])
 
-    def wait(self, name: str, now: int) -> None:
-        self._sql.run("wait", (self.id, name, now))
+    def wait(self, name: str, asks: int | None, now: int) -> None:
+        self._sql.run("wait", (self.id, name, now, None if asks is None else now + asks))
         self.waiting += 1
+        self._asks_by(asks, now)
+
+    def wait_on(self, waiter: Any, asks: int | None, now: int) -> None:
+        """It asks again."""
+        if asks is not None and (waiter[3] or 0) - now <= asks * 2 // 3:
+            self._sql.run("note_asking", (now + asks, waiter[0]))
+            self._asks_by(asks, now)
 
     def stop_waiting(self, waiter: Any) -> None:
         self._sql.run("stop_waiting", (waiter[0],))
@@ -110,9 +125,13 @@ class Gate:
             return
         if self.waiting and self.taken < self.places:
             self.next = min(self.next, now)
-        row = (self.id, self.places, self.taken, self.waiting, self.ends, self.next)
+        row = (self.id, self.places, self.taken, self.waiting, self.ends, self.next, self.asks_by)
         if row != self._stored:
             self._sql.run("keep_gate", (*row[1:], self.id))
+
+    def _asks_by(self, asks: int | None, now: int) -> None:
+        if asks is not None:
+            self.asks_by = min(self.asks_by, now + asks)
 
     def _ends_by(self, until: int) -> None:
         """Bounds only: what ends later than it did, as a place that is kept, is found when it is looked at."""
@@ -143,7 +162,7 @@ class Gates:
         """A gate is made on first use."""
         gate = self.find(name)
         if gate is None:
-            new = {"places": 0, "taken": 0, "waiting": 0, "ends": NEVER, "next": NEVER}
+            new = {"places": 0, "taken": 0, "waiting": 0, "ends": NEVER, "next": NEVER, "asks_by": NEVER}
             number = self._tx.sql.run("make_gate", {"space": self._space, "name": name, **new}).lastrowid or 0
             gate = self._found[name] = Gate(self._tx, (number, *new.values()))
         return gate

@@ -2,20 +2,20 @@
 
 -- Gates.
 -- name: find_gate
-select id, places, taken, waiting, ends, next from bide_gate where space = :space and name = :name
+select id, places, taken, waiting, ends, next, asks_by from bide_gate where space = :space and name = :name
 
 -- name: make_gate
-insert into bide_gate (space, name, places, taken, waiting, ends, next)
-values (:space, :name, :places, :taken, :waiting, :ends, :next)
+insert into bide_gate (space, name, places, taken, waiting, ends, next, asks_by)
+values (:space, :name, :places, :taken, :waiting, :ends, :next, :asks_by)
 
 -- name: keep_gate
-update bide_gate set places = ?, taken = ?, waiting = ?, ends = ?, next = ? where id = ?
+update bide_gate set places = ?, taken = ?, waiting = ?, ends = ?, next = ?, asks_by = ? where id = ?
 
 -- name: drop_gate
 delete from bide_gate where id = ?
 
 -- name: gates_to_recall
-select name, id, places, taken, waiting, ends, next from bide_gate
+select name, id, places, taken, waiting, ends, next, asks_by from bide_gate
 where space = :space and next <= :now order by next limit :limit
 
 -- name: first_recall
@@ -51,19 +51,28 @@ select
 
 -- Waiters.
 -- name: waiter
-select id, since, until from bide_gate_line where gate = ? and waiter = ?
+select id, since, until, asks_by from bide_gate_line where gate = ? and waiter = ?
 
 -- name: first_waiting
 select id, waiter from bide_gate_line where gate = ? and until is null order by id limit ?
 
 -- name: wait
-insert into bide_gate_line (gate, waiter, since) values (?, ?, ?)
+insert into bide_gate_line (gate, waiter, since, asks_by) values (?, ?, ?, ?)
+
+-- name: note_asking
+update bide_gate_line set asks_by = ? where id = ?
+
+-- name: drop_silent
+delete from bide_gate_line where gate = ? and asks_by <= ?
+
+-- name: first_asking
+select min(asks_by) from bide_gate_line where gate = ? and asks_by is not null
 
 -- name: stop_waiting
 delete from bide_gate_line where id = ?
 
 -- name: call
-update bide_gate_line set until = ?, again = ? where id = ?
+update bide_gate_line set until = ?, again = ?, asks_by = null where id = ?
 
 -- name: to_name_again
 select id, waiter from bide_gate_line where gate = :gate and until is not null and again <= :now order by id limit :limit

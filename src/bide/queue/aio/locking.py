@@ -22,6 +22,7 @@ from bide.wakeable import AsyncSignal
 _log = Log("bide.lock")
 FIRST_LOOK = 0.005  # seconds; then half as long again each time, up to
 LAST_LOOK = 0.25
+ASKS = 3_000  # ms: who has not asked for so long has died, or stands still, and leaves the line
 RECALL = 1.0  # seconds between two looks for holders that have died
 
 
@@ -97,8 +98,11 @@ class AsyncLock:
     async def _enter(self) -> str | None:
         gates = (await self._session.engine()).gates
         waiter = self._holder if self._wait else None
-        [entered] = await gates.enter([Entry(lock_gate(self.name), self._holder, self._ttl, waiter=waiter)])
+        [entered] = await gates.enter([self._entry(waiter)])
         return entered.token
+
+    def _entry(self, waiter: str | None) -> Entry:
+        return Entry(lock_gate(self.name), self._holder, self._ttl, waiter=waiter, asks=ASKS)
 
     @property
     def _held(self) -> Held:
@@ -125,9 +129,9 @@ class AsyncLock:
 
     async def _give_up(self) -> None:
         """Leave the line, or the place that nobody knows of."""
-        gate, engine = lock_gate(self.name), await self._session.engine()
-        [entered] = await engine.gates.enter([Entry(gate, self._holder, self._ttl, waiter=self._holder)])
-        await leave(engine, [Held(gate, self._holder, entered.token)])
+        engine = await self._session.engine()
+        [entered] = await engine.gates.enter([self._entry(self._holder)])
+        await leave(engine, [Held(lock_gate(self.name), self._holder, entered.token)])
 
     def _was_lost(self, held: Held) -> None:
         """Called by the heartbeat's thread."""

@@ -1,7 +1,10 @@
-"""Gates: who may enter, who waits, who is called; and how often something may begin."""
+"""Gates: who may enter, who waits, and who is called."""
 
-from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held, Spend
+from bide.engines.gates import AGAIN_MS, TURN_MS, Called, Entered, Entry, Held
 from bide.testing.contract.bench import LEASE, ROUNDS, Bench, needs
+from bide.testing.contract.rates import spend
+
+ASKS = 3_000  # ms: a waiter that is a program asks again within them
 
 
 async def enter(bench: Bench, holder: str, *, gate: str = "g", lease: int = LEASE, **options: object) -> Entered:
@@ -16,10 +19,10 @@ async def inside(bench: Bench, holder: str, *, gate: str = "g", **options: objec
     return Held(gate, holder, entered.token)
 
 
-async def wait(bench: Bench, *waiters: str, gate: str = "g") -> None:
+async def wait(bench: Bench, *waiters: str, gate: str = "g", asks: int | None = None) -> None:
     """These get in line, in this order."""
     for waiter in waiters:
-        assert (await enter(bench, f"for {waiter}", gate=gate, waiter=waiter)).token is None
+        assert (await enter(bench, f"for {waiter}", gate=gate, waiter=waiter, asks=asks)).token is None
 
 
 async def leave(bench: Bench, *held: Held) -> list[str]:
@@ -42,11 +45,6 @@ async def recall(bench: Bench) -> list[str]:
         if not recalled.more:
             return called
     raise AssertionError("recall asks for more without end")
-
-
-async def spend(bench: Bench, want: int = 1, *, count: int = 3, window: int = 1_000, holder: str | None = None) -> list[int]:
-    [spent] = await bench.engine.gates.spend([Spend("r", count, window, want, holder)], now=bench.now)
-    return spent.at
 
 
 class Gating:
@@ -157,6 +155,45 @@ class Gating:
         assert await leave(bench, held) == []
         await inside(bench, "c")
 
+    @needs("gates")
+    async def test_a_waiter_that_no_longer_asks_leaves_the_line(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "dead", asks=ASKS)
+        bench.move(ASKS - 1)
+        assert (await enter(bench, "b", waiter="v")).token is None
+        bench.move(1)
+        await bench.engine.gates.leave([held], now=bench.now)
+        assert (await enter(bench, "c")).token is None  # it is the turn of v
+        await inside(bench, "b", waiter="v")
+        # And one that would be let in is not held up either
+        await wait(bench, "dead", asks=ASKS)
+        bench.move(LEASE)
+        await inside(bench, "c")
+
+    @needs("gates")
+    async def test_a_waiter_that_asks_again_in_time_keeps_its_place_in_the_line(self, bench: Bench) -> None:
+        held, begin = await inside(bench, "a", lease=9 * ASKS), bench.now
+        await wait(bench, "w", asks=ASKS)
+        await wait(bench, "v")
+        for step in (1, 249, ASKS // 2, ASKS * 2 // 3, ASKS * 2 // 3):
+            bench.move(step)
+            assert await enter(bench, "for w", waiter="w", asks=ASKS) == Entered(None, begin)
+        assert await leave(bench, held) == ["w"]
+        # And who was called has its whole turn
+        bench.move(TURN_MS - 1)
+        await inside(bench, "for w", waiter="w", asks=ASKS)
+
+    @needs("gates")
+    async def test_a_waiter_that_asks_again_too_late_goes_to_the_end_of_the_line(self, bench: Bench) -> None:
+        held = await inside(bench, "a")
+        await wait(bench, "slow", asks=ASKS)
+        bench.move(1)
+        await wait(bench, "w")
+        bench.move(ASKS - 1)
+        assert await enter(bench, "for slow", waiter="slow", asks=ASKS) == Entered(None, bench.now)
+        assert await leave(bench, held) == ["w"]
+        assert await leave(bench, Held("g", "w", None)) == ["slow"]
+
     # keeping
 
     @needs("gates")
@@ -247,6 +284,20 @@ class Gating:
         assert (await enter(bench, "b", waiter="w")).token is None
         await inside(bench, "c", waiter="v")
 
+    @needs("gates")
+    async def test_waiters_that_no_longer_ask_are_not_called(self, bench: Bench) -> None:
+        for places, gate in enumerate(("g", "h"), 1):
+            held = [await inside(bench, str(n), gate=gate, lease=9 * ASKS, places=places) for n in range(places)]
+            for n in range(30):
+                await enter(bench, f"for {n}", gate=gate, places=places, waiter=f"dead {n}", asks=ASKS)
+            await enter(bench, "for w", gate=gate, places=places, waiter="w")
+            await enter(bench, "for v", gate=gate, places=places, waiter="v", asks=2 * ASKS)
+            bench.move(ASKS)
+            # Those are not in the line any more
+            left = await bench.engine.gates.leave([Held(gate, "dead 7", None), held[0]], now=bench.now)
+            assert (left.answers, left.called[0]) == ([False, True], Called(gate, "w"))
+            assert await leave(bench, Held(gate, "w", None)) == ["v"]
+
     # recalling
 
     @needs("gates")
@@ -259,6 +310,14 @@ class Gating:
         bench.move(1)
         assert sorted(await recall(bench)) == ["g1", "h1"]
         await inside(bench, "b", waiter="g1")
+
+    @needs("gates")
+    async def test_recall_calls_none_that_no_longer_asks(self, bench: Bench) -> None:
+        await inside(bench, "a", lease=ASKS)
+        await wait(bench, "dead", "dead too", asks=ASKS)
+        await wait(bench, "w")
+        bench.move(ASKS)
+        assert await recall(bench) == ["w"]
 
     @needs("gates")
     async def test_who_was_called_and_does_not_come_is_named_again(self, bench: Bench) -> None:
@@ -311,90 +370,3 @@ class Gating:
             called += [each.waiter for each in recalled.called]
         assert sorted(called) == ["g1", "g2", "h1", "h2", "i1", "i2"]
         assert await recall(bench) == []
-
-    # spending
-
-    @needs("gates")
-    async def test_no_window_holds_more_than_its_count(self, bench: Bench) -> None:
-        at: list[int] = []
-        for step in (0, 0, 1, 250, 400, 600, 1, 998, 1, 1, 5_000, 10):
-            bench.move(step)
-            at += await spend(bench, 2)
-        assert at == sorted(at)
-        assert all(later - sooner >= 1_000 for sooner, later in zip(at, at[3:], strict=False))
-        assert len(at) > 9
-
-    @needs("gates")
-    async def test_what_may_not_begin_yet_is_told_when(self, bench: Bench) -> None:
-        gates = bench.engine.gates
-        [spent] = await gates.spend([Spend("r", 3, 1_000, 5)], now=bench.now)
-        assert (spent.at, spent.next_at, spent.now) == ([bench.now] * 3, bench.now + 1_000, bench.now)
-        bench.move(999)
-        [spent] = await gates.spend([Spend("r", 3, 1_000)], now=bench.now)
-        assert (spent.at, spent.next_at) == ([], bench.now + 1)
-        bench.move(1)
-        [spent, other] = await gates.spend([Spend("r", 3, 1_000), Spend("s", 1, 50)], now=bench.now)
-        assert (spent.at, spent.next_at, other.at) == ([bench.now], bench.now, [bench.now])
-
-    @needs("gates")
-    async def test_an_instant_to_come_is_kept_for_its_holder(self, bench: Bench) -> None:
-        assert [await spend(bench, holder=each) for each in "abc"] == [[bench.now]] * 3
-        later = bench.now + 1_000
-        assert [await spend(bench, holder=each) for each in "defg"] == [[later]] * 3 + [[later + 1_000]]
-        assert [await spend(bench, holder=each) for each in "gd"] == [[later + 1_000], [later]]
-        bench.now = later
-        # Who comes now is behind all of them, and each gets it once
-        assert await spend(bench, holder="h") == [later + 1_000]
-        assert [await spend(bench, holder=each) for each in "edfd"] == [[later]] * 3 + [[later + 1_000]]
-
-    @needs("gates")
-    async def test_who_comes_late_for_its_instant_begins_when_the_rate_lets_it(self, bench: Bench) -> None:
-        assert await spend(bench, 3) == [bench.now] * 3
-        at = bench.now + 1_000
-        assert [await spend(bench, holder=each) for each in "abcde"] == [[at]] * 3 + [[at + 1_000]] * 2
-        bench.now = late = at + 900
-        assert [await spend(bench, holder=each) for each in "ab"] == [[late]] * 2
-        # Those behind begin so much later that no window holds too many
-        bench.now = at + 1_000
-        assert [await spend(bench, holder=each) for each in "cde"] == [[at + 1_000], [late + 1_000], [late + 1_000]]
-        bench.now = late + 1_000
-        assert [await spend(bench, holder=each) for each in "de"] == [[late + 1_000]] * 2
-
-    @needs("gates")
-    async def test_nobody_waits_for_who_does_not_come_for_its_instant(self, bench: Bench) -> None:
-        assert await spend(bench, 3) == [bench.now] * 3
-        at = [await spend(bench, holder=f"h{i}") for i in range(300)]
-        assert at[-1] == [bench.now + 100_000]
-        assert await spend(bench, holder="a") == [bench.now + 101_000]
-        bench.move(1_000)  # nobody comes, and it looks by itself
-        assert await spend(bench, holder="a") == [bench.now]
-
-    @needs("gates")
-    async def test_a_rate_is_used_up_to_a_hundredth(self, bench: Bench) -> None:
-        for count in (1, 7, 100, 101, 250, 999):
-            window, done = 10_000, 0
-            gate = f"of {count}"
-            begin = bench.now
-            for _ in range(40):
-                want = max(1, count // 9)
-                [spent] = await bench.engine.gates.spend([Spend(gate, count, window, want)], now=bench.now)
-                done += len(spent.at)
-                bench.move(window // 10)
-            windows = (bench.now - begin) // window
-            assert count * windows * 0.98 - count // 10 <= done <= count * windows
-
-    @needs("gates")
-    async def test_a_new_rate_counts_what_was_spent_at_the_old_one(self, bench: Bench) -> None:
-        assert len(await spend(bench, 9, count=250)) == 9
-        assert len(await spend(bench, 9, count=10)) == 1
-        assert await spend(bench, 9, count=4) == []
-        bench.move(1_000)
-        assert len(await spend(bench, 9, count=4)) == 4
-        # And a longer window holds what a shorter one held
-        assert len(await spend(bench, 9, count=4, window=3_000)) == 0
-        bench.move(2_000)
-        assert await spend(bench, 9, count=4, window=3_000) == []
-        bench.move(1_000)
-        assert len(await spend(bench, 9, count=4, window=3_000)) == 4
-        bench.move(500)  # and a shorter one nothing that is older
-        assert len(await spend(bench, 9, count=4, window=500)) == 4

@@ -28,6 +28,7 @@ from bide.testing.contract.lacking import Lacking
 from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
 from bide.testing.contract.put import Putting
+from bide.testing.contract.rates import Rates
 from bide.testing.contract.repeats import Debounce, Merge, Periods
 from bide.testing.contract.results import Keeping
 from bide.testing.contract.settle import Leases, Settling
@@ -175,6 +176,7 @@ class EngineContract(
     Sweeping,
     Pausing,
     Gating,
+    Rates,
     Keeping,
     Lacking,
 ):

@@ -31,6 +31,22 @@ begin
     return it;
 end $$;
 
+create or replace function bide.without_silent(it bide.gate, now bigint) returns bide.gate language plpgsql as $$
+-- Those leave the line that had to ask again, and did not.
+declare
+    many bigint;
+begin
+    if it.asks_by <= now then
+        delete from bide.gate_line l where l.gate = it.name and l.asks_by <= now;
+        get diagnostics many = row_count;
+        it.waiting := it.waiting - many;
+        it.asks_by := coalesce(
+            (select min(l.asks_by) from bide.gate_line l where l.gate = it.name and l.asks_by is not null), 9223372036854775807
+        );
+    end if;
+    return it;
+end $$;
+
 create or replace function bide.store_gate(was bide.gate, it bide.gate, now bigint) returns void language plpgsql as $$
 -- An empty gate is kept for ten seconds.
 begin
@@ -42,7 +58,7 @@ begin
     if it is distinct from was then
         update bide.gate g set
             next = it.next, ends = it.ends, token = it.token, number = it.number, places = it.places, taken = it.taken,
-            waiting = it.waiting
+            waiting = it.waiting, asks_by = it.asks_by
         where g.name = it.name;
     end if;
 end $$;
@@ -60,7 +76,7 @@ begin
             select l.waiter from bide.gate_line l where l.gate = it.name and l.until is null
             order by l.number limit least(most, it.places - it.taken)
         );
-        update bide.gate_line l set until = now + turn, again = now + call_waiters.again
+        update bide.gate_line l set until = now + turn, again = now + call_waiters.again, asks_by = null
         where l.waiter = any (waiters) and l.gate = it.name;
         gate.taken := it.taken + cardinality(waiters);
         gate.waiting := it.waiting - cardinality(waiters);
@@ -70,7 +86,7 @@ begin
 end $$;
 
 create or replace function bide.enter(
-    gates text[], holders text[], leases bigint[], widths bigint[], waiters text[], given bigint
+    gates text[], holders text[], leases bigint[], widths bigint[], waiters text[], asks bigint[], given bigint
 ) returns table (place bigint, token bigint, since bigint) language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 -- What may not be lost is committed as the server commits.
@@ -82,6 +98,7 @@ declare
     was bide.gate;
     nth bigint;      -- the waiter's number in the line
     turn bigint;     -- the end of its turn, when it was called
+    by_ bigint;      -- by when it has to ask again
 begin
     perform bide.limit_waiting('');
     insert into bide.gate (name)
@@ -93,8 +110,8 @@ begin
     end if;
     now := bide.engine_us(given, true) / 1000;
     for each in
-        select e.* from unnest(gates, holders, leases, widths, waiters) with ordinality
-            as e(gate, holder, lease, width, waiter, place)
+        select e.* from unnest(gates, holders, leases, widths, waiters, asks) with ordinality
+            as e(gate, holder, lease, width, waiter, asks, place)
         order by e.gate collate "C", e.place
     loop
         if it.name is distinct from each.gate then
@@ -102,7 +119,7 @@ begin
                 perform bide.store_gate(was, it, now);
             end if;
             select g.* into was from bide.gate g where g.name = each.gate;
-            it := bide.cleared(was, now);
+            it := bide.without_silent(bide.cleared(was, now), now);
         end if;
         it.places := each.width;
         place := each.place;
@@ -110,12 +127,13 @@ begin
         since := null;
         nth := null;
         turn := null;
+        by_ := null;
         if it.taken > 0 then
             update bide.gate_place p set until = now + each.lease where p.gate = each.gate and p.holder = each.holder
             returning p.token into token;
         end if;
         if token is null and each.waiter is not null and it.taken + it.waiting > 0 then
-            select l.number, l.since, l.until into nth, since, turn from bide.gate_line l
+            select l.number, l.since, l.until, l.asks_by into nth, since, turn, by_ from bide.gate_line l
             where l.gate = each.gate and l.waiter = each.waiter;
         end if;
         if token is not null then
@@ -136,8 +154,13 @@ begin
         elsif each.waiter is not null and nth is null then
             it.number := it.number + 1;
             it.waiting := it.waiting + 1;
+            it.asks_by := least(it.asks_by, now + each.asks);
             since := now;
-            insert into bide.gate_line (gate, waiter, number, since) values (each.gate, each.waiter, it.number, now);
+            insert into bide.gate_line (gate, waiter, number, since, asks_by)
+            values (each.gate, each.waiter, it.number, now, now + each.asks);
+        elsif each.waiter is not null and coalesce(by_, 0) - now <= each.asks * 2 / 3 then
+            it.asks_by := least(it.asks_by, now + each.asks);
+            update bide.gate_line l set asks_by = now + each.asks where l.gate = each.gate and l.waiter = each.waiter;
         end if;
         if token is not null then
             it.ends := least(it.ends, now + each.lease);
@@ -199,7 +222,7 @@ begin
                     perform bide.store_gate(was, it, now);
                 end if;
                 select g.* into was from bide.gate g where g.name = each.gate;
-                it := was;
+                it := bide.without_silent(was, now);
             end if;
             called := null;
             if each.token is not null then
@@ -257,7 +280,7 @@ begin
     for was in select g.* from bide.gate g where g.next <= now order by g.next limit 1000 for update skip locked loop
         exit when room <= 0;
         looked := looked + 1;
-        it := bide.cleared(was, now);
+        it := bide.without_silent(bide.cleared(was, now), now);
         named := array(
             select l.waiter from bide.gate_line l where l.gate = it.name and l.until is not null and l.again <= now
             order by l.number limit room
@@ -274,7 +297,9 @@ begin
         elsif it.token >> 20 < now then
             delete from bide.gate g where g.name = it.name;
         else  -- the next token would not be higher
-            update bide.gate g set next = (it.token >> 20) + 1, ends = it.ends, taken = 0 where g.name = it.name;
+            update bide.gate g set
+                next = (it.token >> 20) + 1, ends = it.ends, taken = 0, waiting = 0, asks_by = it.asks_by
+            where g.name = it.name;
         end if;
         room := room - cardinality(named);
         return query select it.name, n.waiter, null::bigint, null::boolean

@@ -9,6 +9,7 @@ create table bide.gate (              -- until a while after nobody is in it and
     places bigint not null default 0, -- as the last entry had it
     taken bigint not null default 0,  -- places that are held, or kept for a waiter that was called
     waiting bigint not null default 0,  -- in line, without those that were called
+    asks_by bigint not null default 9223372036854775807,  -- no waiter has to ask again before
     constraint gate_pkey primary key (name)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
@@ -29,10 +30,12 @@ create table bide.gate_line (
     since bigint not null,
     until bigint,                     -- the end of the turn; null: not called yet
     again bigint,                     -- when it is to be named again
+    asks_by bigint,                   -- by when it has to ask again, or has died; null: it does not ask, or was called
     constraint gate_line_pkey primary key (waiter, gate)  -- so that nobody walks along it by the gate
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create index gate_first on bide.gate_line (gate, number) where until is null;
+create index gate_asking on bide.gate_line (gate, asks_by) where asks_by is not null;
 create index gate_called on bide.gate_line (gate, number) where until is not null;
 
 create table bide.gate_rate (         -- what has begun: see core/rate.py

@@ -37,7 +37,7 @@ def enter(entries: Sequence[Entry], least: int) -> list[Arg]:
     """`least`: a token that is to be passed."""
     args: list[Arg] = [least, len(entries)]
     for each in entries:
-        args += (each.gate, each.holder, each.lease, each.places, _optional(each.waiter))
+        args += (each.gate, each.holder, each.lease, each.places, _optional(each.waiter), each.asks or 0)
     return args
 
 

@@ -4,7 +4,7 @@
 
 -- script: enter
 -- Take places. After what every script is told: a token that is to be passed, how many, and of each: gate, holder, lease in ms,
--- places, waiter ('' none, '+' and its name). Gives: now, the last token, and of each: its token, or '' (no place), 'w' and since
+-- places, waiter ('' none, '+' and its name), ms within which it asks again (0: it does not ask). Gives: now, the last token, and of each: its token, or '' (no place), 'w' and since
 -- when it waits, 'a' (not here).
 
 local TIES = 1024 -- waiters of one ms whose order in the line does not shift the time since when they wait
@@ -16,13 +16,17 @@ local function next_token()
 end
 
 -- Since when somebody waits, who may wait already.
-local function wait(gate, waiter)
+local function wait(gate, waiter, asks, changes)
   local order = tonumber(gate.waiting > 0 and call('ZSCORE', gate.line, waiter) or nil)
   if not order then
     local last = gate.waiting > 0 and tonumber(call('ZRANGE', gate.line, -1, -1, 'WITHSCORES')[2]) or 0
     order = math.max(now * TIES, last + 1)
     call('ZADD', gate.line, format('%d', order), waiter)
     gate.waiting, gate.changed = gate.waiting + 1, true
+  end
+  if asks > 0 and tonumber(gate.asks and call('ZSCORE', gate.asking, waiter) or 0) - now <= asks * 2 / 3 then
+    call('ZADD', gate.asking, format('%d', now + asks), waiter)
+    if not gate.asks then changes[#changes + 1], changes[#changes + 2], gate.asks = 'asking', '1', true end
   end
   return format('w%d', floor(order / TIES))
 end
@@ -40,17 +44,18 @@ local function admits(gate, places, waiter)
   if gate.taken >= places then return false end
   if gate.waiting == 0 then return true end
   if not waiter or call('ZRANGE', gate.line, 0, 0)[1] ~= waiter then return false end
-  call('ZREM', gate.line, waiter)
-  gate.waiting = gate.waiting - 1
+  stop_waiting(gate, waiter)
   return true
 end
 
 local function enter(entry)
   local gate, member = gate_of(entry.gate), 'h' .. entry.holder
   clear(gate)
+  local known = is_empty(gate) and {} or call('HMGET', gate.key, 'places', member, 'asking')
+  know(gate, known[1], known[3])
+  drop_silent(gate)
   if emptying and is_empty(gate) then return 'a' end
   local waiter = entry.waiter ~= '' and sub(entry.waiter, 2) or nil
-  local known = is_empty(gate) and {} or call('HMGET', gate.key, 'places', member)
   local changes, token = {}, known[2]
   if known[1] ~= entry.shown then
     changes = {'places', entry.shown}
@@ -67,7 +72,7 @@ local function enter(entry)
     call('ZADD', gate.inside, format('%d', now + entry.lease), member)
     gate.changed = true
   elseif waiter then
-    answer = wait(gate, waiter)
+    answer = wait(gate, waiter, entry.asks, changes)
   end
   if #changes > 0 and not is_empty(gate) then call('HSET', gate.key, unpack(changes)) end
   return answer or ''
@@ -79,7 +84,7 @@ local entries, results = {}, {}
 least = take_number()
 for i = 1, check_count(take_number()) do
   local entry = {gate = take_text(), holder = take_text(), lease = take_number(), places = take_number(), waiter = take_text()}
-  entry.shown = format('%d', entry.places)
+  entry.asks, entry.shown = take_number(), format('%d', entry.places)
   entries[i] = entry
 end
 call('HDEL', META, '-') -- who drains a full server must get in
@@ -118,10 +123,7 @@ return answer({format('%d', now), table.concat(results)})
 -- which of these, and the waiter.
 
 local function leave_line(gate, waiter)
-  if call('ZREM', gate.line, waiter) == 1 then
-    gate.waiting = gate.waiting - 1
-    return true
-  end
+  if stop_waiting(gate, waiter) == 1 then return true end
   if call('ZREM', gate.again, waiter) == 0 then return false end
   call('ZREM', gate.inside, 'c' .. waiter)
   gate.taken = gate.taken - 1
@@ -147,6 +149,7 @@ for i, each in ipairs(held) do
   if is_empty(gate) then
     results[i] = gate.new and emptying and 'a' or '0'
   else
+    drop_silent(gate)
     local left = leave(gate, each)
     gate.changed, results[i] = gate.changed or left, left and '1' or '0'
     call_waiters(gate, MOST, function(waiter) called[#called + 1], called[#called + 2] = i - 1, waiter end)
@@ -169,6 +172,7 @@ local limit, called = check_count(take_number()), {}
 local function look_at(gate)
   local function seen(waiter) called[#called + 1], called[#called + 2] = gate.name, waiter end
   clear(gate)
+  drop_silent(gate)
   local late = call('ZRANGEBYSCORE', gate.again, '-inf', now, 'LIMIT', 0, limit - #called / 2)
   local times = {}
   for i, waiter in ipairs(late) do

@@ -15,6 +15,7 @@ create table bide_gate (         -- while anybody is in it or waits
     waiting integer not null,    -- in line, without those that were called
     ends integer not null,       -- no lease and no turn ends before
     next integer not null,       -- nothing is to be recalled before
+    asks_by integer not null,    -- no waiter has to ask again before
     unique (space, name)
 );
 
@@ -34,11 +35,13 @@ create table bide_gate_line (
     waiter text not null,
     since integer not null,
     until integer,               -- the end of the turn; null: not called yet
-    again integer                -- when it is to be named again
+    again integer,               -- when it is to be named again
+    asks_by integer              -- by when it has to ask again, or has died; null: it does not ask, or was called
 );
 
 create unique index bide_gate_waiter on bide_gate_line (gate, waiter);
 create index bide_gate_first on bide_gate_line (gate, id) where until is null;
+create index bide_gate_asking on bide_gate_line (gate, asks_by) where asks_by is not null;
 create index bide_gate_called on bide_gate_line (gate, id) where until is not null;
 
 create table bide_gate_rate (

@@ -2,9 +2,10 @@
 --
 -- All of a gate is in the shard of its name. `inside:` has holders ('h' and its name) and waiters that are called ('c' and its
 -- name) by the time at which their place is free again; `line:` has waiters in their order; `again:` has those that are called,
--- by when they are named again. The hash `gate:` has the token of each holder ('h' and its name), and `places` as the last
--- entry had it. `agenda` has of all gates ('g' and the name), and of all rates ('r' and the name), when there is something to
--- do. These keys go with the last that they are about.
+-- by when they are named again; `asking:` has those in line that have to ask again, by when. The hash `gate:` has the token of
+-- each holder ('h' and its name), `places` as the last entry had it, and `asking` once somebody in line had to ask again.
+-- `agenda` has of all gates ('g' and the name), and of all rates ('r' and the name), when there is something to do. These keys
+-- go with the last that they are about.
 --
 -- A shard that only empties itself makes no gate. Of one that it does not have, its answer is 'a', and then the caller asks the
 -- shard that would make it: so only one shard has a gate, and never both a caller of the old way and one of the new get in.
@@ -18,7 +19,8 @@ local function take_turns() turn, soon = take_number(), take_number() end
 local function gate_of(name)
   local gate = gates[name]
   if not gate then
-    gate = {name = name, key = P .. 'gate:' .. name, inside = P .. 'inside:' .. name, line = P .. 'line:' .. name, again = P .. 'again:' .. name}
+    gate = {name = name, key = P .. 'gate:' .. name, inside = P .. 'inside:' .. name, line = P .. 'line:' .. name}
+    gate.again, gate.asking = P .. 'again:' .. name, P .. 'asking:' .. name
     gate.taken, gate.waiting = call('ZCARD', gate.inside), call('ZCARD', gate.line)
     gate.new = gate.taken == 0 and gate.waiting == 0
     gates[name] = gate
@@ -28,9 +30,37 @@ end
 
 local function is_empty(gate) return gate.taken == 0 and gate.waiting == 0 end
 
+local function know(gate, places, asking) gate.places, gate.asks = tonumber(places or 1), asking == '1' end
+
 local function places_of(gate)
-  if not gate.places then gate.places = tonumber(call('HGET', gate.key, 'places') or 1) end
+  if not gate.places then
+    local known = call('HMGET', gate.key, 'places', 'asking')
+    know(gate, known[1], known[2])
+  end
   return gate.places
+end
+
+-- How many of these waited.
+local function stop_waiting(gate, ...)
+  if gate.asks then call('ZREM', gate.asking, ...) end
+  local many = call('ZREM', gate.line, ...)
+  gate.waiting = gate.waiting - many
+  return many
+end
+
+-- Those leave the line that had to ask again, and did not.
+local function drop_silent(gate)
+  if gate.heard or gate.waiting == 0 then return end
+  gate.heard = true
+  places_of(gate)
+  if not gate.asks then return end
+  repeat
+    local silent = call('ZRANGEBYSCORE', gate.asking, '-inf', now, 'LIMIT', 0, MOST)
+    if #silent > 0 then
+      stop_waiting(gate, unpack(silent))
+      gate.changed = true
+    end
+  until #silent < MOST
 end
 
 -- Take back what is over.
@@ -60,10 +90,10 @@ local function call_waiters(gate, most, seen)
     again[2 * i - 1], again[2 * i] = format('%d', now + soon), waiter
     seen(waiter)
   end
-  call('ZREM', gate.line, unpack(waiters))
+  stop_waiting(gate, unpack(waiters))
   call('ZADD', gate.inside, unpack(turns))
   call('ZADD', gate.again, unpack(again))
-  gate.taken, gate.waiting, gate.changed = gate.taken + #waiters, gate.waiting - #waiters, true
+  gate.taken, gate.changed = gate.taken + #waiters, true
   calls = calls + #waiters
 end
 
