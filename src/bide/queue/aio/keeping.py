@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.results import Arrival, Expected, Kept, Result
-from bide.errors import EngineError
+from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.batching import AsyncBatching
 from bide.queue.results import not_kept, pause, pending, undone
 from bide.queue.setup import Setup
-from bide.wakeable import AsyncSignal
+from bide.wakeable import AsyncSignal, Wakeable
 
 _log = Log("bide.queue")
 
@@ -25,8 +25,17 @@ class AsyncKeeping:
         self._expects: AsyncBatching[Expected, None] = AsyncBatching(self._expect)
         self._reads: AsyncBatching[str, Result | None] = AsyncBatching(engine.results.read)
         self._gets: AsyncBatching[Ref, Stored | None] = AsyncBatching(engine.get)
+        self._asleep: set[Wakeable] = set()  # those that wait for results
+        self._ended = False
+
+    def end_waits(self) -> None:
+        """Whoever waits for a result is told that the queue is closed."""
+        self._ended = True
+        for each in list(self._asleep):
+            each.set()
 
     async def close(self) -> None:
+        self.end_waits()
         for batching in (self._expects, self._reads, self._gets):
             await batching.close()
 
@@ -80,7 +89,18 @@ class AsyncKeeping:
             if timeout is not None and waited >= timeout:
                 raise pending(id, stored)
             seconds = pause(waited, stored, setup.now_ms())
-            await AsyncSignal().wait(seconds if timeout is None else min(seconds, timeout - waited))
+            await self._sleep(seconds if timeout is None else min(seconds, timeout - waited))
+
+    async def _sleep(self, seconds: float) -> None:
+        signal = AsyncSignal()
+        self._asleep.add(signal)
+        try:
+            if not self._ended:
+                await signal.wait(seconds)
+        finally:
+            self._asleep.discard(signal)
+        if self._ended:
+            raise Unavailable("The queue is closed: make a new one.")
 
     async def _look(self, id: str, stored_as: str) -> tuple[Result | None, Stored | None]:
         """A value is kept before its message ends: so where there is no message, the second look at its result is right."""

@@ -56,6 +56,9 @@ class AsyncOpened:
 
     async def close(self) -> None:
         """See what is under way through, and let go of the engine. One that was cut short goes on when it is called again."""
+        self.keeping.end_waits()
+        if self.outbox is not None:
+            self.outbox.end_waits()
         try:
             await self.receiver.close()
             for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):

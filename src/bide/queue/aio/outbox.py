@@ -157,6 +157,10 @@ class AsyncOutbox:
             total += some
         return total
 
+    def end_waits(self) -> None:
+        """Whoever waits to be told an id is told that the queue is closed."""
+        self._named.end_waits()
+
     async def close(self) -> None:
         await self._named.close()
         await self.store.close()

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.engines.results import Arrival, Expected, Kept, Result
 from bide.engines.sync import Engine
-from bide.errors import EngineError
+from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.queue.batching import Batching
 from bide.queue.results import not_kept, pause, pending, undone
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
-from bide.wakeable import Signal
+from bide.wakeable import Signal, Wakeable
 
 _log = Log("bide.queue")
 
@@ -25,8 +25,17 @@ class Keeping:
         self._expects: Batching[Expected, None] = Batching(self._expect)
         self._reads: Batching[str, Result | None] = Batching(engine.results.read)
         self._gets: Batching[Ref, Stored | None] = Batching(engine.get)
+        self._asleep: set[Wakeable] = set()  # those that wait for results
+        self._ended = False
+
+    def end_waits(self) -> None:
+        """Whoever waits for a result is told that the queue is closed."""
+        self._ended = True
+        for each in list(self._asleep):
+            each.set()
 
     def close(self) -> None:
+        self.end_waits()
         for batching in (self._expects, self._reads, self._gets):
             batching.close()
 
@@ -80,7 +89,18 @@ class Keeping:
             if timeout is not None and waited >= timeout:
                 raise pending(id, stored)
             seconds = pause(waited, stored, setup.now_ms())
-            Signal().wait(seconds if timeout is None else min(seconds, timeout - waited))
+            self._sleep(seconds if timeout is None else min(seconds, timeout - waited))
+
+    def _sleep(self, seconds: float) -> None:
+        signal = Signal()
+        self._asleep.add(signal)
+        try:
+            if not self._ended:
+                signal.wait(seconds)
+        finally:
+            self._asleep.discard(signal)
+        if self._ended:
+            raise Unavailable("The queue is closed: make a new one.")
 
     def _look(self, id: str, stored_as: str) -> tuple[Result | None, Stored | None]:
         """A value is kept before its message ends: so where there is no message, the second look at its result is right."""

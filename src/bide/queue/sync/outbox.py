@@ -157,6 +157,10 @@ class Outbox:
             total += some
         return total
 
+    def end_waits(self) -> None:
+        """Whoever waits to be told an id is told that the queue is closed."""
+        self._named.end_waits()
+
     def close(self) -> None:
         self._named.close()
         self.store.close()
