@@ -1,5 +1,6 @@
 """What is decided of overdue messages that a worker holds, on every engine."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,10 @@ async def test_those_that_have_a_newer_one_are_left_out_wherever_it_is(url: str)
         @queue.task("t", catch_up="latest", per="{car}")
         async def t(car: int) -> None: ...
 
-        for n in range(9):
-            await t.send(car=n % 3)  # car 0: 0 3 6, car 1: 1 4 7, car 2: 2 5 8
+        for n in range(9):  # of those that are due in the same millisecond, any one is the newest
+            await t.after(n / 1000).send(car=n % 3)  # car 0: 0 3 6, car 1: 1 4 7, car 2: 2 5 8
+        while (await queue.stats("t")).ready < 9:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.001)
         await t.after("1h").send(car=0)  # not due
         first, second = await claimed(queue, 4), await claimed(queue, 3)  # 0 1 2 3, and 4 5 6 in other hands; 7 8 wait
         assert await decided(queue, t, first) == [DONE] * 4
