@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bide import AsyncQueue, Queue, QueueFull, aside
+from bide import AsyncQueue, Queue, QueueFull, blocking
 from bide.engines.sqlite import database, deliver, file
 
 PAGE = 4_096
@@ -290,7 +290,7 @@ def test_a_last_close_leaves_one_file(plain: tuple[Queue, Path]) -> None:
 
 
 async def test_a_place_that_is_left_by_all_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside, "LINGER", 1_000.0)  # the thread that reads is told to end too, and does not just grow tired
+    monkeypatch.setattr(blocking, "LINGER", 1_000.0)  # the thread that reads is told to end too, and does not just grow tired
     path = tmp_path / "bide.db"
     before, others = threading.active_count(), threading.enumerate()
     opened = set(database._databases)  # by other tests, whose event loops were closed before their queues
