@@ -3,7 +3,7 @@
 import os
 import random
 import signal
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -150,28 +150,28 @@ def rage(shop: Shop, *, room: int = 2, kills: int = KILLS, messages: int = MESSA
         return shop.ready("--lease", f"{LEASE}s", "--concurrency", "8")
 
     workers = [start() for _ in range(WORKERS)]
-    frozen: list[tuple[float, Running]] = []
+    waking: list[threading.Timer] = []
     for n in range(messages):
         sender.send(n)
-        while frozen and frozen[0][0] <= time.monotonic():
-            os.kill(frozen.pop(0)[1].pid, signal.SIGCONT)
         if kills and n % (messages // kills) == messages // kills - 1:
             victim = workers.pop(0)
             if n % 2:
                 os.kill(victim.pid, signal.SIGSTOP)
-                frozen.append((time.monotonic() + 1.5 * LEASE, victim))
+                # In a thread: it may have the lock that the sender waits for.
+                waking.append(threading.Timer(1.5 * LEASE, victim.send, [signal.SIGCONT]))
+                waking[-1].start()
                 workers.append(victim)
             else:
-                os.kill(victim.pid, signal.SIGKILL)
+                victim.send(signal.SIGCONT)
+                victim.send(signal.SIGKILL)
                 victim.wait()
                 workers.append(start())
-    for at, each in frozen:
-        until(lambda at=at: time.monotonic() >= at)  # type: ignore[misc]
-        os.kill(each.pid, signal.SIGCONT)
+    for each in waking:
+        each.join()
     shop.queue.pause_schedule("tick")
     until(lambda: not sender.left(), lambda: f"{shop.counts()}")
-    for each in workers:
-        each.stop()
+    for worker in workers:
+        worker.stop()
     sender.read()
     sender.queue.look()
     sender.history.close()
