@@ -77,3 +77,16 @@ def test_a_room_that_is_full_is_counted_no_more_often_than_a_slow_count_allows(m
     assert not room.is_stale()
     now += 1.0
     assert room.is_stale()
+
+
+def test_of_counts_at_once_the_one_counts_that_has_seen_least_of_what_is_on_its_way() -> None:
+    room = Room()
+    one, other = room.begin(), room.begin()
+    room.counted(0, one, 0.0, 20)
+    assert room.take(1, 18, 20) == 18
+    room.counted(5, other, 60.0, 20)  # it took a minute, and has seen some of these
+    assert room.pending == 18
+    # Then a count that began later tells of others
+    room.done(18, 18)
+    room.counted(19, room.begin(), 0.0, 20)
+    assert room.pending == 19

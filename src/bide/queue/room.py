@@ -14,6 +14,7 @@ class Room:
         self._begun = 0  # all that was begun to be sent, but for what was not stored
         self._stored = 0  # all of it that is stored
         self._mark = 0  # so much was stored when it was counted
+        self._answered = 0.0  # when, by time.monotonic()
         self._next = 0.0  # by time.monotonic(), when to count again
         self._soonest = 0.0  # when to, from half full on
 
@@ -29,10 +30,12 @@ class Room:
     def counted(self, pending: int, begun: int, seconds: float, most: int) -> None:
         """`begun`: as `begin` said. What was stored by then is counted; what was under way may not be."""
         with self._lock:
+            now = time.monotonic()
             if begun < self._mark:  # a slow count: a later one was answered before
                 return
-            self._counted, self._mark = pending, begun
-            now = time.monotonic()
+            if self._counted is not None and now - seconds < self._answered and pending - begun >= self._counted - self._mark:
+                return  # it began before another was answered, and may have seen what was sent since
+            self._counted, self._mark, self._answered = pending, begun, now
             self._soonest = now + max(OFTEN, SHARE * seconds)
             self._next = now + max(SELDOM, SHARE * seconds)
             self._fill(most)
