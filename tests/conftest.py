@@ -4,9 +4,12 @@ import functools
 import signal
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings
+
+from bide.engines import registry
 
 # A busy machine is slow, and no test judges by time.
 settings.register_profile("bide", deadline=None)
@@ -37,3 +40,10 @@ def coloured(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], C
         return handler
 
     return colour
+
+
+@pytest.fixture
+def modest_url(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a new place of an engine that can do little: see tests/modest.py."""
+    monkeypatch.setitem(registry._ENGINES, "modest", ("tests.modest", ""))
+    return f"modest://{uuid4().hex}"

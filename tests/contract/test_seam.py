@@ -18,6 +18,7 @@ ABSENT = {
     "idempotent",
     "extend",
     "inspect",
+    "dead",
     "pause",
     "priority",
     "gates",

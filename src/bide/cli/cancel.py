@@ -54,7 +54,7 @@ def cancel(
 def _one(options: QueueOptions, target: Target, *, as_json: bool) -> int:
     with options.open() as queue:
         result = queue.cancel(target.id, topic=target.topic, key=target.key)
-        dead = queue.get(target.id) if result is CancelResult.DEAD else None
+        dead = queue.get(target.id) if result is CancelResult.DEAD and queue.capabilities.lookup else None
         if result is CancelResult.GONE:
             target.note_if_no_id(queue)
     if as_json:

@@ -99,7 +99,7 @@ def reschedule(
     with options.open() as queue:
         result = queue.reschedule(target.id, topic=target.topic, key=key, delay=wait, at=instant, by=later)
         known = result in (RescheduleResult.MOVED, RescheduleResult.DEAD)
-        info = queue.get(target.id, topic=target.topic, key=key) if known else None
+        info = queue.get(target.id, topic=target.topic, key=key) if known and queue.capabilities.lookup else None
         if result is RescheduleResult.GONE:
             target.note_if_no_id(queue)
     if as_json:

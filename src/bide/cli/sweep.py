@@ -58,6 +58,8 @@ def find_topics(queue: "Queue", pattern: str | None) -> list[str]:
     """The topic of this name; or those that a pattern with * names, of which None names all."""
     if pattern is not None and "*" not in pattern:
         return [pattern]
+    if not queue.capabilities.inspect:
+        raise WrongUsage(f"{queue.session.setup.source.shown} can't list topics. Give the name of one, without *.")
     wanted = topic_pattern(pattern)
     return [each for each in queue.topics() if wanted.fullmatch(each)]
 
@@ -98,9 +100,12 @@ class Meant(NamedTuple):
         kind = "dead letters" if self.name == "dead" else f"{self.name} messages"
         return f"{self.pattern} has no {kind}{'' if self.where is None else ' that match'}."
 
-    def stored(self) -> int:
-        """How many messages there are in these states, whether they are meant or not."""
-        return sum(getattr(counts, state) for counts in self._counts() for state in self.states)
+    def stored(self) -> int | None:
+        """How many messages there are in these states, whether they are meant or not. None: the engine counts nothing."""
+        if not self.queue.capabilities.inspect:
+            return None
+        told: list[int] = [getattr(counts, state) for counts in self._counts() for state in self.states]
+        return sum(told)
 
     def is_about(self) -> bool:
         return any(counts.about for counts in self._counts())
@@ -114,7 +119,7 @@ class Meant(NamedTuple):
 
     def pages(self) -> Iterator[Iterable[Info]]:
         """All that are meant, as they are now."""
-        if self.ids:
+        if self.ids and self.queue.capabilities.lookup:
             found = (self.queue.get(id) for id in self.ids)
             yield [info for info in found if info and info.topic == self.pattern and info.state in self.states]
             return
@@ -123,7 +128,7 @@ class Meant(NamedTuple):
                 after, more = None, True
                 while more:
                     page: Page = self.queue.messages(topic, state=state, limit=PAGE, after=after, where=self.where)
-                    yield page
+                    yield [info for info in page if info.id in self.ids] if self.ids else page
                     after, more = page.after, page.after is not None
 
     def counted(self) -> tuple[int, list[Info]]:
@@ -183,10 +188,11 @@ def _ask(meant: Meant, question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise WrongUsage("There is no terminal to ask at. Add --yes to do it without asking, or --dry-run to look.")
-    many = meant.counted()[0] if meant.where is not None or meant.ids else meant.stored()
+    stored = None if meant.where is not None or meant.ids else meant.stored()
+    many = meant.counted()[0] if stored is None else stored
     if not many:
         return True
-    about = "about " if meant.where is None and not meant.ids and meant.is_about() else ""
+    about = "about " if stored is not None and meant.is_about() else ""
     text = f"{question} {about}{meant.words(many)}?"
     print(escaped(text), "[y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):

@@ -35,7 +35,7 @@ class Target(NamedTuple):
         """Say how to name a message, if this is the name of a topic or perhaps a key."""
         if self.key is not None:
             return
-        if self.name in queue.topics():
+        if queue.capabilities.inspect and self.name in queue.topics():
             note(f"bide: {self.name} is a topic. Give the id of a message, or the topic and a key: {self.name} --key KEY")
         elif len(self.name) < ID_LENGTH:
             note(f"bide: {self.name} is not an id. If it is a key, give its topic, too: TOPIC --key {self.name}")

@@ -147,16 +147,18 @@ def resume(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int
     with options.open() as queue:
         _note_if_unknown(queue, topic)
         queue.resume(topic)
-        waiting = queue.stats(topic).ready
+        waiting = queue.stats(topic).ready if queue.capabilities.inspect else None
     if as_json:
         echo_json({"topic": topic, "paused": False})
     else:
-        echo(f"Resumed {topic}; {plural(waiting, 'message')} waiting.")
+        echo(f"Resumed {topic}." if waiting is None else f"Resumed {topic}; {plural(waiting, 'message')} waiting.")
     return Exit.OK
 
 
 def _note_if_unknown(queue: "Queue", topic: str) -> None:
     """Tell the user that a topic has no messages: its name may be mistyped."""
+    if not queue.capabilities.inspect:
+        return
     known = queue.topics()
     if topic in known:
         return

@@ -258,7 +258,7 @@ class AsyncEngine(ABC):
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
         """A page of a topic: pending messages by due time, then leased ones by due time, then dead ones by the time of their
-        death. `after` goes on where a page ended.
+        death. `after` goes on where a page ended. An engine without `inspect` is only asked for dead ones.
 
         - Pages together show every message once.
         - Dead letters come in the order in which they died.
@@ -313,7 +313,7 @@ class AsyncEngine(ABC):
         self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = 1_000, now: int | None = None
     ) -> Swept:
         """Drop messages of one state, which is not leased: those end with their lease. Ids name dead ones only: cancel ends
-        pending messages by their ids.
+        pending messages by their ids. An engine without `inspect` is only asked to drop dead ones.
 
         - Purge drops one state of one topic.
         - Purge by id drops only those dead letters.

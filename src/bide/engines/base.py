@@ -30,7 +30,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     fencing: bool = True  # an old token is refused
     extend: bool = True
     attempts: bool = True  # counted, and limited by max_attempts
-    inspect: bool = True  # scan, stats, requeue, purge
+    inspect: bool = True  # scan, stats, and purge of any state; then there is `dead`, too
+    dead: bool = True  # dead letters can be listed, requeued and purged: scan and purge of that state, and requeue
     pause: bool = True
     priority: bool = True
     gates: bool = True  # locks, and limits over all workers

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bide.core import options
+from bide.engines.guard.able import others_can
 from bide.engines.registry import Source
 from bide.errors import BadOption, ConfigError, Unsupported
 from bide.queue import AsyncQueue, Queue
@@ -64,15 +65,22 @@ def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
     for task in chosen.values():
         task.arguments.prepare()
         if task.limits is not None and not source.capabilities.gates:
-            raise Unsupported(f"{source.shown} keeps no limits: leave out concurrency=, rate= and lock= of {task.name}.")
+            raise Unsupported(
+                f"{source.shown} keeps no limits: leave out concurrency=, rate= and lock= of {task.name}. {others_can('gates')}"
+            )
         check_overdue(task, source)
     return chosen
 
 
 def check_overdue(task: Definition, source: Source) -> None:
     can, overdue = source.capabilities, task.overdue
-    if overdue is not None and not (can.inspect if overdue.rate is None else can.gates and can.lookup):
-        raise Unsupported(f"{source.shown} can't sort out overdue messages: leave out catch_up= of {task.name}.")
+    if overdue is None:
+        return
+    needed = ("inspect",) if overdue.rate is None else ("gates", "lookup")
+    if not all(getattr(can, each) for each in needed):
+        raise Unsupported(
+            f"{source.shown} can't sort out overdue messages: leave out catch_up= of {task.name}. {others_can(*needed)}"
+        )
 
 
 def limited(tasks: Mapping[str, Definition], plan: Plan) -> dict[str, int]:

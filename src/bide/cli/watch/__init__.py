@@ -13,7 +13,7 @@ from bide.cli.output import echo_json, flush, is_terminal, now_ms
 from bide.cli.queues import QueueOptions
 from bide.core import json_shapes
 from bide.core.when import duration_ms
-from bide.errors import ConfigError, EngineError
+from bide.errors import ConfigError, EngineError, Unsupported
 
 if TYPE_CHECKING:
     from bide.cli.watch.looking import Looking
@@ -49,11 +49,17 @@ def watch(
     every = duration_ms(parse_duration(interval, "--interval") or INTERVAL) / 1000
     if every < SHORTEST:
         raise typer.BadParameter("The shortest interval is 100ms.", param_hint="--interval")
-    if not options.queue().capabilities.persistent:
+    can = options.queue().capabilities
+    if not can.persistent:
         raise ConfigError(
             "Messages in memory:// are inside the process that sends them, and this is another process: there is nothing to "
             "watch. Call queue.stats() in that process, or give the URL of another queue with --url."
         )
+    if not can.inspect:
+        from bide.engines.guard.able import others_can
+
+        shown = options.queue().session.setup.source.shown
+        raise Unsupported(f"{shown} can't count messages, so there is nothing to watch. {others_can('inspect')}")
     if as_json:
         return _lines(options, topic, every, once=once)
     if once or not is_terminal(sys.stdout):

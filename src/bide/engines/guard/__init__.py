@@ -3,17 +3,23 @@
 from collections.abc import Mapping, Sequence, Sized
 
 from bide.engines.base import MAX_BATCH, Capabilities, NewMessage, Ref
+from bide.engines.guard.able import others_can
 from bide.errors import BadOption, Unavailable, Unsupported
+from bide.types import State
 
-_MEANS: Mapping[str, str] = {
-    "cancel": "cancel or reschedule messages",
-    "lookup": "look messages up",
-    "extend": "renew leases",
-    "inspect": "list, count, requeue or purge messages",
-    "pause": "pause topics",
-    "gates": "keep locks or limits",
-    "results": "keep results",
+_MEANS: Mapping[str, tuple[str, str]] = {
+    "cancel": ("cancel", "cancel or reschedule messages"),
+    "lookup": ("lookup", "look messages up"),
+    "extend": ("extend", "renew leases"),
+    "inspect": ("inspect", "list topics or count messages"),
+    "timeline": ("inspect", "tell how many messages fall due at which time"),
+    "pending": ("inspect", "list or purge messages that are not dead letters"),
+    "dead": ("dead", "list, requeue or purge dead letters"),
+    "pause": ("pause", "pause topics"),
+    "gates": ("gates", "keep locks or limits"),
+    "results": ("results", "keep results"),
 }
+"""What a verb is refused for: the capability that it needs, and what that means."""
 
 
 class Rules:
@@ -32,13 +38,15 @@ class Rules:
         topics: Sized = (),
         connection: object | None = None,
     ) -> None:
-        """`needs`: the capability without which there is no such verb."""
+        """`needs`: the capability without which there is no such verb, or what it is called in _MEANS."""
         if self.closed:
             raise Unavailable("The queue's engine is closed: make a new queue.")
-        if needs is not None and not getattr(self._can, needs):
-            raise Unsupported(f"{self._shown} can't {_MEANS[needs]}. `queue.capabilities` tells what an engine can do.")
+        if needs is not None:
+            capability, means = _MEANS[needs]
+            if not getattr(self._can, capability):
+                raise Unsupported(f"{self._shown} can't {means}. {others_can(capability)}")
         if connection is not None and not self._can.transactional:
-            raise Unsupported(f"{self._shown} has no transactions that a message could join: leave connection= out.")
+            raise self._lacks("transactional", "has no transactions that a message could join: leave connection= out.")
         if max(len(batch), limit) > MAX_BATCH or limit < 1:
             raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")
 
@@ -48,16 +56,23 @@ class Rules:
                 "by several workers, or use fewer topics."
             )
 
+    def check_state(self, state: State | None, batch: Sized = (), *, limit: int) -> None:
+        """Of a verb for the messages of a topic in a state, or in all of them."""
+        self.check("dead" if state == "dead" else "pending", batch, limit=limit)
+
     def check_refs(self, needs: str, refs: Sequence[Ref], *, connection: object | None = None) -> None:
         self.check(needs, refs, connection=connection)
         if not self._can.keys and any(each.id is None for each in refs):
-            raise Unsupported(f"{self._shown} has no keys: name the message by its id.")
+            raise self._lacks("keys", "has no keys: name the message by its id.")
 
     def check_messages(self, messages: Sequence[NewMessage]) -> None:
         for new in messages:
             if new.key is not None and not self._can.keys:
-                raise Unsupported(f"{self._shown} has no keys: leave key= and if_exists= out.")
+                raise self._lacks("keys", "has no keys: leave key= and if_exists= out.")
             if new.operation is not None and not self._can.idempotent:
-                raise Unsupported(f"{self._shown} does not remember operations: leave operation= out.")
+                raise self._lacks("idempotent", "does not remember operations: leave operation= out.")
             if new.level != 1 and not self._can.priority:
-                raise Unsupported(f"{self._shown} has no priorities: leave priority= out.")
+                raise self._lacks("priority", "has no priorities: leave priority= out.")
+
+    def _lacks(self, capability: str, means: str) -> Unsupported:
+        return Unsupported(f"{self._shown} {means} {others_can(capability)}")

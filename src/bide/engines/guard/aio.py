@@ -196,13 +196,13 @@ class AsyncGuard(AsyncEngine):
     async def scan(
         self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
     ) -> Scanned:
-        self._rules.check("inspect", limit=limit)
+        self._rules.check_state(state, limit=limit)
         return await self._verbs.scan(topic, state, limit, after, now=now)
 
     async def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
     ) -> Stats:
-        self._rules.check("inspect")
+        self._rules.check("inspect" if window is None else "timeline")
         return await self._verbs.stats(topic, but=but, window=window, now=now)
 
     async def requeue(
@@ -215,13 +215,13 @@ class AsyncGuard(AsyncEngine):
         limit: int = MAX_BATCH,
         now: int | None = None,
     ) -> Swept:
-        self._rules.check("inspect", ids or (), limit=limit)
+        self._rules.check("dead", ids or (), limit=limit)
         return await self._verbs.requeue(topic, ids, delay=delay, over=over, limit=limit, now=now)
 
     async def purge(
         self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        self._rules.check("inspect", ids or (), limit=limit)
+        self._rules.check_state(state, ids or (), limit=limit)
         if state == "leased":
             raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
         if ids is not None and state != "dead":

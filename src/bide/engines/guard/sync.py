@@ -188,13 +188,13 @@ class Guard(Engine):
         return self._verbs.get(refs, now=now)
 
     def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
-        self._rules.check("inspect", limit=limit)
+        self._rules.check_state(state, limit=limit)
         return self._verbs.scan(topic, state, limit, after, now=now)
 
     def stats(
         self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
     ) -> Stats:
-        self._rules.check("inspect")
+        self._rules.check("inspect" if window is None else "timeline")
         return self._verbs.stats(topic, but=but, window=window, now=now)
 
     def requeue(
@@ -207,13 +207,13 @@ class Guard(Engine):
         limit: int = MAX_BATCH,
         now: int | None = None,
     ) -> Swept:
-        self._rules.check("inspect", ids or (), limit=limit)
+        self._rules.check("dead", ids or (), limit=limit)
         return self._verbs.requeue(topic, ids, delay=delay, over=over, limit=limit, now=now)
 
     def purge(
         self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
     ) -> Swept:
-        self._rules.check("inspect", ids or (), limit=limit)
+        self._rules.check_state(state, ids or (), limit=limit)
         if state == "leased":
             raise BadOption("Leased messages can't be purged: they end with their lease. Purge scheduled, ready or dead.")
         if ids is not None and state != "dead":

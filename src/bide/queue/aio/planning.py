@@ -7,6 +7,7 @@ from bide.clock import moment
 from bide.core.schedule import Schedule
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, NewMessage, Ref, Stored
+from bide.engines.guard.able import others_can
 from bide.errors import Unsupported
 from bide.logs import Log
 from bide.queue.schedules.announcing import SILENT, Actions, announced, plan
@@ -30,16 +31,20 @@ from bide.queue.setup import Setup
 _log = Log("bide.schedules")
 _PART = 200  # schedules in one call
 _LEAST_LEASE = 1_000
+_NEEDED = ("keys", "cancel", "lookup", "inspect")
 
 
 def check(setup: Setup) -> None:
-    """Refuse schedules on an engine that can't keep them."""
+    """Refuse a queue's schedules on an engine that can't keep them."""
+    if len(setup.schedules):
+        check_engine(setup)
+
+
+def check_engine(setup: Setup) -> None:
+    """Refuse an engine that can't keep schedules."""
     can = setup.source.capabilities
-    if len(setup.schedules) and not (can.keys and can.cancel and can.lookup and can.inspect):
-        raise Unsupported(
-            f"{setup.source.shown} can't keep schedules, which need keys, cancel and lookup: leave out @queue.every, or "
-            "use another engine for them."
-        )
+    if not all(getattr(can, each) for each in _NEEDED):
+        raise Unsupported(f"{setup.source.shown} can't keep schedules: leave out @queue.every. {others_can(*_NEEDED)}")
 
 
 class AsyncPlanner:

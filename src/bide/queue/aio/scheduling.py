@@ -9,7 +9,7 @@ from bide.core import options
 from bide.core.schedule import Missed
 from bide.engines.base import MAX_BATCH, Stored
 from bide.errors import BadOption, ConfigError
-from bide.queue.aio.planning import AsyncPlanner
+from bide.queue.aio.planning import AsyncPlanner, check_engine
 from bide.queue.aio.session import AsyncSession
 from bide.queue.bound import Bound, P, R
 from bide.queue.schedules.definition import read_schedule, read_timing, refuse_timezone, schedule_of
@@ -139,6 +139,7 @@ class AsyncScheduleVerbs:
         return await self.session.put(self.session.setup.envelope.message(topic, {}))
 
     async def _planner(self) -> AsyncPlanner:
+        check_engine(self.session.setup)
         return AsyncPlanner(await self.session.engine(), self.session.setup)
 
     async def _known(self, planner: AsyncPlanner, name: str) -> tuple[str, Kept]:

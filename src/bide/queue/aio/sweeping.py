@@ -26,6 +26,16 @@ async def chosen(
             return
 
 
+async def count_dead(engine: AsyncEngine, topic: str) -> int:
+    """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
+    if engine.capabilities.inspect:
+        return (await engine.stats(topic)).dead
+    many = 0
+    async for seen, _ in chosen(engine, topic, "dead", Choice(None, 0)):
+        many = seen
+    return many
+
+
 async def last(steps: AsyncGenerator[Step, None]) -> Step:
     """Do all of it."""
     step = Step()
@@ -45,7 +55,7 @@ async def requeue_named(
 
 
 async def requeue_all(engine: AsyncEngine, topic: str, delay: int, spread: int) -> AsyncGenerator[Step, None]:
-    total = (await engine.stats(topic)).dead
+    total = await count_dead(engine, topic)
     done, keyless = 0, 0
     while done < total:
         count = min(MAX_BATCH, total - done)
@@ -61,7 +71,7 @@ async def requeue_chosen(
     engine: AsyncEngine, topic: str, choice: Choice, delay: int, spread: int
 ) -> AsyncGenerator[Step, None]:
     """With a spread, they are counted first."""
-    total, step = (await engine.stats(topic)).dead, Step()
+    total, step = await count_dead(engine, topic), Step()
     many = 0
     if spread:
         async for _, found in chosen(engine, topic, "dead", choice, total):
@@ -90,14 +100,22 @@ async def purge_named(engine: AsyncEngine, topic: str, ids: Sequence[str]) -> As
 
 
 async def purge_all(engine: AsyncEngine, topic: str, state: State) -> AsyncGenerator[Step, None]:
-    stats = await engine.stats(topic)
-    done, total = 0, sys.maxsize if stats.about else getattr(stats, state)
+    done, total = 0, await _stored(engine, topic, state)
     while True:
         page = await engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done)))
         done += page.count
         yield Step(done, done, done)
         if not page.more or done >= total:
             return
+
+
+async def _stored(engine: AsyncEngine, topic: str, state: State) -> int:
+    """How many there are, where that is told exactly; else more than there can be."""
+    if not engine.capabilities.inspect:
+        return sys.maxsize
+    stats = await engine.stats(topic)
+    told: int = getattr(stats, state)
+    return sys.maxsize if stats.about else told
 
 
 async def purge_chosen(engine: AsyncEngine, topic: str, choice: Choice) -> AsyncGenerator[Step, None]:

@@ -13,7 +13,7 @@ from bide.queue.bound import Bound, P, R
 from bide.queue.schedules.definition import read_schedule, read_timing, refuse_timezone, schedule_of
 from bide.queue.schedules.listing import announced, listed
 from bide.queue.schedules.records import TOPIC, Change, Kept, change_mark, changed_ref, name_of, pause_mark, paused_ref
-from bide.queue.sync.planning import Planner
+from bide.queue.sync.planning import Planner, check_engine
 from bide.queue.sync.session import Session
 from bide.queue.task import Task
 from bide.queue.tasks.definition import Definition
@@ -139,6 +139,7 @@ class ScheduleVerbs:
         return self.session.put(self.session.setup.envelope.message(topic, {}))
 
     def _planner(self) -> Planner:
+        check_engine(self.session.setup)
         return Planner(self.session.engine(), self.session.setup)
 
     def _known(self, planner: Planner, name: str) -> tuple[str, Kept]:

@@ -26,6 +26,16 @@ def chosen(
             return
 
 
+def count_dead(engine: Engine, topic: str) -> int:
+    """How many dead letters there are now. An engine that counts nothing is asked for all of them."""
+    if engine.capabilities.inspect:
+        return engine.stats(topic).dead
+    many = 0
+    for seen, _ in chosen(engine, topic, "dead", Choice(None, 0)):
+        many = seen
+    return many
+
+
 def last(steps: Generator[Step, None, None]) -> Step:
     """Do all of it."""
     step = Step()
@@ -43,7 +53,7 @@ def requeue_named(engine: Engine, topic: str, ids: Sequence[str], delay: int, sp
 
 
 def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generator[Step, None, None]:
-    total = engine.stats(topic).dead
+    total = count_dead(engine, topic)
     done, keyless = 0, 0
     while done < total:
         count = min(MAX_BATCH, total - done)
@@ -57,7 +67,7 @@ def requeue_all(engine: Engine, topic: str, delay: int, spread: int) -> Generato
 
 def requeue_chosen(engine: Engine, topic: str, choice: Choice, delay: int, spread: int) -> Generator[Step, None, None]:
     """With a spread, they are counted first."""
-    total, step = engine.stats(topic).dead, Step()
+    total, step = count_dead(engine, topic), Step()
     many = 0
     if spread:
         for _, found in chosen(engine, topic, "dead", choice, total):
@@ -86,14 +96,22 @@ def purge_named(engine: Engine, topic: str, ids: Sequence[str]) -> Generator[Ste
 
 
 def purge_all(engine: Engine, topic: str, state: State) -> Generator[Step, None, None]:
-    stats = engine.stats(topic)
-    done, total = 0, sys.maxsize if stats.about else getattr(stats, state)
+    done, total = 0, _stored(engine, topic, state)
     while True:
         page = engine.purge(topic, state, limit=max(1, min(MAX_BATCH, total - done)))
         done += page.count
         yield Step(done, done, done)
         if not page.more or done >= total:
             return
+
+
+def _stored(engine: Engine, topic: str, state: State) -> int:
+    """How many there are, where that is told exactly; else more than there can be."""
+    if not engine.capabilities.inspect:
+        return sys.maxsize
+    stats = engine.stats(topic)
+    told: int = getattr(stats, state)
+    return sys.maxsize if stats.about else told
 
 
 def purge_chosen(engine: Engine, topic: str, choice: Choice) -> Generator[Step, None, None]:

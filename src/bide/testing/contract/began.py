@@ -61,7 +61,7 @@ class Began:
             message = await _claimed(bench)
             assert message.began is None
 
-    @needs("inspect")
+    @needs("dead")
     async def test_requeue_makes_a_message_forget_when_its_first_attempt_began(self, bench: Bench) -> None:
         message = await bench.running("mail", max_attempts=9)
         await bench.end(message, "retry", began=bench.now)

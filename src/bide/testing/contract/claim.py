@@ -91,7 +91,7 @@ class Claiming:
             bench.move(4_000)
             message = await claimed()
             assert (message.id, message.since, message.due) == (sent.id, again.due, again.due)
-        if bench.can.inspect:
+        if bench.can.dead:
             await bench.end(message, "retry", delay=2_000)
             bench.move(2_000)
             await bench.end(await claimed(), "dead")

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bide.engines.base import Hold, Move, NewMessage, Ref
+from bide.engines.base import Hold, Move, NewMessage, Ref, Window
 from bide.engines.gates import Entry, Held, Spend
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept
 from bide.errors import Unsupported
-from bide.testing.contract.bench import LEASE, Bench, bodies, ending, lacks
+from bide.testing.contract.bench import LEASE, STATES, Bench, bodies, ending, lacks
 
 
 async def refuses_to_put(bench: Bench, **options: Any) -> None:
@@ -68,19 +68,39 @@ class Lacking:
     @lacks("inspect")
     async def test_without_inspect_a_topic_is_not_looked_into(self, bench: Bench) -> None:
         await bench.put("mail", b"later", delay=1_000)
-        await bench.bury("mail", b"dead")
+        dead = await bench.bury("mail", b"dead")
         verbs: list[Callable[[], Awaitable[object]]] = [
             lambda: bench.engine.scan("mail", None, 5, now=bench.now),
             lambda: bench.engine.stats("mail", now=bench.now),
             lambda: bench.engine.stats(now=bench.now),
-            lambda: bench.engine.requeue("mail", now=bench.now),
-            lambda: bench.engine.purge("mail", "scheduled", now=bench.now),
+            lambda: bench.engine.stats("mail", window=Window(bench.now, bench.now + 9_000, 3), now=bench.now),
+            *(lambda state=each: bench.engine.scan("mail", state, 5, now=bench.now) for each in STATES[:3]),
+            *(lambda state=each: bench.engine.purge("mail", state, now=bench.now) for each in STATES[:3]),
         ]
         for verb in verbs:
             with pytest.raises(Unsupported):
                 await verb()
         bench.move(1_000)
         assert bodies(await bench.claim("mail", limit=5)) == [b"later"]
+        # Then what has died can be seen if the engine says so
+        if bench.can.dead:
+            assert [each.id for each in await bench.stored("mail", "dead")] == [dead.id]
+
+    @lacks("dead")
+    async def test_without_dead_no_dead_letter_is_told_or_brought_back(self, bench: Bench) -> None:
+        dead = await bench.bury("mail", b"dead")
+        verbs: list[Callable[[], Awaitable[object]]] = [
+            lambda: bench.engine.scan("mail", "dead", 5, now=bench.now),
+            lambda: bench.engine.requeue("mail", now=bench.now),
+            lambda: bench.engine.requeue("mail", [dead.id], now=bench.now),
+            lambda: bench.engine.purge("mail", "dead", now=bench.now),
+            lambda: bench.engine.purge("mail", "dead", [dead.id], now=bench.now),
+        ]
+        for verb in verbs:
+            with pytest.raises(Unsupported):
+                await verb()
+        assert not bench.can.inspect
+        assert await bench.claim("mail", limit=5) == []
 
     @lacks("pause")
     async def test_without_pause_a_topic_goes_on(self, bench: Bench) -> None:

@@ -105,7 +105,7 @@ class Moving:
             assert set(await bench.engine.reschedule([Move(each) for each in refs], now=bench.now)) == {RescheduleResult.GONE}
             if bench.can.lookup:
                 assert set(await bench.engine.get(refs, now=bench.now)) == {None}
-            if bench.can.inspect:
+            if bench.can.dead:
                 assert await bench.engine.requeue("news", [each.id or "" for each in refs], now=bench.now) == Swept(0, False)
         bench.move(5_000)
         assert [each.id for each in await bench.claim("mail", "news", limit=5)] == [pending.id]
@@ -124,8 +124,8 @@ class Moving:
         # Then its key is free, as for every dead letter, and it is still there
         if bench.can.keys:
             assert await bench.cancel(topic="mail", key="k") is CancelResult.GONE
-        if bench.can.inspect:
-            [stored] = await bench.stored("mail")
+        if bench.can.dead:
+            [stored] = await bench.stored("mail", "dead")
             assert (stored.id, stored.state, stored.body, stored.last_error) == (dead.id, "dead", b"body", "no use")
             assert (await bench.engine.requeue("mail", now=bench.now)).count == 1
             assert await bench.cancel(id=dead.id) is CancelResult.CANCELLED
@@ -205,7 +205,7 @@ class Moving:
     async def test_rescheduling_a_dead_letter_says_dead_and_leaves_it(self, bench: Bench) -> None:
         dead = await bench.bury("mail", b"body")
         pending = await bench.put("mail", b"pending", delay=5_000)
-        before = await bench.stored("mail", "dead") if bench.can.inspect else []
+        before = await bench.stored("mail", "dead") if bench.can.dead else []
         moves = [Move(Ref(id=dead.id), 1_000), Move(Ref(id=pending.id), 2_000), Move(Ref(id=dead.id), at=bench.now)]
         assert await bench.engine.reschedule(moves, now=bench.now) == [
             RescheduleResult.DEAD, RescheduleResult.MOVED, RescheduleResult.DEAD,
@@ -213,7 +213,7 @@ class Moving:
         # Then it is unchanged, and is not handed out at any of these times
         bench.move(2_000)
         assert bodies(await bench.claim("mail", limit=5)) == [b"pending"]
-        if bench.can.inspect:
+        if bench.can.dead:
             assert await bench.stored("mail", "dead") == before
 
     @needs("cancel")

@@ -39,7 +39,7 @@ class Settling:
         assert await bench.end(claimed, "retry", error="first") == "scheduled"
         [claimed] = await bench.claim("mail", limit=5)
         assert await bench.end(claimed, "retry", error="second") == "dead"
-        if bench.can.inspect:
+        if bench.can.dead:
             [dead] = await bench.stored("mail", "dead")
             assert (dead.id, dead.attempt, dead.last_error) == (claimed.id, 2, "second")
         bench.move(LEASE + 1_000)
@@ -49,7 +49,7 @@ class Settling:
     async def test_an_error_may_hold_any_character(self, bench: Bench) -> None:
         claimed = await bench.running("mail")
         assert await bench.end(claimed, "dead", error="cut \0 off\x1b\r\n € \U0001f600") == "dead"
-        if bench.can.inspect:
+        if bench.can.dead:
             [dead] = await bench.stored("mail", "dead")
             assert dead.last_error is not None
             assert dead.last_error.startswith("cut ")
@@ -100,8 +100,8 @@ class Settling:
     async def test_dead_buries_a_message_with_its_reason(self, bench: Bench) -> None:
         claimed = await bench.running("mail", b"body", max_attempts=5)
         assert await bench.end(claimed, "dead", error="no use") == "dead"
-        if bench.can.inspect:
-            [dead] = await bench.stored("mail")
+        if bench.can.dead:
+            [dead] = await bench.stored("mail", "dead")
             assert (dead.id, dead.state, dead.body, dead.last_error) == (claimed.id, "dead", b"body", "no use")
             assert dead.lease_until is None
         bench.move(LEASE + 1_000)
@@ -136,8 +136,8 @@ class Settling:
             # Then the first end counts
             bench.move(1_000)
             assert len(await bench.claim(topic, limit=5)) == (first in ("retry", "release"))
-        if bench.can.inspect:
-            assert [each.last_error for each in await bench.stored("mail-dead")] == ["first"]
+        if bench.can.dead:
+            assert [each.last_error for each in await bench.stored("mail-dead", "dead")] == ["first"]
         # And the same in one batch
         claimed = await bench.running("mail")
         twice = [ending(claimed, "done"), ending(claimed, "retry")]

@@ -8,7 +8,7 @@ from bide.testing.contract.bench import LEASE, Bench, needs
 
 
 class Traces:
-    @needs("traces", "lookup", "inspect")
+    @needs("traces", "lookup", "dead")
     async def test_records_of_failed_attempts_are_kept_with_the_message(self, bench: Bench) -> None:
         # Given a message that fails three times: its records are there whatever state it is in
         claimed = await bench.running("mail", b"L" * 2_000, max_attempts=3)
@@ -69,7 +69,7 @@ class Traces:
             told = await _records(bench, claimed)
             assert told == records[: records.index(record) + 1][-kept:]
 
-    @needs("traces", "lookup", "inspect")
+    @needs("traces", "lookup", "dead")
     async def test_requeue_keeps_the_records_of_the_life_before(self, bench: Bench) -> None:
         claimed = await bench.running("mail")
         await bench.end(claimed, "dead", trace=b"first life")
