@@ -14,6 +14,10 @@ store, which no earlier test has used, and sources with the same namespace see t
 
 Tests of what the engine can't do are not in the class, neither run nor skipped; instead, the class has tests that the
 engine says so. Every test runs sync and async, as `colours` says. It needs pytest and pytest-asyncio.
+
+Time moves only when a test says so, by `now`, and then what is due is expected at once. If your messages take a moment to
+arrive, override the fixture `wrap`: what it returns takes an engine and its namespace, and answers with a wrapper that passes
+every verb on, and whose `claim` waits until what is due has arrived.
 """
 
 import pkgutil

@@ -201,13 +201,20 @@ class EngineContract(
         raise NotImplementedError("Override the fixture make_source: the docstring of bide.testing.contract shows how.")
 
     @pytest.fixture
-    def make_engine(self, make_source: Callable[..., Source], colour: str) -> Callable[..., AsyncEngine]:
+    def wrap(self) -> Callable[[AsyncEngine, str], AsyncEngine]:
+        """What the tests call in place of an engine of this namespace: most often, that engine. See `bide.testing.contract`."""
+        return lambda engine, namespace: engine
+
+    @pytest.fixture
+    def make_engine(
+        self, make_source: Callable[..., Source], wrap: Callable[[AsyncEngine, str], AsyncEngine], colour: str
+    ) -> Callable[..., AsyncEngine]:
         """Makes engines of these sources: async ones, or sync ones that run in threads."""
 
         def make(**settings: Any) -> AsyncEngine:
             source = Guarded(make_source(**settings))
             assert source.capabilities == self.capabilities
-            return source.aio() if colour == "async" else Recoloured(source.sync())
+            return wrap(source.aio() if colour == "async" else Recoloured(source.sync()), source.namespace)
 
         return make
 
