@@ -7,7 +7,7 @@ CLUSTERS=/etc/postgresql-common/createcluster.d
 PATH=$PATH:/usr/sbin
 
 if [ $# -eq 0 ]; then
-    for name in redis-server nutcracker postgresql pgbouncer; do sh "$0" "$name"; done
+    for name in redis-server nutcracker postgresql pgbouncer rabbitmq-server; do sh "$0" "$name"; done
     exit 0
 fi
 NAME=$1
@@ -51,6 +51,14 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 1' HUP INT TERM
 
+# RabbitMQ brings Erlang, which has a service, too.
+SERVICES="$NAME*"
+no_erlang=""
+if [ "$NAME" = rabbitmq-server ]; then
+    SERVICES="$NAME*|epmd*"
+    if ! command -v epmd >/dev/null; then no_erlang=yes; fi
+fi
+
 # The package starts a service unless this file forbids it. The tests start servers of their own, so none is wanted.
 if [ -e "$POLICY" ]; then
     answer=0
@@ -58,7 +66,7 @@ if [ -e "$POLICY" ]; then
     if [ "$answer" -ne 101 ]; then tell "$POLICY would let it run as a service"; fi
 else
     ours=yes
-    printf '#!/bin/sh\ncase "$1" in %s*) exit 101 ;; esac\n' "$NAME" >"$POLICY"
+    printf '#!/bin/sh\ncase "$1" in %s) exit 101 ;; esac\n' "$SERVICES" >"$POLICY"
     chmod 755 "$POLICY"
 fi
 
@@ -86,3 +94,4 @@ fi
 # Nor at the next boot. PostgreSQL has no cluster to start then.
 if [ "$NAME" = postgresql ]; then exit 0; fi
 update-rc.d "$NAME" disable >/dev/null 2>&1 || true
+if [ -n "$no_erlang" ]; then systemctl disable epmd.service epmd.socket >/dev/null 2>&1 || true; fi

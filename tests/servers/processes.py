@@ -18,6 +18,14 @@ def children(pid: int) -> list[int]:
     return [each for each, (parent, state) in _processes().items() if parent == pid and state != ENDED]
 
 
+def descendants(pid: int) -> list[int]:
+    """Its children, and theirs, that have not ended."""
+    found, all_of_them = [pid], _processes()
+    for parent in found:
+        found += [each for each, (its_parent, state) in all_of_them.items() if its_parent == parent and state != ENDED]
+    return found[1:]
+
+
 def stop_all(pids: Sequence[int], patience: float) -> None:
     """Freeze these processes, and wait until they are, or have ended."""
     _signal(pids, signal.SIGSTOP)
@@ -33,6 +41,11 @@ def kill_all(pids: Sequence[int], ours: subprocess.Popen[bytes], patience: float
     """End these processes at once, and wait until they have ended. One of them, the first to be told, is ours."""
     _signal(pids, signal.SIGKILL)
     ours.wait(patience)
+    wait_until_ended(pids, patience)
+
+
+def wait_until_ended(pids: Sequence[int], patience: float) -> None:
+    """Wait for processes that end by themselves."""
     _wait(lambda: set(_states(pids)) <= {ENDED}, patience, "ended")
 
 

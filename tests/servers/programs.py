@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 DEBIAN = Path("/usr/lib/postgresql")  # a folder for each version
+DEBIAN_RABBITMQ = Path("/usr/lib/rabbitmq/lib")  # the programs on the PATH run only as the user of Debian's own service
 
 
 def needs_program(name: str) -> str:
@@ -46,6 +47,32 @@ def needs_postgres() -> None:
     if postgres_folder() is None:
         where = os.environ.get("BIDE_TEST_POSTGRES") or f"{DEBIAN} or on the PATH"
         lacking(f"PostgreSQL is not in {where}; `make servers` installs it on Debian")
+
+
+def rabbitmq_folder() -> Path | None:
+    """Where RabbitMQ's programs are: in the environment variable BIDE_TEST_RABBITMQ, where Debian has them, or on the PATH."""
+    if told := os.environ.get("BIDE_TEST_RABBITMQ"):
+        return Path(told) if shutil.which("rabbitmq-server", path=told) else None
+    if folders := sorted(DEBIAN_RABBITMQ.glob("rabbitmq_server-*/sbin")):
+        return folders[-1]
+    found = shutil.which("rabbitmq-server")
+    return None if found is None else Path(found).resolve().parent
+
+
+def rabbitmq_program(name: str) -> str:
+    """The path of one of RabbitMQ's programs, or of Erlang's that it takes."""
+    folder = rabbitmq_folder()
+    assert folder is not None, "a test that starts RabbitMQ calls needs_rabbitmq first"
+    return shutil.which(name, path=str(folder)) or needs_program(name)
+
+
+def needs_rabbitmq() -> None:
+    """A RabbitMQ broker, and the Erlang that it runs on."""
+    needs_program("ps")
+    if rabbitmq_folder() is None:
+        where = os.environ.get("BIDE_TEST_RABBITMQ") or f"{DEBIAN_RABBITMQ} or on the PATH"
+        lacking(f"RabbitMQ is not in {where}; `make servers` installs it on Debian")
+    rabbitmq_program("epmd")
 
 
 def needs_groups() -> None:

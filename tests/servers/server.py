@@ -88,7 +88,7 @@ class Server:
                 return
             except NotStarted:
                 self._give_up()
-                if not new or not left or "Address already in use" not in self.log_text()[said:]:
+                if not new or not left or not self._port_was_taken(self.log_text()[said:]):
                     raise
 
     def stop(self) -> None:
@@ -131,6 +131,10 @@ class Server:
 
     def _choose_ports(self) -> None:
         self._port = free_port()
+
+    def _port_was_taken(self, said: str) -> bool:
+        """Whether this is why it ended, judging by what it said."""
+        return "Address already in use" in said
 
     def _write_settings(self) -> None:
         raise NotImplementedError
@@ -177,3 +181,11 @@ def free_port(other: int = 0) -> int:
             if port != other:
                 return port
     raise NotStarted(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
+
+
+def free_ports(count: int) -> list[int]:
+    """As many, each another one."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)

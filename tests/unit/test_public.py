@@ -11,7 +11,7 @@ import bide
 from bide import errors
 from bide.engines import registry
 
-DRIVERS = {"redis", "psycopg", "aio_pika", "pika", "sqlite3", "typer", "rich", "hypothesis", "pytest", "uvloop", "starlette"}
+DRIVERS = {"redis", "psycopg", "aiormq", "sqlite3", "typer", "rich", "hypothesis", "pytest", "uvloop", "starlette"}
 
 
 def in_a_fresh_python(code: str) -> str:
