@@ -1,0 +1,1 @@
+"""Messages on RabbitMQ: a ladder of queues whose messages expire, on the stock broker."""

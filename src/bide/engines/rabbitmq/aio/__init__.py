@@ -1,0 +1,1 @@
+"""The async engine; the sync one runs it in a thread."""
