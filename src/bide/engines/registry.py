@@ -63,6 +63,7 @@ class Guarded:
 
 _REDIS = ("bide.engines.redis", "redis")
 _POSTGRES = ("bide.engines.postgres", "postgres")
+_RABBITMQ = ("bide.engines.rabbitmq", "rabbitmq")
 _ENGINES = {
     "memory": ("bide.engines.memory", ""),
     "sqlite": ("bide.engines.sqlite", ""),
@@ -75,6 +76,8 @@ _ENGINES = {
     "rediss+cluster": _REDIS,
     "postgres": _POSTGRES,
     "postgresql": _POSTGRES,
+    "amqp": _RABBITMQ,
+    "amqps": _RABBITMQ,
 }
 """URL scheme: the engine's package, and the extra that brings its driver."""
 

@@ -1,1 +1,59 @@
-"""Messages on RabbitMQ: a ladder of queues whose messages expire, on the stock broker."""
+"""Messages on RabbitMQ: a ladder of queues whose messages expire, on the stock broker.
+
+`amqp://user:password@host:5672/vhost` names the broker and the virtual host.
+"""
+
+from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.rabbitmq.aio.engine import AsyncRabbit
+from bide.engines.rabbitmq.holdings import holdings_at
+from bide.engines.rabbitmq.ladder import MAX_DELAY, TICK, Names
+from bide.engines.rabbitmq.location import Address, read
+from bide.engines.rabbitmq.threaded import Rabbit
+
+CAPABILITIES = Capabilities(
+    accepted="confirmed by most replicas of a quorum queue",
+    cancel=False,
+    lookup=False,
+    keys=False,
+    idempotent=False,
+    inspect=False,
+    pause=False,
+    priority=False,
+    gates=False,
+    traces=False,
+    results=False,
+    ordered=False,
+    tick=TICK,
+    max_delay=MAX_DELAY,
+    max_body=2**27,
+)
+
+
+class RabbitSource:
+    capabilities = CAPABILITIES
+
+    def __init__(self, address: Address, settings: Settings, names: Names | None = None) -> None:
+        """`names`: another ladder than the usual one, for tests."""
+        self._address = address
+        self._settings = settings
+        self._names = names or Names(address.namespace)
+        self._holdings = holdings_at(address.place)
+        self.shown: str = address.shown
+        self.namespace: str = address.namespace
+
+    def aio(self) -> AsyncRabbit:
+        dead = self._settings.dead_for, self._settings.dead_max
+        return AsyncRabbit(self._address, CAPABILITIES, self._names, self._holdings, *dead)
+
+    def sync(self) -> Rabbit:
+        return Rabbit(self.aio(), self._holdings)
+
+    def examine(self) -> list[Finding]:
+        return [Finding("broker", self.shown)]
+
+    def mend(self) -> None:
+        """Nothing of what examine finds can be set right from here."""
+
+
+def source(settings: Settings) -> RabbitSource:
+    return RabbitSource(read(settings), settings)

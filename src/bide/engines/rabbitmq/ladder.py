@@ -1,14 +1,14 @@
 """The ladder: queues whose messages expire after a fixed time, so that none waits behind a slower one, and how to climb it.
 
-A delay is a number of ticks of 4 ms. Its whole seconds are written in binary digits, and the rest in two digits of base 16. Each
-digit that is not 0 is a step: a queue in which a message stays for that long. When it has, the broker dead-letters it to the
-exchange that comes after that digit, and its routing key, which names all of its steps, leads to the next one from there.
+A delay is a number of ticks of 4 ms. Its whole seconds are written in binary digits, and the rest in two digits of base 16.
+Each digit that is not 0 is a step: a queue in which a message stays for that long. When it has, the broker dead-letters it to
+the exchange that comes after that digit, and its routing key, which names all of its steps, leads to the next one from there.
 
 So the key of 20.2 s to the topic mail is `s4.s2.b.3.a.2.@.mail`: 16 s, 4 s, three times 64 ms, and twice 4 ms.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TICK = 4  # ms
 LEVELS = 28  # binary digits of whole seconds
@@ -17,7 +17,7 @@ _BASE = 16
 MAX_DELAY = 2**LEVELS * 1000 - TICK  # ms; eight and a half years
 _ARRIVED = "@"  # the word before the topic, after all steps
 
-QUORUM: Mapping[str, object] = {"x-queue-type": "quorum"}
+QUORUM: Mapping[str, Any] = {"x-queue-type": "quorum"}
 
 
 class Step(NamedTuple):
@@ -90,7 +90,7 @@ class Names:
         """The queue in which a receiver keeps the messages that it works on for very long."""
         return f"{self.prefix}parked:{owner}"
 
-    def exchanges(self) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    def exchanges(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """Name, type and arguments of each exchange. What leads nowhere goes to the lost ones, or it would block its queue."""
         kept = {"alternate-exchange": self.lost}
         yield self.lost, "fanout", {}
@@ -99,7 +99,7 @@ class Names:
         for digit in DIGITS:
             yield self.after(digit), "topic", kept
 
-    def queues(self) -> Iterator[tuple[str, Mapping[str, object]]]:
+    def queues(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Name and arguments of each queue of the ladder, and beside it of the lost messages and of the index."""
         yield self.lost, QUORUM
         yield self.index, {"x-queue-type": "stream"}
@@ -107,7 +107,7 @@ class Names:
             yield self.wait(step), self.arguments(step.ms, self.after(step.digit))
 
     @staticmethod
-    def arguments(ms: int, after: str) -> Mapping[str, object]:
+    def arguments(ms: int, after: str) -> Mapping[str, Any]:
         """Of a queue whose messages go to the exchange `after` when they have been there for so long, and none is lost."""
         return {
             **QUORUM,

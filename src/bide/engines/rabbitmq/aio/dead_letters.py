@@ -1,0 +1,92 @@
+"""Lists, requeues and purges the dead letters of a topic: they are in a queue of their own, which is walked from its head."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from bide.engines.base import Scanned, Stored, Swept
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.sending import AsyncSender
+from bide.engines.rabbitmq.aio.walking import walk
+from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.label import Delivered, Label
+from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.location import Address
+from bide.errors import BadOption
+
+
+class AsyncDeadLetters:
+    def __init__(self, address: Address, names: Names, line: AsyncLine, sender: AsyncSender) -> None:
+        self._address = address
+        self._names = names
+        self._line = line
+        self._sender = sender
+
+    async def scan(self, topic: str, limit: int, after: str | None) -> Scanned:
+        """A page, oldest first. `after`: the time of death and the id of the last one of the page before."""
+        mark = _read_mark(after)
+        page: list[Label] = []
+        stored: list[Stored] = []
+        async with walk(self._line, self._address, self._names.dead(topic)) as (_, taken):
+            async for each in taken:
+                if each.delivered is None:
+                    continue
+                found = each.delivered.label
+                if mark is not None and _place(found) <= mark:
+                    continue
+                if len(page) == limit:
+                    return Scanned(stored, _mark(page[-1]))
+                page.append(found)
+                stored.append(found.stored(each.delivered.body))
+        return Scanned(stored, None)
+
+    async def requeue(self, topic: str, ids: Sequence[str] | None, limit: int, due: Callable[[int], int], now: int) -> Swept:
+        """`due` tells when number n of them is due."""
+
+        async def revive(number: int, delivered: Delivered) -> None:
+            await self._sender.send_all([(delivered.label.revived(due(number)), delivered.body)], now)
+
+        return await self._sweep(topic, ids, limit, revive)
+
+    async def purge(self, topic: str, ids: Sequence[str] | None, limit: int) -> Swept:
+        async def drop(number: int, delivered: Delivered) -> None:
+            """It is acknowledged, and that is all."""
+
+        return await self._sweep(topic, ids, limit, drop)
+
+    async def _sweep(
+        self, topic: str, ids: Sequence[str] | None, limit: int, do: Callable[[int, Delivered], Awaitable[None]]
+    ) -> Swept:
+        wanted = None if ids is None else set(ids)
+        count = 0
+        async with walk(self._line, self._address, self._names.dead(topic)) as (channel, taken):
+            async for each in taken:
+                if wanted is not None and (each.delivered is None or each.delivered.label.id not in wanted):
+                    continue
+                if count == limit:
+                    return Swept(count, True)
+                if each.delivered is not None:
+                    await do(count, each.delivered)
+                with told(self._address.shown, acts=True):
+                    await channel.basic_ack(each.tag)
+                count += 1
+                if wanted is not None and each.delivered is not None:
+                    wanted.discard(each.delivered.label.id)
+                    if not wanted:
+                        break
+        return Swept(count, False)
+
+
+def _place(dead: Label) -> tuple[int, str]:
+    return dead.died or 0, dead.id
+
+
+def _mark(dead: Label) -> str:
+    return f"{dead.died or 0}:{dead.id}"
+
+
+def _read_mark(text: str | None) -> tuple[int, str] | None:
+    if text is None:
+        return None
+    died, colon, id = text.partition(":")
+    if not colon or not died.isdecimal() or not died.isascii() or not id:
+        raise BadOption("`after` is not a mark of a page of dead letters: give what the page before has told.")
+    return int(died), id

@@ -1,0 +1,154 @@
+"""Ends deliveries: what is to come back is copied first, and then the delivery is acknowledged on its channel."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.commands import Basic
+
+from bide.engines.base import Ended
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.sending import AsyncSender
+from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.holdings import Arrived, Holdings
+from bide.engines.rabbitmq.label import Delivered, Label
+from bide.engines.rabbitmq.location import Address
+from bide.engines.rabbitmq.outcome import Outcome, unused
+from bide.errors import BideError, OutcomeUnknown, Unavailable
+from bide.ids import sequence
+
+T = TypeVar("T")
+LATER = 1_000  # ms after which a message comes again that is held here by another delivery
+STRANGE = "It was not sent by bide: only bide can send to the queue of a topic."
+
+
+class Ending(NamedTuple):
+    """A delivery, and what is to become of its message."""
+
+    arrived: Arrived
+    outcome: Outcome
+
+
+class AsyncEndings:
+    """For the event loop of its engine; other threads call it by `run`."""
+
+    def __init__(self, address: Address, sender: AsyncSender, topics: AsyncTopics, holdings: Holdings, dead_for: int) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None  # of the engine, once it is open
+        self._address = address
+        self.line: AsyncLine = AsyncLine(address, self._on_lost, confirms=False)  # on which deliveries come
+        self._sender = sender
+        self._topics = topics
+        self._holdings = holdings
+        self._dead_for = dead_for
+        self.on_lost: Callable[[], None] = lambda: None
+        self._new_id = sequence()
+
+    async def run(self, part: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do this in the loop of these deliveries, which may be another one than the caller's."""
+        if self.loop is None or asyncio.get_running_loop() is self.loop:
+            return await part()
+        try:
+            asked = asyncio.run_coroutine_threadsafe(part(), self.loop)
+        except RuntimeError:
+            raise Unavailable("The event loop that received this message is closed: the broker delivers it again.") from None
+        try:
+            async with asyncio.timeout(self._address.timeout):
+                return await asyncio.wrap_future(asked)
+        except TimeoutError:
+            raise OutcomeUnknown("The event loop that received this message does not answer: it may be blocked.") from None
+
+    async def end(self, endings: Sequence[Ending]) -> list[Ended | BideError]:
+        """What became of each message, or why that is not known."""
+        answers: list[Ended | BideError] = [each.outcome.ended for each in endings]
+        copies = [place for place, each in enumerate(endings) if each.outcome.label is not None]
+        if copies:
+            made = await self._copy([endings[place] for place in copies])
+            for place, error in zip(copies, made, strict=True):
+                if error is not None:
+                    answers[place] = error
+        done = [place for place, answer in enumerate(answers) if not isinstance(answer, BideError)]
+        for place, answer in zip(done, await self._acknowledge([endings[place].arrived for place in done]), strict=True):
+            if answer is not None:
+                answers[place] = answer
+        return answers
+
+    async def send_round(self, arrived: Sequence[Arrived], delay: int = 0) -> None:
+        """Give back what was not begun here, as copies that count no attempt."""
+        now = self._holdings.time.now()
+        endings = []
+        for each in arrived:
+            copy = unused(each.delivered)
+            if copy.expired(max(copy.due, now)):
+                endings.append(Ending(each, Outcome("expired")))
+            else:
+                due = max(copy.due, now + delay) if delay else copy.due
+                endings.append(Ending(each, Outcome("scheduled", copy.again(due, copy.used, copy.told, copy.began))))
+        await self.end(endings)
+
+    async def refuse(self, topic: str, channel: AbstractChannel, message: DeliveredMessage) -> None:
+        """Bury what bide has not sent, where people find it."""
+        now = self._holdings.time.now()
+        delivery = cast(Basic.Deliver, message.delivery)
+        strange = Label(id=self._new_id(), topic=topic, due=now, since=now)
+        arrived = Arrived(Delivered(strange, message.body, 0), channel, delivery.delivery_tag or 0, time.monotonic())
+        await self.end([Ending(arrived, Outcome("dead", strange.buried(now, 0, 0, STRANGE)))])
+
+    def _on_lost(self, channel: AbstractChannel) -> None:
+        """The broker gives all that was delivered here to others."""
+        self._holdings.drop(channel)
+        self.on_lost()
+
+    async def _copy(self, endings: Sequence[Ending]) -> list[BideError | None]:
+        """Send what is to come again, and bury what is dead. The reason, of what was not."""
+        now = self._holdings.time.now()
+        again = [place for place, each in enumerate(endings) if each.outcome.ended != "dead"]
+        found: list[BideError | None] = [None] * len(endings)
+        messages = [(cast(Label, endings[place].outcome.label), endings[place].arrived.delivered.body) for place in again]
+        try:
+            for place, error in zip(again, await self._sender.send(messages, now) if messages else (), strict=True):
+                found[place] = error
+        except BideError as error:
+            for place in again:
+                found[place] = error
+        dead = [place for place, each in enumerate(endings) if each.outcome.ended == "dead"]
+        for place, failure in zip(dead, await asyncio.gather(*(self._bury(endings[each]) for each in dead)), strict=True):
+            found[place] = failure
+        return found
+
+    async def _bury(self, ending: Ending) -> BideError | None:
+        dead = cast(Label, ending.outcome.label)
+        try:
+            queue = await self._topics.dead(dead.topic)
+            await self._sender.bury(queue, dead, ending.arrived.delivered.body, self._dead_for)
+        except BideError as error:
+            self._topics.forget(dead.topic)
+            return error
+        return None
+
+    async def _acknowledge(self, arrived: Sequence[Arrived]) -> list[BideError | None]:
+        """And wait until the broker has taken note of it."""
+        found: list[BideError | None] = []
+        current = self.line.opened
+        for each in arrived:
+            if each.channel is not current or current is None:
+                found.append(
+                    OutcomeUnknown(f"{self._address.shown}: the connection was lost, and the broker delivers it again.")
+                )
+                continue
+            try:
+                with told(self._address.shown, acts=True):
+                    await current.basic_ack(each.tag, wait=False)
+                found.append(None)
+            except BideError as error:
+                found.append(error)
+        if current is not None and None in found:
+            try:
+                with told(self._address.shown, acts=True):
+                    await current.flow(active=True, timeout=self._address.timeout)
+            except BideError as error:
+                await self.line.drop()
+                return [each or error for each in found]
+        return found

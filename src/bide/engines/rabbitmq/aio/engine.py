@@ -1,0 +1,242 @@
+"""The RabbitMQ engine: puts climb the ladder, claims take what the broker has delivered, and ends are acknowledged."""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from bide.core.when import due_time
+from bide.engines.base import (
+    MAX_BATCH,
+    Capabilities,
+    Claim,
+    Claimed,
+    End,
+    Ended,
+    Hold,
+    NewMessage,
+    Scanned,
+    Swept,
+    Tended,
+)
+from bide.engines.rabbitmq.aio import topology
+from bide.engines.rabbitmq.aio.dead_letters import AsyncDeadLetters
+from bide.engines.rabbitmq.aio.ending import LATER, AsyncEndings, Ending
+from bide.engines.rabbitmq.aio.inbox import AsyncInbox
+from bide.engines.rabbitmq.aio.lacking import AsyncLacking
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.lost import AsyncLost
+from bide.engines.rabbitmq.aio.sending import AsyncSender
+from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.holdings import Arrived, Held, Holdings
+from bide.engines.rabbitmq.label import label_of
+from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.location import Address
+from bide.engines.rabbitmq.outcome import Outcome, lease_ended, outcome
+from bide.errors import BadTime, BideError, OutcomeUnknown, Unavailable
+from bide.ids import sequence
+from bide.types import Sent, State
+
+OPENING = 60.0  # seconds: the ladder has 1,322 bindings, which are made once
+
+
+class AsyncRabbit(AsyncLacking):
+    def __init__(
+        self, address: Address, capabilities: Capabilities, names: Names, holdings: Holdings, dead_for: int, dead_max: int
+    ) -> None:
+        self.capabilities = capabilities
+        self._address = address
+        self._names = names
+        self._holdings = holdings
+        self._time = holdings.time
+        self._line = AsyncLine(address, confirms=True)
+        self._topics = AsyncTopics(address, names, self._line, dead_max)
+        self._sender = AsyncSender(address, names, self._line, self._topics)
+        self._dead_letters = AsyncDeadLetters(address, names, self._line, self._sender)
+        self._lost = AsyncLost(address, names, self._line, self._sender, self._topics)
+        self._endings = AsyncEndings(address, self._sender, self._topics, holdings, dead_for)
+        self._inbox = AsyncInbox(address, names, self._topics, holdings, self._endings)
+        self._new_id = sequence()
+        self._opened = False
+
+    async def open(self) -> None:
+        if self._opened:
+            return
+        self._endings.loop = asyncio.get_running_loop()
+        with told(self._address.shown):
+            async with asyncio.timeout(max(OPENING, self._address.timeout)):
+                channel = await self._line.another()
+                if not await topology.is_made(channel, self._names):
+                    channel = await self._line.another()
+                    await topology.make(channel, self._names)
+                await topology.probe(channel, self._names)
+                await channel.close()
+        self._opened = True
+
+    async def close(self) -> None:
+        await self._inbox.close()
+        await self._line.close()
+
+    def abandon(self) -> None:
+        self._inbox.abandon()
+        self._line.abandon()
+
+    async def put(
+        self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
+    ) -> list[Sent]:
+        time = self._time.now(now)
+        labels = [label_of(new, self._new_id(), self._due(new.delay, new.at, time)) for new in messages]
+        if not labels:
+            return []
+        sent = [Sent(each.id, each.topic, each.due, "created") for each in labels]
+        failed = await self._sender.send([(each, new.body) for each, new in zip(labels, messages, strict=True)], time)
+        errors = [error for error in failed if error is not None]
+        if not errors:
+            return sent
+        if len(errors) == len(sent) and not any(isinstance(error, OutcomeUnknown) for error in errors):
+            raise errors[0]
+        answers = [one if error is None else None for one, error in zip(sent, failed, strict=True)]
+        raise OutcomeUnknown(f"{errors[0]} This was a part of the batch.", answers=answers) if len(sent) > 1 else errors[0]
+
+    async def claim(
+        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
+    ) -> Claim:
+        told = self.held(request, now)
+        if told.messages or not topics:
+            return told
+        await self._inbox.receive(topics, limit)
+        time = self._time.now(now)
+        found = self._take(topics, limit, request, time, time + lease)
+        self._inbox.hand_on(topics)
+        return Claim(found, time, None)
+
+    def held(self, request: str | None, now: int | None = None) -> Claim:
+        """What a claim of this name has brought and this process still holds: the broker is not asked."""
+        found = [] if request is None else [held.delivered.claimed() for held in self._holdings.of_request(request)]
+        return Claim(found, self._time.now(now), None)
+
+    async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        time = self._time.now(now)
+        held = [self._holdings.take(Hold(end.topic, end.id, end.token)) for end in ends]
+        asked = [
+            (place, each, outcome(end, each.delivered, time))
+            for place, (end, each) in enumerate(zip(ends, held, strict=True))
+            if each is not None
+        ]
+        found = await self._end([(each, what) for _, each, what in asked])
+        answers: list[Ended | BideError] = ["lost"] * len(ends)
+        for (place, _, _), answer in zip(asked, found, strict=True):
+            answers[place] = answer
+        return _told(answers)
+
+    async def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
+        return self.renew(holds, lease, now)
+
+    def renew(self, holds: Sequence[Hold], lease: int, now: int | None = None) -> list[bool]:
+        """Leases are this process's own: the broker is not asked."""
+        until = self._time.now(now) + lease
+        return [self._holdings.extend(hold, until) for hold in holds]
+
+    async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
+        time = self._time.now(now)
+        ended = self._holdings.take_ended(time if ended_by is None else min(time, ended_by), budget)
+        what = [lease_ended(each.delivered, time) for each in ended]
+        answers = await self._end(list(zip(ended, what, strict=True)))
+        await self._lost.bring_back(time)
+        return Tended(
+            returned=sum(not isinstance(each, BideError) for each in answers),
+            buried=answers.count("dead"),
+            expired=answers.count("expired"),
+            more=len(ended) == budget,
+        )
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        await self._inbox.wait(topics, timeout)
+
+    async def scan(
+        self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None
+    ) -> Scanned:
+        return await self._dead_letters.scan(topic, limit, after)
+
+    async def requeue(
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
+    ) -> Swept:
+        time = self._time.now(now)
+        self._due(delay + over, None, time)
+        await self._lost.bring_back(time, at_once=True)
+        return await self._dead_letters.requeue(topic, ids, limit, lambda n: time + delay + n * over // limit, time)
+
+    async def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        return await self._dead_letters.purge(topic, ids, limit)
+
+    def _due(self, delay: int, at: int | None, now: int) -> int:
+        due = due_time(delay, at, now, now)
+        if due > now + self.capabilities.max_delay:
+            raise BadTime("A message in RabbitMQ can't be due more than eight and a half years from now.")
+        return due
+
+    def _take(self, topics: Sequence[str], limit: int, request: str | None, now: int, until: int) -> list[Claimed]:
+        """By turns, so that those named first are served first and none is left out."""
+        found: list[Claimed] = []
+        left = list(topics)
+        while left and len(found) < limit:
+            for topic in list(left):
+                arrived = self._inbox.next(topic)
+                if arrived is None:
+                    left.remove(topic)
+                elif (claimed := self._hold(arrived, request, now, until)) is not None:
+                    found.append(claimed)
+                    if len(found) == limit:
+                        break
+        return found
+
+    def _hold(self, arrived: Arrived, request: str | None, now: int, until: int) -> Claimed | None:
+        """None: the message may not be handled now, and what is to become of it is seen to."""
+        delivered = arrived.delivered
+        if delivered.label.expired(now):
+            self._inbox.do(self._endings.end([Ending(arrived, Outcome("expired"))]))
+        elif delivered.attempt > delivered.label.most:
+            delivered = replace(delivered, count=delivered.count - 1)  # the attempt that is not made
+            self._inbox.do(self._endings.end([Ending(arrived, lease_ended(delivered, now))]))
+        elif not self._holdings.add(Held(arrived, self._endings, request, until)):
+            self._inbox.do(self._endings.send_round([arrived], LATER))
+        else:
+            return delivered.claimed()
+        return None
+
+    async def _end(self, wanted: Sequence[tuple[Held, Outcome]]) -> list[Ended | BideError]:
+        """Each by whoever received it. What can't be ended for now is held on to."""
+        answers: list[Ended | BideError] = [Unavailable("")] * len(wanted)
+        for keeper in {held.keeper for held, _ in wanted}:
+            places = [place for place, (held, _) in enumerate(wanted) if held.keeper is keeper]
+            endings = [Ending(wanted[place][0].arrived, wanted[place][1]) for place in places]
+            assert isinstance(keeper, AsyncEndings)
+            try:
+                found = await keeper.run(lambda keeper=keeper, endings=endings: keeper.end(endings))  # type: ignore[misc]
+            except BideError as error:
+                found = [error] * len(places)
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+                if isinstance(answer, BideError) and not isinstance(answer, OutcomeUnknown):
+                    self._holdings.put_back(wanted[place][0])
+        return answers
+
+
+def _told(answers: Sequence[Ended | BideError]) -> list[Ended]:
+    """The answers, unless one of them is an error."""
+    errors = [each for each in answers if isinstance(each, BideError)]
+    if not errors:
+        return [each for each in answers if not isinstance(each, BideError)]
+    if len(errors) == len(answers) and not any(isinstance(each, OutcomeUnknown) for each in errors):
+        raise errors[0]
+    raise OutcomeUnknown(str(errors[0]), answers=[None if isinstance(each, BideError) else each for each in answers])

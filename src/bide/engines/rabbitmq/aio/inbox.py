@@ -1,0 +1,240 @@
+"""What the broker delivers to this process: a consumer a topic, and messages that wait here until they are claimed, briefly."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.commands import Basic
+
+from bide.engines.base import SWEEP
+from bide.engines.rabbitmq import label
+from bide.engines.rabbitmq.aio.ending import AsyncEndings
+from bide.engines.rabbitmq.aio.line import CLOSED
+from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.holdings import Arrived, Holdings
+from bide.engines.rabbitmq.ladder import TICK, Names
+from bide.engines.rabbitmq.location import Address
+from bide.engines.sleepers import Sleeper, Sleepers
+from bide.errors import Unavailable
+from bide.wakeable import AsyncSignal
+
+SURPLUS = 1.0  # seconds after which a message that nobody claims goes back, for others
+IDLE = 15.0  # seconds after which a topic that nobody asks for is not received any more
+PROMPT = 0.5  # seconds for the messages that were there when the receiving of a topic began
+
+
+class _Consumer:
+    """How the messages of a topic come in."""
+
+    def __init__(self, tag: str, room: int) -> None:
+        self.tag = tag
+        self.room = room  # messages that may be here and not acknowledged
+        self.asked = time.monotonic()
+
+
+class AsyncInbox:
+    def __init__(
+        self,
+        address: Address,
+        names: Names,
+        topics: AsyncTopics,
+        holdings: Holdings,
+        endings: AsyncEndings,
+    ) -> None:
+        self._address = address
+        self._names = names
+        self._topics = topics
+        self._holdings = holdings
+        self._endings = endings
+        self._line = endings.line
+        endings.on_lost = self._on_lost
+        self._lock = asyncio.Lock()
+        self._consumers: dict[str, _Consumer] = {}
+        self._here: dict[str, deque[Arrived]] = {}  # by topic; for all that are received
+        self._sleepers: Sleepers[str] = Sleepers()
+        self._asleep: set[AsyncSignal] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._look: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def receive(self, topics: Sequence[str], room: int) -> None:
+        """See to it that messages of these topics come in, as many as there is room for."""
+        began = []
+        for topic in topics:
+            consumer = self._consumers.get(topic)
+            if consumer is not None and consumer.room >= room:
+                consumer.asked = time.monotonic()
+            elif await self._begin(topic, room):
+                began.append(topic)
+        if began and not any(self._here[topic] for topic in began if topic in self._here):
+            await self._sleep(began, PROMPT)
+
+    def next(self, topic: str) -> Arrived | None:
+        """The message that came first."""
+        waiting = self._here.get(topic)
+        return waiting.popleft() if waiting else None
+
+    def hand_on(self, topics: Sequence[str]) -> None:
+        """Wake another caller for what was left behind."""
+        self._sleepers.wake(topic for topic in topics if self._here.get(topic))
+
+    async def wait(self, topics: Sequence[str], timeout: float) -> None:
+        """Sleep until a message of these topics is here."""
+        await self.receive(topics, 1)
+        await self._sleep(topics, min(timeout, SWEEP))
+
+    async def close(self) -> None:
+        """Give back what nobody has claimed, and hang up."""
+        self._closed = True
+        if self._look is not None:
+            self._look.cancel()
+        for signal in list(self._asleep):
+            signal.set()
+        left = [each for waiting in self._here.values() for each in waiting]
+        self._here.clear()
+        if left:
+            self.do(self._endings.send_round(left))
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._address.timeout)
+        await self._line.close()
+
+    def abandon(self) -> None:
+        self._closed = True
+        self._line.abandon()
+
+    async def _sleep(self, topics: Sequence[str], timeout: float) -> None:
+        signal = AsyncSignal()
+        sleeper: Sleeper[str] = Sleeper(signal, topics)
+        if self._closed or any(self._here.get(topic) for topic in topics) or not self._sleepers.add(sleeper):
+            return
+        self._asleep.add(signal)
+        try:
+            await signal.wait(timeout)
+        finally:
+            self._asleep.discard(signal)
+            self._sleepers.remove(sleeper)
+            now = time.monotonic()
+            for topic in topics:
+                if topic in self._consumers:
+                    self._consumers[topic].asked = now
+
+    async def _begin(self, topic: str, room: int) -> bool:
+        """Whether messages are there already."""
+        async with self._lock:
+            consumer = self._consumers.get(topic)
+            if consumer is not None and consumer.room >= room:
+                return False
+            if self._closed:
+                raise Unavailable(CLOSED)
+            await self._topics.see_to(topic)
+            channel = await self._line.channel()
+            channel.on_consumer_cancel_callbacks.add(self._on_cancelled)
+            with told(self._address.shown):
+                async with asyncio.timeout(self._address.timeout):
+                    if consumer is not None:
+                        await self._end(channel, topic)
+                    queue = self._names.topic(topic)
+                    ready = (await channel.queue_declare(queue, passive=True)).message_count
+                    await channel.basic_qos(prefetch_count=room)
+                    self._here.setdefault(topic, deque())
+                    tag = f"bide-{channel.number}-{topic}-{room}"
+                    self._consumers[topic] = _Consumer(tag, room)
+                    await channel.basic_consume(queue, self._arriving(topic), consumer_tag=tag)
+            self._look_again(IDLE)
+            return bool(ready)
+
+    async def _end(self, channel: AbstractChannel, topic: str) -> None:
+        consumer = self._consumers.pop(topic, None)
+        if consumer is not None:
+            await channel.basic_cancel(consumer.tag)
+
+    def _arriving(self, topic: str) -> Callable[[DeliveredMessage], Any]:
+        def arrive(message: DeliveredMessage) -> None:
+            self._arrive(topic, message)
+
+        return arrive
+
+    def _arrive(self, topic: str, message: DeliveredMessage) -> None:
+        assert isinstance(message.delivery, Basic.Deliver)
+        now = time.monotonic()
+        headers: Mapping[str, Any] = message.header.properties.headers or {}
+        delivered = label.read(headers, message.body)
+        if delivered is None or delivered.label.topic != topic or message.delivery.delivery_tag is None:
+            self.do(self._endings.refuse(topic, message.channel, message))
+            return
+        self._holdings.time.hear_of(headers, now)
+        arrived = Arrived(delivered, message.channel, message.delivery.delivery_tag, now)
+        early = delivered.label.due - self._holdings.time.now()
+        if early > TICK:
+            self.do(self._endings.send_round([arrived]))
+        elif early > 0:
+            asyncio.get_running_loop().call_later(early / 1000, self._put, topic, arrived)
+        else:
+            self._put(topic, arrived)
+
+    def _put(self, topic: str, arrived: Arrived) -> None:
+        if arrived.channel is not self._line.opened:
+            return
+        self._here.setdefault(topic, deque()).append(arrived)
+        self._sleepers.wake([topic])
+        self._look_again(SURPLUS)
+
+    def do(self, part: Coroutine[Any, Any, object]) -> None:
+        """Meanwhile. If it fails, the broker has the message still, and delivers it again."""
+        task = asyncio.get_running_loop().create_task(part)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[object]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # which is as good as said
+
+    def _look_again(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._look is None or self._look.when() > loop.time() + seconds:
+            if self._look is not None:
+                self._look.cancel()
+            self._look = loop.call_later(seconds, self._look_over)
+
+    def _look_over(self) -> None:
+        """End the receiving of topics that nobody asks for, and give back what came too much."""
+        self._look = None
+        now, wanted = time.monotonic(), set(self._sleepers.topics())
+        for topic, consumer in list(self._consumers.items()):
+            waiting = self._here.get(topic) or ()
+            surplus = any(each.at <= now - SURPLUS for each in waiting)
+            if surplus or (consumer.asked <= now - IDLE and topic not in wanted):
+                self.do(self._stop(topic))
+        if self._consumers:
+            self._look_again(SURPLUS if any(self._here.values()) else IDLE)
+
+    async def _stop(self, topic: str) -> None:
+        async with self._lock:
+            channel = self._line.opened
+            if channel is not None:
+                await self._end(channel, topic)
+            left = self._here.pop(topic, None)
+        if left:
+            await self._endings.send_round(list(left))
+
+    def _on_cancelled(self, frame: Basic.Cancel) -> None:
+        """The broker has ended a consumer: its queue was removed."""
+        for topic, consumer in list(self._consumers.items()):
+            if consumer.tag == frame.consumer_tag:
+                del self._consumers[topic]
+                self._topics.forget(topic)
+                self._wake_all()
+
+    def _on_lost(self) -> None:
+        self._consumers.clear()
+        self._here.clear()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for signal in list(self._asleep):
+            signal.set()

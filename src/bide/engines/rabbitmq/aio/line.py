@@ -1,0 +1,130 @@
+"""A connection to the broker with one channel, made when it is needed and again when it was lost."""
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import aiormq
+from aiormq.abc import AbstractChannel, AbstractConnection
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
+from yarl import URL
+
+from bide.engines.rabbitmq.failures import is_refused, told, translated
+from bide.engines.rabbitmq.location import Address
+from bide.errors import BideError, Unavailable
+
+CLOSED = "The RabbitMQ engine is closed: make a new queue."
+
+
+class _Transport(TransportFactory):
+    """Makes the socket, and remembers it: a loop that is closed can't close its connections any more."""
+
+    def __init__(self, *, tls: bool) -> None:
+        self._plain: TransportFactory = TLSTransportFactory() if tls else TCPTransportFactory()
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, self._writer = await self._plain.create(url, **kwargs)
+        return reader, self._writer
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+class AsyncLine:
+    """`confirms`: for publishing. `on_lost` is called once for each channel that was lost."""
+
+    def __init__(
+        self, address: Address, on_lost: Callable[[AbstractChannel], None] = lambda channel: None, *, confirms: bool
+    ) -> None:
+        self._address = address
+        self._on_lost = on_lost
+        self._confirms = confirms
+        self._lock = asyncio.Lock()
+        self._transport: _Transport | None = None
+        self._connection: AbstractConnection | None = None
+        self._channel: AbstractChannel | None = None
+        self._first = 0  # which broker is tried first
+        self._closed = False
+
+    @property
+    def opened(self) -> AbstractChannel | None:
+        """The channel, if it is open now."""
+        return None if self._channel is None or self._channel.is_closed else self._channel
+
+    async def channel(self) -> AbstractChannel:
+        """The channel; a new one if there is none that is open."""
+        if (channel := self.opened) is not None:
+            return channel
+        async with self._lock:
+            if self._closed:
+                raise Unavailable(CLOSED)
+            if (channel := self.opened) is None:
+                with told(self._address.shown):
+                    async with asyncio.timeout(self._address.timeout):
+                        channel = await self._new_channel()
+                channel.closing.add_done_callback(lambda _, lost=channel: self._on_lost(lost))  # type: ignore[misc]
+                self._channel = channel
+            return channel
+
+    async def another(self) -> AbstractChannel:
+        """One more channel on the same connection, for the caller to close: an error on it leaves the first one as it is."""
+        await self.channel()
+        assert self._connection is not None
+        with told(self._address.shown):
+            async with asyncio.timeout(self._address.timeout):
+                return await self._connection.channel(publisher_confirms=self._confirms, on_return_raises=True)
+
+    async def version(self) -> tuple[int, int]:
+        """The broker's."""
+        await self.channel()
+        assert self._connection is not None
+        found = re.match(r"(\d+)\.(\d+)", str(self._connection.server_properties.get("version")))
+        return (0, 0) if found is None else (int(found[1]), int(found[2]))
+
+    async def drop(self) -> None:
+        """Leave this connection: the next call makes a new one."""
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(self._address.timeout):
+                    await connection.close()
+
+    async def close(self) -> None:
+        self._closed = True
+        await self.drop()
+
+    def abandon(self) -> None:
+        self._closed = True
+        if self._transport is not None:
+            self._transport.abandon()
+
+    async def _new_channel(self) -> AbstractChannel:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = await self._connect()
+        return await self._connection.channel(publisher_confirms=self._confirms, on_return_raises=True)
+
+    async def _connect(self) -> AbstractConnection:
+        """To the first broker of the cluster that lets us in, beginning with the one that did last."""
+        urls, failure = self._address.urls, None
+        for turn in range(len(urls)):
+            place = (self._first + turn) % len(urls)
+            transport = _Transport(tls=urls[place].startswith("amqps"))
+            try:
+                connection = await aiormq.connect(urls[place], transport_factory=transport)
+            except BideError:
+                raise
+            except Exception as error:
+                failure = error
+                if is_refused(error):
+                    break
+            else:
+                self._first, self._transport = place, transport
+                return connection
+        assert failure is not None
+        raise translated(failure, self._address.shown)

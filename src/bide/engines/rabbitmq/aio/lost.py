@@ -1,0 +1,71 @@
+"""Messages that have led nowhere, as when somebody has removed a binding or a queue: they are kept, and sent on from here."""
+
+import asyncio
+
+from bide.engines.rabbitmq.aio import topology
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.sending import AsyncSender
+from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.aio.walking import walk
+from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.location import Address
+from bide.logs import Log
+
+_log = Log("bide.rabbitmq")
+PAUSE = 5.0  # seconds between two looks
+MOST = 1_000  # messages in one go
+MAKING = 60.0  # seconds for the whole ladder, at most
+
+
+class AsyncLost:
+    def __init__(self, address: Address, names: Names, line: AsyncLine, sender: AsyncSender, topics: AsyncTopics) -> None:
+        self._address = address
+        self._names = names
+        self._line = line
+        self._sender = sender
+        self._topics = topics
+        self._looked = -PAUSE
+
+    async def bring_back(self, now: int, *, at_once: bool = False) -> int:
+        """Send on what is there, after all that is missing was made again. How many messages."""
+        clock = asyncio.get_running_loop().time()
+        if not at_once and clock < self._looked + PAUSE:
+            return 0
+        self._looked = clock
+        channel = await self._line.another()
+        with told(self._address.shown):
+            async with asyncio.timeout(self._address.timeout):
+                found = (await channel.queue_declare(self._names.lost, passive=True)).message_count
+                await channel.close()
+        if not found:
+            return 0
+        await self._make_again()
+        return await self._send_on(now)
+
+    async def _make_again(self) -> None:
+        channel = await self._line.another()
+        with told(self._address.shown):
+            async with asyncio.timeout(MAKING):
+                await topology.make(channel, self._names)
+                await channel.close()
+
+    async def _send_on(self, now: int) -> int:
+        count = 0
+        async with walk(self._line, self._address, self._names.lost) as (channel, taken):
+            async for each in taken:
+                if each.delivered is not None:
+                    if not count:
+                        _log.warning(
+                            "Messages have led nowhere, since somebody has removed queues or bindings of %s: they are sent on.",
+                            self._names.prefix,
+                        )
+                    topic = each.delivered.label.topic
+                    self._topics.forget(topic)
+                    await self._sender.send_all([(each.delivered.label, each.delivered.body)], now)
+                    with told(self._address.shown, acts=True):
+                        await channel.basic_ack(each.tag)
+                    count += 1
+                if count == MOST:
+                    break
+        return count

@@ -1,0 +1,91 @@
+"""Publishes messages, and waits until the broker has them safely."""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiormq.abc import AbstractChannel
+from pamqp.commands import Basic
+
+from bide.engines.rabbitmq import label
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.topics import AsyncTopics
+from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.label import HEADER, Label
+from bide.engines.rabbitmq.ladder import Names, routing_key
+from bide.engines.rabbitmq.location import Address
+from bide.errors import BideError, OutcomeUnknown, QueueFull
+
+DURABLE = 2  # delivery mode
+
+
+class AsyncSender:
+    def __init__(self, address: Address, names: Names, line: AsyncLine, topics: AsyncTopics) -> None:
+        self._address = address
+        self._names = names
+        self._line = line
+        self._topics = topics
+
+    async def send(self, messages: Sequence[tuple[Label, bytes]], now: int) -> list[BideError | None]:
+        """Each to its queue, or into the ladder if it is due later. Answers what became of each."""
+        written = [(label.written(each), each, body) for each, body in messages]
+        for topic in {each.topic for each, _ in messages}:
+            await self._topics.see_to(topic)
+        channel = await self._line.channel()
+        await self._unblocked(channel)
+        found = await asyncio.gather(
+            *(self._send(channel, text, each, body, each.due - now) for text, each, body in written), return_exceptions=True
+        )
+        failed = [each for each in found if isinstance(each, BaseException)]
+        for error in failed:
+            if not isinstance(error, BideError):
+                raise error
+        if any(isinstance(each, OutcomeUnknown) for each in failed):
+            await self._line.drop()
+        return [each if isinstance(each, BideError) else None for each in found]
+
+    async def send_all(self, messages: Sequence[tuple[Label, bytes]], now: int) -> None:
+        """The same, when all of it must have been sent."""
+        for error in await self.send(messages, now):
+            if error is not None:
+                raise error
+
+    async def bury(self, queue: str, dead: Label, body: bytes, keep: int) -> None:
+        """Into a queue of dead letters, to be kept for so many milliseconds."""
+        text = label.written(dead)
+        channel = await self._line.channel()
+        await self._publish(channel, "", queue, text, dead.id, body, expiration=str(keep))
+
+    async def _send(self, channel: AbstractChannel, text: str, each: Label, body: bytes, delay: int) -> None:
+        if delay > 0:
+            await self._publish(channel, self._names.enter, routing_key(delay, each.topic), text, each.id, body)
+        else:
+            try:
+                await self._publish(channel, "", self._names.topic(each.topic), text, each.id, body)
+            except BideError:
+                self._topics.forget(each.topic)
+                raise
+
+    async def _publish(
+        self, channel: AbstractChannel, exchange: str, key: str, text: str, id: str, body: bytes, expiration: str | None = None
+    ) -> None:
+        properties = Basic.Properties(headers={HEADER: text}, delivery_mode=DURABLE, message_id=id, expiration=expiration)
+        with told(self._address.shown, acts=True):
+            await channel.basic_publish(
+                body,
+                exchange=exchange,
+                routing_key=key,
+                properties=properties,
+                mandatory=True,
+                timeout=self._address.timeout,
+            )
+
+    async def _unblocked(self, channel: AbstractChannel) -> None:
+        """A broker whose memory or disk is full takes nothing more until it has room."""
+        try:
+            async with asyncio.timeout(self._address.timeout):
+                await channel.connection.ready()
+        except TimeoutError:
+            raise QueueFull(
+                f"{self._address.shown} takes no messages for now, as its memory or disk is full: nothing was sent. It still "
+                "delivers, so let receivers go on, or give it room."
+            ) from None

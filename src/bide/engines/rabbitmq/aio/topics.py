@@ -1,0 +1,110 @@
+"""The queues of topics: made when a topic is first used, and looked at now and then, since somebody may remove them."""
+
+import asyncio
+import time
+from typing import Any
+
+from aiormq import exceptions as theirs
+from aiormq.abc import AbstractChannel
+from pamqp.commands import Basic
+
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.ladder import QUORUM, Names
+from bide.engines.rabbitmq.location import Address
+from bide.errors import Unavailable
+
+FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
+COUNTS_BY_ITSELF = (4, 0)  # versions since this one drop what was delivered twenty times, unless told otherwise
+
+
+class AsyncTopics:
+    def __init__(self, address: Address, names: Names, line: AsyncLine, dead_max: int) -> None:
+        self._address = address
+        self._names = names
+        self._line = line
+        self._dead_max = dead_max
+        self._lock = asyncio.Lock()
+        self._seen: dict[str, float] = {}  # queues, and when
+
+    async def see_to(self, topic: str) -> None:
+        """Make the topic's queue if it was never seen here. One that was seen and is gone is an error, once."""
+        name = self._names.topic(topic)
+        if self._is_fresh(name):
+            return
+        async with self._lock:
+            if self._is_fresh(name):
+                return
+            channel = await self._line.another()
+            try:
+                with told(self._address.shown):
+                    async with asyncio.timeout(self._address.timeout):
+                        there = await self._is_there(channel, name)
+                        if not there:
+                            channel = await self._make_topic(topic, known=name in self._seen)
+                        await channel.queue_bind(name, self._names.topics, self._names.to_topic(topic))
+                self._seen[name] = time.monotonic()
+            finally:
+                await _close(channel)
+
+    async def dead(self, topic: str) -> str:
+        """The name of the queue of the topic's dead letters, which is made if there is none."""
+        name = self._names.dead(topic)
+        if not self._is_fresh(name):
+            async with self._lock:
+                channel = await self._line.another()
+                try:
+                    with told(self._address.shown):
+                        async with asyncio.timeout(self._address.timeout):
+                            if not await self._is_there(channel, name):
+                                channel = await self._line.another()
+                                most = {"x-max-length": self._dead_max}
+                                await channel.queue_declare(name, durable=True, arguments=await self._arguments() | most)
+                    self._seen[name] = time.monotonic()
+                finally:
+                    await _close(channel)
+        return name
+
+    def forget(self, topic: str) -> None:
+        """Look at it before the next message is sent."""
+        for name in (self._names.topic(topic), self._names.dead(topic)):
+            self._seen.pop(name, None)
+
+    def _is_fresh(self, name: str) -> bool:
+        seen = self._seen.get(name)
+        return seen is not None and time.monotonic() < seen + FRESH
+
+    @staticmethod
+    async def _is_there(channel: AbstractChannel, name: str) -> bool:
+        """The channel is closed when not."""
+        try:
+            await channel.queue_declare(name, passive=True)
+        except theirs.ChannelNotFoundEntity:
+            return False
+        return True
+
+    async def _make_topic(self, topic: str, *, known: bool) -> AbstractChannel:
+        name = self._names.topic(topic)
+        if known:
+            self.forget(topic)
+            raise Unavailable(
+                f"{self._address.shown}: somebody has removed the queue of the topic {topic} with the messages in it. Nothing "
+                "was done; the next call makes it again."
+            )
+        channel = await self._line.another()
+        arguments = await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
+        await channel.queue_declare(name, durable=True, arguments=arguments)
+        await channel.basic_publish(
+            topic.encode(), routing_key=self._names.index, properties=Basic.Properties(delivery_mode=2), mandatory=True
+        )
+        return channel
+
+    async def _arguments(self) -> dict[str, Any]:
+        """Of a queue from which nothing is dropped for having been delivered often: bide counts attempts."""
+        limit = {"x-delivery-limit": -1} if await self._line.version() >= COUNTS_BY_ITSELF else {}
+        return {**QUORUM, **limit}
+
+
+async def _close(channel: AbstractChannel) -> None:
+    if not channel.is_closed:
+        await channel.close()

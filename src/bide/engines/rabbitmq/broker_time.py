@@ -1,0 +1,77 @@
+"""The broker's time, as far as it has told it: in the dead letters of AMQP, in whole seconds.
+
+A message that was dead-lettered says in which second that was. It happened between its sending and its receipt, which bounds
+how far the broker's clock is from this process's monotonic one. The wall clock of this machine is believed as long as it is
+within the bounds, so machines with synchronized clocks agree to the millisecond, and a wrong one does not matter.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+DRIFT = 2e-4  # seconds per second by which two clocks may move apart
+CLOSE = 0.02  # seconds: bounds that are no further apart need no more tellings
+STALE = 600.0  # seconds after which the bounds are asked for again
+
+
+class BrokerTime:
+    """Engine time: it never goes back. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guess = time.time() - time.monotonic()
+        self._low, self._high = -math.inf, math.inf  # of the broker's clock minus the monotonic one
+        self._at = time.monotonic()  # when the bounds were that narrow
+        self._floor = 0
+
+    def now(self, given: int | None = None) -> int:
+        """In milliseconds. A given time that is ahead of the engine's moves it there."""
+        with self._lock:
+            self._floor = max(self._floor, self._real(), given or 0)
+            return self._floor
+
+    def seconds_until(self, due: int) -> float:
+        return max(0.0, (due - self.now()) / 1000)
+
+    def hear(self, second: float, sent: float, heard: float) -> None:
+        """The broker did something in this second by its clock: after `sent` and before `heard` by the monotonic one."""
+        low, high = second - heard, second + 1 - sent
+        with self._lock:
+            slack = DRIFT * max(0.0, heard - self._at)
+            self._low, self._high, self._at = self._low - slack, self._high + slack, max(self._at, heard)
+            if low > self._high or high < self._low:  # the broker's clock was set
+                self._low, self._high = low, high
+            else:
+                self._low, self._high = max(self._low, low), min(self._high, high)
+
+    def hear_of(self, headers: Mapping[str, Any], heard: float, sent: float = -math.inf) -> None:
+        """The same of a message, by its headers: the last time that it was dead-lettered is told first."""
+        deaths = headers.get("x-death")
+        if isinstance(deaths, list) and deaths and isinstance(deaths[0], Mapping):
+            last = deaths[0].get("time")
+            if isinstance(last, datetime):
+                self.hear(last.timestamp(), sent, heard)
+
+    @property
+    def width(self) -> float:
+        """Seconds that the bounds are apart."""
+        with self._lock:
+            return self._high - self._low
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it would be good to ask the broker again."""
+        with self._lock:
+            return self._high - self._low > CLOSE + 1e-3 or time.monotonic() - self._at > STALE
+
+    @property
+    def ahead(self) -> float:
+        """Seconds by which the broker's clock is surely ahead of this machine's wall clock; less than none: behind."""
+        with self._lock:
+            return min(max(self._guess, self._low), self._high) - self._guess
+
+    def _real(self) -> int:
+        return math.floor((time.monotonic() + min(max(self._guess, self._low), self._high)) * 1000)

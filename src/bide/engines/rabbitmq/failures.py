@@ -1,0 +1,84 @@
+"""What errors of the broker and the driver mean to a user."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiormq import exceptions as theirs
+from pamqp.exceptions import PAMQPException
+
+from bide.errors import BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable
+
+UNKNOWN = "it may or may not have happened"
+_LOST = (
+    theirs.AMQPError,
+    PAMQPException,
+    OSError,
+    RuntimeError,
+    EOFError,
+)  # RuntimeError: the driver's word for what is closed
+
+
+@contextmanager
+def told(shown: str, *, acts: bool = False) -> Iterator[None]:
+    """Around calls of the driver: their errors become ours. `acts`: without an answer, it may have happened."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise _lost(shown, "the connection was closed", acts) from None  # the driver cancels what waits for an answer
+    except TimeoutError as error:
+        raise _lost(shown, "the broker did not answer in time", acts) from error
+    except _LOST as error:
+        raise translated(error, shown, acts=acts) from error
+
+
+def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideError:
+    """An error of the broker or the driver, as ours. No text of it holds a password."""
+    said = _said(error)
+    if isinstance(error, theirs.AuthenticationError | theirs.ProbableAuthenticationError):
+        return ConfigError(f"{shown} refuses the login: check the user, the password and the user's rights in the URL's vhost.")
+    if isinstance(error, theirs.ConnectionNotAllowed):
+        return ConfigError(f"{shown} does not let this user into the virtual host: {said}. Check the URL's user and vhost.")
+    if isinstance(error, theirs.ChannelAccessRefused):
+        return ConfigError(
+            f"{shown}: this user lacks a right: {said}. Let it configure, write and read all names that begin with the "
+            "namespace: rabbitmqctl set_permissions."
+        )
+    if isinstance(error, theirs.ChannelPreconditionFailed):
+        return SchemaMismatch(
+            f"{shown}: {said}. A queue or exchange of this namespace was made with other settings: use another namespace, or "
+            "remove it by `bide doctor --remove` when it is empty."
+        )
+    if isinstance(error, theirs.ChannelNotFoundEntity):
+        return Unavailable(f"{shown}: {said}. Somebody has removed it, so nothing was done; the next call makes it again.")
+    if isinstance(error, theirs.PublishError):
+        return Unavailable(f"{shown} found no queue for the message, so it was not sent. The next send makes the queue again.")
+    if isinstance(error, theirs.DeliveryError):
+        return QueueFull(
+            f"{shown} refused the message: its queue is full, or most of its replicas are away. `bide doctor` tells which."
+        )
+    return _lost(shown, said, acts)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether no other broker of the cluster would say otherwise."""
+    return isinstance(error, theirs.AuthenticationError | theirs.ProbableAuthenticationError | theirs.ConnectionNotAllowed)
+
+
+def _lost(shown: str, why: str, acts: bool) -> BideError:
+    if acts:
+        return OutcomeUnknown(f"{shown}: {why}, so {UNKNOWN}.")
+    return Unavailable(f"{shown} can't be reached: {why}. Nothing was done. Is the broker running, and is the URL right?")
+
+
+def _said(error: BaseException) -> str:
+    """What the broker said, in one line. What the driver says of an address is left out: it may hold a password."""
+    if isinstance(error, theirs.ChannelClosed | theirs.ConnectionClosed):
+        texts = [each for each in error.args if isinstance(each, str) and each]
+        return texts[-1].splitlines()[0] if texts else "the channel was closed"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.splitlines()[0]
+    return type(error).__name__

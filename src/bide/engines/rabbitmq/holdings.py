@@ -1,0 +1,125 @@
+"""Which deliveries this process holds, of one namespace on a broker, and until when: leases are kept here, not by the broker.
+
+The broker holds a delivery for as long as its channel is open. All queues of the process share one table for each place, so
+that a heartbeat in another thread can renew what an event loop holds. Thread-safe.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from bide.engines.base import Hold
+from bide.engines.rabbitmq.broker_time import BrokerTime
+from bide.engines.rabbitmq.label import Delivered
+
+
+class Keeper(Protocol):
+    """Whoever received a delivery, and can end it."""
+
+
+class Arrived:
+    """A delivery that the broker has made."""
+
+    def __init__(self, delivered: Delivered, channel: object, tag: int, at: float) -> None:
+        self.delivered = delivered
+        self.channel = channel
+        self.tag = tag  # the broker's number of the delivery, on its channel
+        self.at = at  # monotonic: it must be given back in time
+
+
+class Held:
+    """A delivery that was claimed."""
+
+    def __init__(self, arrived: "Arrived", keeper: "Keeper", request: str | None, until: int) -> None:
+        self.arrived = arrived
+        self.delivered: Delivered = arrived.delivered
+        self.keeper = keeper
+        self.request = request
+        self.until = until
+
+
+class Holdings:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, Held] = {}  # by the id of the message
+        self.time: BrokerTime = BrokerTime()
+
+    def add(self, held: Held) -> bool:
+        """False: this message is held already, by another delivery."""
+        with self._lock:
+            return self._held.setdefault(held.delivered.label.id, held) is held
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._held
+
+    def find(self, hold: Hold) -> Held | None:
+        """The delivery, if it is still held."""
+        held = self._held.get(hold.id)
+        if held is None or held.delivered.token != hold.token or held.delivered.label.topic != hold.topic:
+            return None
+        return held
+
+    def take(self, hold: Hold) -> Held | None:
+        """The same, and remove it: it is being ended."""
+        with self._lock:
+            held = self.find(hold)
+            if held is not None:
+                del self._held[hold.id]
+            return held
+
+    def put_back(self, held: Held) -> None:
+        """It could not be ended."""
+        self.add(held)
+
+    def extend(self, hold: Hold, until: int) -> bool:
+        with self._lock:
+            held = self.find(hold)
+            if held is not None:
+                held.until = until
+            return held is not None
+
+    def of_request(self, request: str) -> list[Held]:
+        return [each for each in self._all() if each.request == request]
+
+    def of_channel(self, channel: object) -> list[Held]:
+        return [each for each in self._all() if each.arrived.channel is channel]
+
+    def take_ended(self, by: int, limit: int) -> list[Held]:
+        """Those whose leases have ended; they are removed."""
+        return self._take((each for each in self._all() if each.until <= by), limit)
+
+    def drop(self, channel: object) -> None:
+        """The channel is lost, and with it its deliveries: the broker gives them to others."""
+        self._take(self.of_channel(channel), None)
+
+    def next_end(self) -> int | None:
+        return min((each.until for each in self._all()), default=None)
+
+    def _all(self) -> Collection[Held]:
+        with self._lock:
+            return list(self._held.values())
+
+    def _take(self, wanted: Iterable[Held], limit: int | None) -> list[Held]:
+        taken: list[Held] = []
+        for held in wanted:
+            if len(taken) == limit:
+                break
+            with self._lock:
+                if self._held.get(held.delivered.label.id) is held:
+                    del self._held[held.delivered.label.id]
+                    taken.append(held)
+        return taken
+
+
+_places: "weakref.WeakValueDictionary[tuple[str, ...], Holdings]" = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def holdings_at(place: tuple[str, ...], make: Callable[[], Holdings] = Holdings) -> Holdings:
+    """The table of a place, which lives as long as somebody uses it."""
+    with _lock:
+        found = _places.get(place)
+        if found is None:
+            found = _places[place] = make()
+        return found

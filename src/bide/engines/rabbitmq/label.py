@@ -1,0 +1,136 @@
+"""What goes with a message from copy to copy, in a header of ours, and what a delivery of it means."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
+from bide.errors import BadOption
+
+HEADER = "bide"
+COUNT = "x-delivery-count"  # the broker's: how often this copy was delivered before
+MOST = 100_000  # bytes of a label: all headers of a message go in one frame of the protocol, of 128 KiB
+LONGEST_ERROR = 16_000  # characters
+
+
+class Label(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A message without its body. Times are the engine's, in milliseconds."""
+
+    id: str
+    topic: str
+    due: int
+    since: int  # when it first fell due in this life
+    most: int = 3  # attempts
+    used: int = 0  # attempts, before this copy was made
+    told: int = 0  # deliveries, before this copy was made
+    began: int | None = None
+    expires: int | None = None
+    headers: Mapping[str, str] = NO_HEADERS
+    error: str | None = None
+    died: int | None = None
+
+    def expired(self, now: int) -> bool:
+        return self.expires is not None and self.expires <= now
+
+    def again(self, due: int, used: int, told: int, began: int | None) -> "Label":
+        """Of the copy that comes back after a delivery."""
+        return replace(self, due=due, used=used, told=told, began=began)
+
+    def buried(self, now: int, used: int, told: int, error: str | None) -> "Label":
+        """Of the dead letter."""
+        return replace(self, used=used, told=told, error=None if error is None else error[:LONGEST_ERROR], died=now)
+
+    def revived(self, due: int) -> "Label":
+        """Of a dead letter in its new life."""
+        expires = None if self.expires is None else due + self.expires - self.since
+        return replace(self, due=due, since=due, used=0, began=None, expires=expires, error=None, died=None)
+
+    def stored(self, body: bytes) -> Stored:
+        """As a dead letter is shown."""
+        return Stored(
+            id=self.id,
+            topic=self.topic,
+            state="dead",
+            due=self.due,
+            attempt=self.used,
+            max_attempts=self.most,
+            key=None,
+            level=1,
+            body=body,
+            headers=self.headers,
+            last_error=self.error,
+            lease_until=None,
+            expires=self.expires,
+        )
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """A delivery of a message: its label and body, and how often this copy was delivered before."""
+
+    label: Label
+    body: bytes
+    count: int
+
+    @property
+    def attempt(self) -> int:
+        return self.label.used + self.count + 1
+
+    @property
+    def told(self) -> int:
+        return self.label.told + self.count + 1
+
+    @property
+    def token(self) -> str:
+        return f"{self.told:010d}"
+
+    def claimed(self) -> Claimed:
+        label = self.label
+        return Claimed(
+            id=label.id,
+            topic=label.topic,
+            body=self.body,
+            headers=label.headers,
+            key=None,
+            due=label.due,
+            since=label.since,
+            attempt=self.attempt,
+            max_attempts=label.most,
+            token=self.token,
+            began=label.began,
+        )
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Label)
+
+
+def label_of(new: NewMessage, id: str, due: int) -> Label:
+    """Of a message that is sent."""
+    return Label(
+        id=id,
+        topic=new.topic,
+        due=due,
+        since=due,
+        most=new.max_attempts,
+        expires=None if new.expires_in is None else due + new.expires_in,
+        headers=new.headers,
+    )
+
+
+def written(label: Label) -> str:
+    text = _encoder.encode(label)
+    if len(text) > MOST:
+        raise BadOption(f"The message's headers are over {MOST:,} bytes, which RabbitMQ can't carry: put them into the body.")
+    return text.decode()
+
+
+def read(headers: Mapping[str, Any] | None, body: bytes) -> Delivered | None:
+    """A delivery, by what the broker gave. None: somebody else has sent it."""
+    try:
+        label = _decoder.decode((headers or {})[HEADER])
+    except (KeyError, TypeError, msgspec.DecodeError):
+        return None
+    count = (headers or {}).get(COUNT)
+    return Delivered(label, body, count if isinstance(count, int) else 0)

@@ -1,0 +1,47 @@
+"""What the end of a delivery makes of its message: nothing, a copy that comes later, or a dead letter."""
+
+from typing import NamedTuple
+
+from bide.engines.base import End, Ended
+from bide.engines.rabbitmq.label import Delivered, Label
+
+LEASE_ENDED = "The lease of its last attempt ended."
+
+
+class Outcome(NamedTuple):
+    """`label`: of the copy that is to be made before the delivery is acknowledged; None: there is none."""
+
+    ended: Ended
+    label: Label | None = None
+
+
+def outcome(end: End, delivered: Delivered, now: int) -> Outcome:
+    label = delivered.label
+    if end.verdict == "done":
+        return Outcome("done")
+    if end.verdict == "dead" or (end.verdict == "retry" and delivered.attempt >= label.most):
+        return Outcome("dead", label.buried(now, delivered.attempt, delivered.told, end.error))
+    due = label.due if end.verdict == "release" and not end.delay else now + end.delay
+    if end.aside and label.expires is not None:
+        due = min(due, label.expires - 1)
+        if due <= now:
+            return Outcome("expired")
+    if label.expired(max(due, now)):
+        return Outcome("expired")
+    used = delivered.attempt if end.verdict == "retry" else delivered.attempt - 1
+    return Outcome("scheduled", label.again(due, used, delivered.told, end.began or label.began))
+
+
+def lease_ended(delivered: Delivered, now: int) -> Outcome:
+    """Nobody has told the end of this delivery in time. Its message comes back at once, if it may be tried again."""
+    label = delivered.label
+    if label.expired(now):
+        return Outcome("expired")
+    if delivered.attempt >= label.most:
+        return Outcome("dead", label.buried(now, delivered.attempt, delivered.told, label.error or LEASE_ENDED))
+    return Outcome("scheduled", label.again(label.due, delivered.attempt, delivered.told, label.began))
+
+
+def unused(delivered: Delivered) -> Label:
+    """Of the copy of a message that arrived here and was not begun."""
+    return delivered.label.again(delivered.label.due, delivered.attempt - 1, delivered.told, delivered.label.began)

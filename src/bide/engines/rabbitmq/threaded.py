@@ -1,0 +1,134 @@
+"""The engine for threads: the async one in an event loop, in a thread that begins with the first call that needs the broker."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from bide.engines.base import (
+    MAX_BATCH,
+    Claim,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Scanned,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
+from bide.engines.rabbitmq.aio.engine import AsyncRabbit
+from bide.engines.rabbitmq.aio.line import CLOSED
+from bide.engines.rabbitmq.holdings import Holdings
+from bide.engines.sync import Engine
+from bide.errors import Unavailable
+from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
+
+T = TypeVar("T")
+
+
+class Rabbit(Engine):
+    def __init__(self, engine: AsyncRabbit, holdings: Holdings) -> None:
+        self.capabilities = engine.capabilities
+        self._engine = engine
+        self._holdings = holdings
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def open(self) -> None:
+        """The broker is asked by the first call that needs it: one that only renews leases never does."""
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            loop, thread, self._loop = self._loop, self._thread, None
+        if loop is not None and thread is not None:
+            try:
+                asyncio.run_coroutine_threadsafe(self._engine.close(), loop).result()
+            finally:
+                loop.call_soon_threadsafe(loop.stop)
+                thread.join()
+                loop.close()
+
+    def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
+        return self._run(lambda: self._engine.put(messages, connection=connection, now=now))
+
+    def claim(
+        self, topics: Sequence[str], limit: int, lease: int, *, request: str | None = None, now: int | None = None
+    ) -> Claim:
+        if not topics:
+            return self._engine.held(request, now)
+        return self._run(lambda: self._engine.claim(topics, limit, lease, request=request, now=now))
+
+    def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        return self._run(lambda: self._engine.settle(ends, connection=connection, now=now))
+
+    def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
+        return self._engine.renew(holds, lease, now)
+
+    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
+        return self._run(lambda: self._engine.cancel(refs, connection=connection, now=now))
+
+    def reschedule(
+        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+    ) -> list[RescheduleResult]:
+        return self._run(lambda: self._engine.reschedule(moves, connection=connection, now=now))
+
+    def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
+        return self._run(lambda: self._engine.tend(budget, ended_by=ended_by, now=now))
+
+    def wait(self, topics: Sequence[str], timeout: float) -> None:
+        self._run(lambda: self._engine.wait(topics, timeout))
+
+    def get(self, refs: Sequence[Ref], *, now: int | None = None) -> list[Stored | None]:
+        return self._run(lambda: self._engine.get(refs, now=now))
+
+    def scan(self, topic: str, state: State | None, limit: int, after: str | None = None, *, now: int | None = None) -> Scanned:
+        return self._run(lambda: self._engine.scan(topic, state, limit, after, now=now))
+
+    def stats(
+        self, topic: str | None = None, *, but: Collection[str] = (), window: Window | None = None, now: int | None = None
+    ) -> Stats:
+        return self._run(lambda: self._engine.stats(topic, but=but, window=window, now=now))
+
+    def requeue(
+        self,
+        topic: str,
+        ids: Sequence[str] | None = None,
+        *,
+        delay: int = 0,
+        over: int = 0,
+        limit: int = MAX_BATCH,
+        now: int | None = None,
+    ) -> Swept:
+        return self._run(lambda: self._engine.requeue(topic, ids, delay=delay, over=over, limit=limit, now=now))
+
+    def purge(
+        self, topic: str, state: State, ids: Sequence[str] | None = None, *, limit: int = MAX_BATCH, now: int | None = None
+    ) -> Swept:
+        return self._run(lambda: self._engine.purge(topic, state, ids, limit=limit, now=now))
+
+    def pause(self, topic: str, paused: bool) -> None:
+        self._run(lambda: self._engine.pause(topic, paused))
+
+    def _run(self, verb: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def opened() -> T:
+            await self._engine.open()
+            return await verb()
+
+        return asyncio.run_coroutine_threadsafe(opened(), self._started()).result()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise Unavailable(CLOSED)
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="bide-rabbitmq", daemon=True)
+                self._thread.start()
+            return self._loop
