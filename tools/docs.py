@@ -49,11 +49,15 @@ WORDS = {
 """What each capability is called in the docs, in the order of the table."""
 
 
+SCHEMES = {"rabbitmq": "amqp"}
+"""Of engines whose URLs don't begin with the name of their package."""
+
+
 def engines() -> dict[str, Capabilities]:
-    """The engines of this release, by the name of their package."""
+    """The engines of this release, by the scheme of their URLs."""
     packages = [each.name for each in pkgutil.iter_modules(bide.engines.__path__) if each.ispkg]
     modules = {name: importlib.import_module(f"bide.engines.{name}") for name in packages}
-    return {name: module.CAPABILITIES for name, module in modules.items() if hasattr(module, "CAPABILITIES")}
+    return {SCHEMES.get(name, name): module.CAPABILITIES for name, module in modules.items() if hasattr(module, "CAPABILITIES")}
 
 
 def engine_table() -> str:

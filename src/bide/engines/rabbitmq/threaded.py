@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from bide.engines.base import (
     MAX_BATCH,
+    Capabilities,
     Claim,
     End,
     Ended,
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 class Rabbit(Engine):
     def __init__(self, engine: AsyncRabbit, holdings: Holdings) -> None:
-        self.capabilities = engine.capabilities
+        self.capabilities: Capabilities = engine.capabilities
         self._engine = engine
         self._holdings = holdings
         self._lock = threading.Lock()

@@ -10,7 +10,6 @@ from typing import Any
 import aiormq
 from aiormq.abc import AbstractChannel, AbstractConnection
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
-from yarl import URL
 
 from bide.engines.rabbitmq.failures import is_refused, told, translated
 from bide.engines.rabbitmq.location import Address
@@ -24,16 +23,16 @@ class _Transport(TransportFactory):
 
     def __init__(self, *, tls: bool) -> None:
         self._plain: TransportFactory = TLSTransportFactory() if tls else TCPTransportFactory()
-        self._writer: asyncio.StreamWriter | None = None
+        self._made: asyncio.StreamWriter | None = None
 
-    async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, self._writer = await self._plain.create(url, **kwargs)
-        return reader, self._writer
+    async def create(self, url: Any, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, self._made = await self._plain.create(url, **kwargs)
+        return reader, self._made
 
     def abandon(self) -> None:
-        if self._writer is not None:
+        if self._made is not None:
             with contextlib.suppress(OSError):
-                self._writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+                self._made.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
 class AsyncLine:
