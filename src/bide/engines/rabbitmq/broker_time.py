@@ -25,7 +25,9 @@ class BrokerTime:
         self._guess = time.time() - time.monotonic()
         self._low, self._high = -math.inf, math.inf  # of the broker's clock minus the monotonic one
         self._at = time.monotonic()  # when the bounds were that narrow
+        self._asked = -math.inf
         self._floor = 0
+        self._asking = False
 
     def now(self, given: int | None = None) -> int:
         """In milliseconds. A given time that is ahead of the engine's moves it there."""
@@ -56,22 +58,34 @@ class BrokerTime:
                 self.hear(last.timestamp(), sent, heard)
 
     @property
-    def width(self) -> float:
-        """Seconds that the bounds are apart."""
+    def bounds(self) -> tuple[float, float]:
+        """Seconds by which the broker's clock is ahead of this machine's wall clock: at least, and at most."""
         with self._lock:
-            return self._high - self._low
+            return self._low - self._guess, self._high - self._guess
 
     @property
     def wanted(self) -> bool:
         """Whether it would be good to ask the broker again."""
         with self._lock:
-            return self._high - self._low > CLOSE + 1e-3 or time.monotonic() - self._at > STALE
+            return self._high - self._low > CLOSE or time.monotonic() - self._asked > STALE
 
-    @property
-    def ahead(self) -> float:
-        """Seconds by which the broker's clock is surely ahead of this machine's wall clock; less than none: behind."""
+    def begin_asking(self) -> bool:
+        """Whether to ask the broker: nobody does just now, and it is wanted. Then call end_asking."""
+        if self._asking or not self.wanted:
+            return False
         with self._lock:
-            return min(max(self._guess, self._low), self._high) - self._guess
+            mine, self._asking = not self._asking, True
+        return mine
+
+    def end_asking(self) -> None:
+        self._asking, self._asked = False, time.monotonic()
+
+    def next_second(self, after: float) -> tuple[float, float]:
+        """When a second of the broker begins next, by the monotonic clock: not before, and within how many seconds then."""
+        with self._lock:
+            low, high = (self._low, self._high) if self._high - self._low < 1 else (self._guess, self._guess + 1)
+        earliest = time.monotonic() + after
+        return math.ceil(earliest + high) - high, high - low
 
     def _real(self) -> int:
         return math.floor((time.monotonic() + min(max(self._guess, self._low), self._high)) * 1000)

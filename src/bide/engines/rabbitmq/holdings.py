@@ -60,6 +60,11 @@ class Holdings:
             return None
         return held
 
+    def held(self, id: str, told: int) -> Held | None:
+        """The delivery of this message and number, if it is still held."""
+        held = self._held.get(id)
+        return held if held is not None and held.delivered.told == told else None
+
     def take(self, hold: Hold) -> Held | None:
         """The same, and remove it: it is being ended."""
         with self._lock:

@@ -16,6 +16,7 @@ _COARSE, _FINE = 64, TICK  # ms, of the digits b and a
 _BASE = 16
 MAX_DELAY = 2**LEVELS * 1000 - TICK  # ms; eight and a half years
 _ARRIVED = "@"  # the word before the topic, after all steps
+_PARKED = "!"  # begins the word that stands for a receiver
 
 QUORUM: Mapping[str, Any] = {"x-queue-type": "quorum"}
 
@@ -89,6 +90,10 @@ class Names:
     def parked(self, owner: str) -> str:
         """The queue in which a receiver keeps the messages that it works on for very long."""
         return f"{self.prefix}parked:{owner}"
+
+    def parking(self, owner: str, topic: str | None = None) -> str:
+        """The key by which a message gets into that queue, and then to its topic; without a topic, the pattern for all keys."""
+        return f"{_PARKED}{owner}.#" if topic is None else f"{_PARKED}{owner}.{_ARRIVED}.{word(topic)}"
 
     def exchanges(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """Name, type and arguments of each exchange. What leads nowhere goes to the lost ones, or it would block its queue."""

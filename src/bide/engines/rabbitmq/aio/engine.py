@@ -26,7 +26,9 @@ from bide.engines.rabbitmq.aio.inbox import AsyncInbox
 from bide.engines.rabbitmq.aio.lacking import AsyncLacking
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.lost import AsyncLost
+from bide.engines.rabbitmq.aio.parking import AsyncParking
 from bide.engines.rabbitmq.aio.sending import AsyncSender
+from bide.engines.rabbitmq.aio.telling import AsyncTelling
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.holdings import Arrived, Held, Holdings
@@ -58,6 +60,8 @@ class AsyncRabbit(AsyncLacking):
         self._endings = AsyncEndings(address, self._sender, self._topics, holdings, dead_for)
         self._inbox = AsyncInbox(address, names, self._topics, holdings, self._endings)
         self._new_id = sequence()
+        self._parking = AsyncParking(address, names, self._endings.line, self._sender, holdings)
+        self._telling = AsyncTelling(self._line, self._time)
         self._opened = False
 
     async def open(self) -> None:
@@ -72,9 +76,12 @@ class AsyncRabbit(AsyncLacking):
                     await topology.make(channel, self._names)
                 await topology.probe(channel, self._names)
                 await channel.close()
+        await self._telling.first()
         self._opened = True
 
     async def close(self) -> None:
+        await self._telling.close()
+        await self._parking.close()
         await self._inbox.close()
         await self._line.close()
 
@@ -85,6 +92,7 @@ class AsyncRabbit(AsyncLacking):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
+        self._telling.see_to()
         time = self._time.now(now)
         labels = [label_of(new, self._new_id(), self._due(new.delay, new.at, time)) for new in messages]
         if not labels:
@@ -105,10 +113,13 @@ class AsyncRabbit(AsyncLacking):
         told = self.held(request, now)
         if told.messages or not topics:
             return told
+        self._telling.see_to()
         await self._inbox.receive(topics, limit)
         time = self._time.now(now)
         found = self._take(topics, limit, request, time, time + lease)
         self._inbox.hand_on(topics)
+        if found:
+            self._parking.watch()
         return Claim(found, time, None)
 
     def held(self, request: str | None, now: int | None = None) -> Claim:

@@ -134,7 +134,7 @@ class AsyncInbox:
             channel = await self._line.channel()
             channel.on_consumer_cancel_callbacks.add(self._on_cancelled)
             with told(self._address.shown):
-                async with asyncio.timeout(self._address.timeout):
+                async with asyncio.timeout(self._address.timeout), self._line.consuming:
                     if consumer is not None:
                         await self._end(channel, topic)
                     queue = self._names.topic(topic)

@@ -45,11 +45,17 @@ class AsyncLine:
         self._on_lost = on_lost
         self._confirms = confirms
         self._lock = asyncio.Lock()
+        self.consuming: asyncio.Lock = asyncio.Lock()  # held from setting the prefetch until a consumer has begun with it
         self._transport: _Transport | None = None
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
         self._first = 0  # which broker is tried first
         self._closed = False
+
+    @property
+    def patience(self) -> float:
+        """Seconds for an answer."""
+        return self._address.timeout
 
     @property
     def opened(self) -> AbstractChannel | None:

@@ -55,6 +55,10 @@ class AsyncSender:
         channel = await self._line.channel()
         await self._publish(channel, "", queue, text, dead.id, body, expiration=str(keep))
 
+    async def send_by(self, exchange: str, key: str, each: Label, body: bytes) -> None:
+        """Wherever this key leads."""
+        await self._publish(await self._line.channel(), exchange, key, label.written(each), each.id, body)
+
     async def _send(self, channel: AbstractChannel, text: str, each: Label, body: bytes, delay: int) -> None:
         if delay > 0:
             await self._publish(channel, self._names.enter, routing_key(delay, each.topic), text, each.id, body)

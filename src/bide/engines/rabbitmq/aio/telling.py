@@ -1,0 +1,112 @@
+"""Asks the broker for its time: messages that expire at once come back with the second in which they did.
+
+Many of them around the end of a second tell the time to the millisecond. That goes on while others work.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.commands import Basic
+
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.broker_time import BrokerTime
+
+ROUNDS = 4  # each narrows the bounds to about a tenth
+PARTS = 10
+HEAD_START = 0.02  # seconds
+
+
+class AsyncTelling:
+    """For all engines of the process on one broker: one of them asks at a time."""
+
+    def __init__(self, line: AsyncLine, broker_time: BrokerTime) -> None:
+        self._line = line
+        self._time = broker_time
+        self._asking: asyncio.Task[None] | None = None
+
+    async def first(self) -> None:
+        """To the second, before the first message is sent; the rest meanwhile."""
+        if self._time.begin_asking():
+            try:
+                async with asyncio.timeout(self._line.patience):
+                    await _Conversation(await self._line.another(), self._time).end()
+            except TimeoutError:
+                pass  # it is asked again
+            finally:
+                self._time.end_asking()
+        self.see_to()
+
+    def see_to(self) -> None:
+        """Ask again if that would help."""
+        if self._asking is None and self._time.begin_asking():
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _ask(self) -> None:
+        try:
+            with contextlib.suppress(Exception):  # the wall clock is believed meanwhile, and it is asked again
+                conversation = _Conversation(await self._line.another(), self._time)
+                await conversation.narrow()
+                await conversation.end()
+        finally:
+            self._time.end_asking()
+            self._asking = None
+
+
+class _Conversation:
+    def __init__(self, channel: AbstractChannel, broker_time: BrokerTime) -> None:
+        self._channel = channel
+        self._time = broker_time
+        self._sent: dict[str, float] = {}  # by the id of the message
+        self._alarm: str | None = None
+        self._answered = asyncio.Event()
+
+    async def narrow(self) -> None:
+        """Send messages all over the time in which the broker's next second may begin."""
+        for _ in range(ROUNDS):
+            begin, width = self._time.next_second(HEAD_START)
+            for part in range(PARTS + 1):
+                await asyncio.sleep(max(0.0, begin + width * part / PARTS - time.monotonic()))
+                await self._ask()
+            await self._answer()
+            if not self._time.wanted:
+                return
+
+    async def end(self) -> None:
+        if not self._sent:
+            await self._ask()
+        await self._answer()
+        await self._channel.close()
+
+    async def _answer(self) -> None:
+        while self._sent:
+            self._answered.clear()
+            await self._answered.wait()
+
+    async def _ask(self) -> None:
+        if self._alarm is None:
+            answers = (await self._channel.queue_declare("", exclusive=True)).queue or ""
+            arguments: dict[str, Any] = {
+                "x-message-ttl": 0,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": answers,
+            }
+            self._alarm = (await self._channel.queue_declare("", exclusive=True, arguments=arguments)).queue or ""
+            await self._channel.basic_consume(answers, self._hear, no_ack=True)
+        id = str(len(self._sent)) + str(time.monotonic_ns())
+        self._sent[id] = time.monotonic()
+        await self._channel.basic_publish(b"", routing_key=self._alarm, properties=Basic.Properties(message_id=id))
+
+    async def _hear(self, message: DeliveredMessage) -> None:
+        sent = self._sent.pop(message.header.properties.message_id or "", None)
+        if sent is not None:
+            self._time.hear_of(message.header.properties.headers or {}, time.monotonic(), sent)
+        if not self._sent:
+            self._answered.set()
