@@ -6,7 +6,8 @@ that a heartbeat in another thread can renew what an event loop holds. Thread-sa
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from bide.engines.base import Hold
@@ -31,11 +32,12 @@ class Arrived:
 class Held:
     """A delivery that was claimed."""
 
-    def __init__(self, arrived: "Arrived", keeper: "Keeper", request: str | None, until: int) -> None:
+    def __init__(self, arrived: "Arrived", keeper: "Keeper", request: str | None, began: int, until: int) -> None:
         self.arrived = arrived
         self.delivered: Delivered = arrived.delivered
         self.keeper = keeper
         self.request = request
+        self.began = began  # engine time
         self.until = until
 
 
@@ -44,6 +46,7 @@ class Holdings:
         self._lock = threading.Lock()
         self._held: dict[str, Held] = {}  # by the id of the message
         self.time: BrokerTime = BrokerTime()
+        self.sound: bool = False  # whether the broker was found to lose nothing
 
     def add(self, held: Held) -> bool:
         """False: this message is held already, by another delivery."""
@@ -86,6 +89,10 @@ class Holdings:
 
     def of_request(self, request: str) -> list[Held]:
         return [each for each in self._all() if each.request == request]
+
+    def counts(self, channel: object) -> Mapping[str, int]:
+        """How many deliveries of a channel are held, by topic."""
+        return Counter(each.delivered.label.topic for each in self.of_channel(channel))
 
     def of_channel(self, channel: object) -> list[Held]:
         return [each for each in self._all() if each.arrived.channel is channel]

@@ -32,14 +32,14 @@ def outcome(end: End, delivered: Delivered, now: int) -> Outcome:
     return Outcome("scheduled", label.again(due, used, delivered.told, end.began or label.began))
 
 
-def lease_ended(delivered: Delivered, now: int) -> Outcome:
+def lease_ended(delivered: Delivered, now: int, began: int | None = None) -> Outcome:
     """Nobody has told the end of this delivery in time. Its message comes back at once, if it may be tried again."""
     label = delivered.label
     if label.expired(now):
         return Outcome("expired")
     if delivered.attempt >= label.most:
         return Outcome("dead", label.buried(now, delivered.attempt, delivered.told, label.error or LEASE_ENDED))
-    return Outcome("scheduled", label.again(label.due, delivered.attempt, delivered.told, label.began))
+    return Outcome("scheduled", label.again(label.due, delivered.attempt, delivered.told, label.began or began))
 
 
 def unused(delivered: Delivered) -> Label:

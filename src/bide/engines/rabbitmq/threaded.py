@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from bide.engines.base import (
@@ -29,6 +30,7 @@ from bide.errors import Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 
 T = TypeVar("T")
+PATIENCE = 0.5  # seconds for calls that are under way when the engine is closed
 
 
 class Rabbit(Engine):
@@ -50,11 +52,22 @@ class Rabbit(Engine):
             loop, thread, self._loop = self._loop, self._thread, None
         if loop is not None and thread is not None:
             try:
-                asyncio.run_coroutine_threadsafe(self._engine.close(), loop).result()
+                asyncio.run_coroutine_threadsafe(self._end(), loop).result()
             finally:
                 loop.call_soon_threadsafe(loop.stop)
                 thread.join()
                 loop.close()
+
+    async def _end(self) -> None:
+        """Close the engine, and see what is under way to its end: other threads wait for it."""
+        try:
+            await self._engine.close()
+        finally:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            _, left = await asyncio.wait(others, timeout=PATIENCE) if others else ((), ())
+            for each in left:
+                each.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
         return self._run(lambda: self._engine.put(messages, connection=connection, now=now))
@@ -122,7 +135,10 @@ class Rabbit(Engine):
             await self._engine.open()
             return await verb()
 
-        return asyncio.run_coroutine_threadsafe(opened(), self._started()).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(opened(), self._started()).result()
+        except CancelledError:
+            raise Unavailable(CLOSED) from None
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:

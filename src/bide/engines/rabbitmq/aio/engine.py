@@ -74,7 +74,9 @@ class AsyncRabbit(AsyncLacking):
                 if not await topology.is_made(channel, self._names):
                     channel = await self._line.another()
                     await topology.make(channel, self._names)
-                await topology.probe(channel, self._names)
+                if not self._holdings.sound:
+                    await topology.probe(channel, self._names)
+                    self._holdings.sound = True
                 await channel.close()
         await self._telling.first()
         self._opened = True
@@ -152,7 +154,7 @@ class AsyncRabbit(AsyncLacking):
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         time = self._time.now(now)
         ended = self._holdings.take_ended(time if ended_by is None else min(time, ended_by), budget)
-        what = [lease_ended(each.delivered, time) for each in ended]
+        what = [lease_ended(each.delivered, time, each.began) for each in ended]
         answers = await self._end(list(zip(ended, what, strict=True)))
         await self._lost.bring_back(time)
         return Tended(
@@ -202,7 +204,7 @@ class AsyncRabbit(AsyncLacking):
         left = list(topics)
         while left and len(found) < limit:
             for topic in list(left):
-                arrived = self._inbox.next(topic)
+                arrived = self._inbox.next(topic, now)
                 if arrived is None:
                     left.remove(topic)
                 elif (claimed := self._hold(arrived, request, now, until)) is not None:
@@ -219,7 +221,7 @@ class AsyncRabbit(AsyncLacking):
         elif delivered.attempt > delivered.label.most:
             delivered = replace(delivered, count=delivered.count - 1)  # the attempt that is not made
             self._inbox.do(self._endings.end([Ending(arrived, lease_ended(delivered, now))]))
-        elif not self._holdings.add(Held(arrived, self._endings, request, until)):
+        elif not self._holdings.add(Held(arrived, self._endings, request, now, until)):
             self._inbox.do(self._endings.send_round([arrived], LATER))
         else:
             return delivered.claimed()

@@ -62,29 +62,39 @@ class AsyncInbox:
         self._closed = False
 
     async def receive(self, topics: Sequence[str], room: int) -> None:
-        """See to it that messages of these topics come in, as many as there is room for."""
+        """See to it that so many messages of these topics can come in, beside those that are held."""
+        held = self._holdings.counts(self._line.opened)
         began = []
         for topic in topics:
-            consumer = self._consumers.get(topic)
-            if consumer is not None and consumer.room >= room:
+            consumer, needed = self._consumers.get(topic), held.get(topic, 0) + room
+            if consumer is not None and consumer.room >= needed:
                 consumer.asked = time.monotonic()
-            elif await self._begin(topic, room):
+            elif await self._begin(topic, needed):
                 began.append(topic)
-        if began and not any(self._here[topic] for topic in began if topic in self._here):
+        if began and not any(self._has(topic) for topic in began):
             await self._sleep(began, PROMPT)
 
-    def next(self, topic: str) -> Arrived | None:
-        """The message that came first."""
-        waiting = self._here.get(topic)
-        return waiting.popleft() if waiting else None
+    def next(self, topic: str, now: int) -> Arrived | None:
+        """The message that came first, of those that are due."""
+        waiting = self._here.get(topic) or ()
+        for place, arrived in enumerate(waiting):
+            if arrived.delivered.label.due <= now:
+                del self._here[topic][place]
+                return arrived
+        return None
 
     def hand_on(self, topics: Sequence[str]) -> None:
         """Wake another caller for what was left behind."""
-        self._sleepers.wake(topic for topic in topics if self._here.get(topic))
+        self._sleepers.wake(topic for topic in topics if self._has(topic))
+
+    def _has(self, topic: str) -> bool:
+        """Whether a message is here that is due."""
+        now = self._holdings.time.now()
+        return any(each.delivered.label.due <= now for each in self._here.get(topic, ()))
 
     async def wait(self, topics: Sequence[str], timeout: float) -> None:
         """Sleep until a message of these topics is here."""
-        await self.receive(topics, 1)
+        await self.receive(topics, 1 + len(self._asleep))
         await self._sleep(topics, min(timeout, SWEEP))
 
     async def close(self) -> None:
@@ -109,7 +119,7 @@ class AsyncInbox:
     async def _sleep(self, topics: Sequence[str], timeout: float) -> None:
         signal = AsyncSignal()
         sleeper: Sleeper[str] = Sleeper(signal, topics)
-        if self._closed or any(self._here.get(topic) for topic in topics) or not self._sleepers.add(sleeper):
+        if self._closed or any(self._has(topic) for topic in topics) or not self._sleepers.add(sleeper):
             return
         self._asleep.add(signal)
         try:
@@ -171,17 +181,13 @@ class AsyncInbox:
         early = delivered.label.due - self._holdings.time.now()
         if early > TICK:
             self.do(self._endings.send_round([arrived]))
-        elif early > 0:
-            asyncio.get_running_loop().call_later(early / 1000, self._put, topic, arrived)
-        else:
-            self._put(topic, arrived)
-
-    def _put(self, topic: str, arrived: Arrived) -> None:
-        if arrived.channel is not self._line.opened:
-            return
-        self._here.setdefault(topic, deque()).append(arrived)
-        self._sleepers.wake([topic])
-        self._look_again(SURPLUS)
+        elif message.channel is self._line.opened:
+            self._here.setdefault(topic, deque()).append(arrived)
+            self._look_again(SURPLUS)
+            if early > 0:
+                asyncio.get_running_loop().call_later(early / 1000, self._sleepers.wake, [topic])
+            else:
+                self._sleepers.wake([topic])
 
     def do(self, part: Coroutine[Any, Any, object]) -> None:
         """Meanwhile. If it fails, the broker has the message still, and delivers it again."""
