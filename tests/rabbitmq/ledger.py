@@ -49,19 +49,13 @@ class Ledger:
         """Whether a claim of this name has messages, which it gets again."""
         return request is not None and any(each.state == "held" and each.request == request for each in self._all())
 
-    def upkeep(self, ended_by: int | None) -> bool:
-        """Whether a lease has ended, or a message expired, that nobody has met."""
-        return bool(self._ended(ended_by)) or any(self._expired(each) for each in self._all())
-
     def put(self, messages: Sequence[NewMessage], sent: Sequence[Sent]) -> None:
         for new, told in zip(messages, sent, strict=True):
             self._entries.setdefault(
                 told.id, Entry(told.topic, told.due, told.due, new.expires_in)
             )  # it may be claimed already
 
-    def claimed(self, topics: Sequence[str], messages: Sequence[Claimed], lease: int, request: str | None) -> None:
-        """A claim drops what has expired."""
-        self._forget([id for id, each in self._entries.items() if each.topic in topics and self._expired(each)])
+    def claimed(self, messages: Sequence[Claimed], lease: int, request: str | None) -> None:
         for each in messages:
             entry = self._entries.setdefault(each.id, Entry(each.topic, each.due, each.since, None))
             if entry.state != "held" or entry.token != each.token:  # otherwise it is told once more
@@ -92,8 +86,6 @@ class Ledger:
                 self._bury(id)
             else:
                 self._entries[id].state = "waiting"
-        if did.expired and not did.more:
-            self._forget([id for id, each in self._entries.items() if self._expired(each)])
 
     def requeued(self, topic: str, ids: Sequence[str] | None, count: int, dues: Dues) -> None:
         for place, id in enumerate(self._dead(topic, ids)[:count]):
@@ -107,9 +99,6 @@ class Ledger:
 
     def _all(self) -> list[Entry]:
         return list(self._entries.values())
-
-    def _expired(self, entry: Entry) -> bool:
-        return entry.state == "waiting" and entry.expires <= self._now
 
     def _forget(self, ids: Sequence[str]) -> None:
         for id in ids:

@@ -54,7 +54,7 @@ class Patient:
         deadline = time.monotonic() + patience
         while True:
             claim = await self._engine.claim(topics, limit - len(got), lease, request=request, now=now)
-            ledger.claimed(topics, claim.messages, lease, request)
+            ledger.claimed(claim.messages, lease, request)
             got += claim.messages
             left = ledger.due(topics)  # less than before, also when somebody else has taken them
             missing = bool(left) and len(got) < limit
@@ -85,13 +85,9 @@ class Patient:
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._ledger.at(now)
-        deadline = time.monotonic() + self._patience
-        while True:
-            did = await self._engine.tend(budget, ended_by=ended_by, now=now)
-            self._ledger.tended(did, ended_by)
-            if did != Tended() or not self._ledger.upkeep(ended_by) or time.monotonic() >= deadline:
-                return did
-            await asyncio.sleep(TURN)
+        did = await self._engine.tend(budget, ended_by=ended_by, now=now)
+        self._ledger.tended(did, ended_by)
+        return did
 
     async def requeue(
         self,

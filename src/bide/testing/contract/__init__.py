@@ -13,7 +13,9 @@ Subclass `EngineContract` in a test module, say what the engine can do, and say 
 store, which no earlier test has used, and sources with the same namespace see the same messages.
 
 Tests of what the engine can't do are not in the class, neither run nor skipped; instead, the class has tests that the
-engine says so. Every test runs sync and async, as `colours` says. It needs pytest and pytest-asyncio.
+engine says so. Without `inspect` it need not know what waits: it is not asked for the next due time, nor to hand out by due
+time what was due before the claim, nor to find what has expired and was not claimed. Every test runs sync and async, as
+`colours` says. It needs pytest and pytest-asyncio.
 
 Time moves only when a test says so, by `now`, and then what is due is expected at once. If your messages take a moment to
 arrive, override the fixture `wrap`: what it returns takes an engine and its namespace, and answers with a wrapper that passes

@@ -163,7 +163,7 @@ class Claiming:
         # And nothing was claimed
         assert len(await bench.claim("mail", limit=9)) == 5
 
-    @needs("ordered")
+    @needs("inspect")
     async def test_a_claim_tells_when_to_come_back(self, bench: Bench) -> None:
         nothing = await bench.look("mail")
         assert (nothing.now, nothing.next_due) == (bench.now, None)
@@ -183,7 +183,7 @@ class Claiming:
 class Order:
     """No topic and no priority starves."""
 
-    @needs("ordered")
+    @needs("inspect")
     async def test_what_is_due_first_comes_first(self, bench: Bench) -> None:
         await bench.put("mail", b"3", delay=3_000)
         await bench.put("mail", b"1", delay=1_000)

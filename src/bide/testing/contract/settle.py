@@ -78,7 +78,8 @@ class Settling:
         bench.move(1_000)
         # When it is released, it keeps its place in the order
         assert await bench.end(claimed, "release") == "scheduled"
-        [again] = await bench.claim("mail")
+        both = await bench.claim("mail", limit=1 if bench.can.inspect else 2)
+        [again] = [each for each in both if each.body == b"older"]
         assert (again.id, again.due) == (claimed.id, claimed.due)
 
     async def test_a_message_set_aside_comes_back_before_it_expires(self, bench: Bench) -> None:

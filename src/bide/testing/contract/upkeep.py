@@ -40,6 +40,8 @@ class Upkeep:
             bench.move(LEASE)
             assert await needed()
             assert (await bench.tend()).returned == 1
+        if not bench.can.inspect:
+            return
         # When a message expires: sent, moved, and come back
         await bench.put("late", expires_in=LEASE)
         bench.move(2 * LEASE)
@@ -109,6 +111,7 @@ class Upkeep:
         bench.move(14_000)
         assert len(await bench.claim("mail", limit=5)) == 1
 
+    @needs("inspect")
     async def test_tend_removes_what_has_expired(self, bench: Bench) -> None:
         await bench.put_all(*(NewMessage("mail", b"short", delay=1_000, expires_in=2_000) for _ in range(3)))
         await bench.put("mail", b"long", delay=1_000, expires_in=9_000)
@@ -183,11 +186,12 @@ class Upkeep:
         assert (stats.dead, stats.dead_dropped) == (1, 1)
 
     async def test_tend_does_no_more_than_its_budget(self, bench: Bench) -> None:
-        # Given ten leases that have ended and five messages that have expired
+        # Given ten leases that have ended and, where they can be seen, five messages that have expired
+        stale = 5 if bench.can.inspect else 0
         await bench.put_all(*(NewMessage("mail", b"held") for _ in range(10)))
         assert len(await bench.claim("mail", limit=10, lease=1_000)) == 10
         ends = bench.now + 1_000
-        await bench.put_all(*(NewMessage("mail", b"stale", expires_in=1_000) for _ in range(5)))
+        await bench.put_all(*(NewMessage("mail", b"stale", expires_in=1_000) for _ in range(stale)))
         bench.move(2_000)
         # When tend is called with a small budget
         returned = expired = 0
@@ -201,5 +205,5 @@ class Upkeep:
                 break
             assert piece < 100
         # Then nothing is left out
-        assert (returned, expired) == (10, 5)
+        assert (returned, expired) == (10, stale)
         assert bodies(await bench.claim("mail", limit=20)) == [b"held"] * 10

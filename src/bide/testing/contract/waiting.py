@@ -34,7 +34,7 @@ class Waiting:
         assert (await bench.tend()).returned == 1
         assert await bench.woken(sleeper) == [sleeper]
 
-    @needs("wake")
+    @needs("wake", "inspect")
     async def test_a_message_due_sooner_than_all_others_wakes_a_sleeper(self, bench: Bench) -> None:
         last = await bench.put("mail", delay=50_000)
         for delay in (40_000, 30_000):
