@@ -84,11 +84,11 @@ async def _worker(meter: Meter, many: int) -> Cost:
     return cost
 
 
-async def work_off(queue: AsyncQueue, many: int, stop: Callable[[], T]) -> T:
+async def work_off(queue: AsyncQueue, many: int, stop: Callable[[], T], topic: str = "t") -> T:
     """Have a worker handle so many messages that wait, and `stop` measuring when the engine has answered the last end."""
     left, all_done = many, asyncio.Event()
 
-    @queue.task("t")
+    @queue.task(topic)
     async def handle(order: int, customer: str, note: str) -> None:
         nonlocal left
         left -= 1
