@@ -4,6 +4,7 @@
 """
 
 from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.rabbitmq import doctor
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from bide.engines.rabbitmq.holdings import holdings_at
 from bide.engines.rabbitmq.ladder import MAX_DELAY, TICK, Names
@@ -49,7 +50,7 @@ class RabbitSource:
         return Rabbit(self.aio(), self._holdings)
 
     def examine(self) -> list[Finding]:
-        return [Finding("broker", self.shown)]
+        return doctor.examine(self._address, self._names)
 
     def mend(self) -> None:
         """Nothing of what examine finds can be set right from here."""

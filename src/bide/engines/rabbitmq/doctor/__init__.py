@@ -1,0 +1,56 @@
+"""What an operator should know of a broker: asked over AMQP, and through the management API where the URL names it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bide.engines.base import Finding
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.doctor import backlog, broker, layout, policies, queues
+from bide.engines.rabbitmq.doctor.apart import done_apart
+from bide.engines.rabbitmq.doctor.seen import Seen, seen
+from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.location import Address
+from bide.errors import BideError, ConfigError
+
+_CHECKS: Sequence[Callable[[Seen], Iterator[Finding]]] = (
+    broker.server,
+    broker.management,
+    broker.nodes,
+    broker.alarms,
+    broker.rights,
+    broker.flags,
+    broker.dead_lettering,
+    broker.after_failures,
+    broker.clock,
+    broker.consumer_timeout,
+    policies.policies,
+    layout.layout,
+    layout.arguments,
+    layout.bindings,
+    layout.silent,
+    layout.unknown_topics,
+    queues.replicas,
+    queues.leaders,
+    backlog.waiting,
+    backlog.held,
+    backlog.lost,
+    backlog.topics,
+    backlog.overdue,
+)
+
+
+def examine(address: Address, names: Names) -> list[Finding]:
+    """Asks the broker, for about eight seconds. Nothing is made that stays."""
+    return done_apart(lambda: _examined(address, names))
+
+
+async def _examined(address: Address, names: Names) -> list[Finding]:
+    findings = [Finding("queue", f"{address.shown}, namespace {address.namespace}")]
+    line = AsyncLine(address, confirms=True)
+    try:
+        found = await seen(address, names, line)
+    except BideError as error:
+        advice = "change the URL, or the user's rights on the broker" if isinstance(error, ConfigError) else "start the broker"
+        return [*findings, Finding("state", str(error), "bad", advice)]
+    finally:
+        await line.close()
+    return [*findings, *(finding for check in _CHECKS for finding in check(found))]

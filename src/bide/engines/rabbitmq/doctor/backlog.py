@@ -1,0 +1,106 @@
+"""What is found of messages: how many wait for how long, what each topic has, and what is stuck or lost."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bide.core.amounts import plural, span
+from bide.engines.base import Finding
+from bide.engines.rabbitmq.doctor.look import Counts
+from bide.engines.rabbitmq.doctor.seen import MOST_TOPICS, Seen
+from bide.engines.rabbitmq.ladder import STEPS
+
+SHOWN = 20  # topics, and levels
+NOBODY = "nobody receives it: is a worker running?"
+
+
+class _Topic(NamedTuple):
+    name: str
+    ready: int
+    unacked: int | None  # None: not known
+    dead: int
+    consumers: int
+
+
+def waiting(seen: Seen) -> Iterator[Finding]:
+    """By the queues of the ladder: a message is in one of them at a time, and goes on to shorter ones."""
+    if seen.unused:
+        return
+    levels = [(step, _messages(seen, seen.names.wait(step))) for step in STEPS]
+    held = [f"{count:,} for {span(step.ms / 1000) or f'{step.ms} ms'}" for step, count in levels if count]
+    total = sum(count for _, count in levels)
+    more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    value = f"{plural(total, 'message')}{': ' if held else ''}{', '.join(held[:SHOWN])}{more}"
+    if seen.told.queues is None:
+        value += ". Not those that the broker is about to pass on: rabbitmqctl list_queues name messages"
+    yield Finding("waiting", value)
+
+
+def held(seen: Seen) -> Iterator[Finding]:
+    """Those whose time is over, and that the broker has not passed on between two looks."""
+    if not seen.told.held:
+        return
+    total = sum(seen.told.held.values())
+    advice = (
+        "after a restart or the loss of a node the broker tries again after 180 s, or as advanced.config says. If they stay: "
+        "rabbitmq-queues rebalance quorum"
+    )
+    queues = ", ".join(f"{count:,} in {name}" for name, count in sorted(seen.told.held.items())[:SHOWN])
+    yield Finding("held", f"{plural(total, 'message')}, not passed on when it was time: {queues}", "warn", advice)
+
+
+def topics(seen: Seen) -> Iterator[Finding]:
+    found = sorted(_topics(seen), key=lambda each: (-each.ready, -each.dead, each.name))
+    for each in found[:SHOWN]:
+        parts = [f"{each.ready:,} ready", f"{each.dead:,} dead", plural(each.consumers, "receiver")]
+        if each.unacked is not None:
+            parts.insert(1, f"{each.unacked:,} leased")
+        alone = each.ready > 0 and not each.consumers
+        yield Finding(f"topic {each.name}", ", ".join(parts), "warn" if alone else "ok", NOBODY if alone else "")
+    rest = found[SHOWN:]
+    if rest:
+        unread = sum(1 for each in rest if each.ready and not each.consumers)
+        value = f"{len(rest):,}, {sum(each.ready for each in rest):,} ready, {sum(each.dead for each in rest):,} dead"
+        if unread:
+            yield Finding("other topics", value, "warn", f"{unread:,} of them have ready messages that nobody receives")
+        else:
+            yield Finding("other topics", value)
+    if seen.told.queues is None and len(seen.topics) > MOST_TOPICS:
+        yield Finding("topics", f"{len(seen.topics):,}, of which {MOST_TOPICS:,} were looked at")
+
+
+def lost(seen: Seen) -> Iterator[Finding]:
+    count = _messages(seen, seen.names.lost)
+    if count:
+        advice = "a running worker brings them back when it does its upkeep; if they stay, their topic's queue can't be made"
+        yield Finding("lost", f"{plural(count, 'message')} found no queue", "warn", advice)
+    elif not seen.unused:
+        yield Finding("lost", "none")
+
+
+def overdue(seen: Seen) -> Iterator[Finding]:
+    if not seen.unused:
+        value = "not known: RabbitMQ shows no message without delivering it, and that would count as an attempt"
+        yield Finding("oldest overdue", value)
+
+
+def _topics(seen: Seen) -> Iterator[_Topic]:
+    names, queues = seen.names, seen.told.queues
+    if queues is None:
+        for topic in seen.topics[:MOST_TOPICS]:
+            own, dead = seen.of_topics.get(names.topic(topic)), seen.of_topics.get(names.dead(topic))
+            if isinstance(own, Counts):
+                yield _Topic(topic, own.ready, None, dead.ready if isinstance(dead, Counts) else 0, own.consumers)
+        return
+    for name, queue in queues.items():
+        topic = name.removeprefix(names.topic(""))
+        if topic != name:
+            dead_letters = int(queues.get(names.dead(topic), {}).get("messages") or 0)
+            ready, unacked = (int(queue.get(field) or 0) for field in ("messages_ready", "messages_unacknowledged"))
+            yield _Topic(topic, ready, unacked, dead_letters, int(queue.get("consumers") or 0))
+
+
+def _messages(seen: Seen, name: str) -> int:
+    """In one queue: what the management API counts is more, and some seconds old."""
+    told = (seen.told.queues or {}).get(name, {}).get("messages")
+    found = seen.queues.get(name)
+    return max(int(told or 0), found.ready if isinstance(found, Counts) else 0)

@@ -1,0 +1,101 @@
+"""Asks the broker over AMQP what is there. Nothing is made, and no message is taken."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from aiormq import exceptions as theirs
+from aiormq.abc import AbstractChannel, DeliveredMessage
+
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.failures import told, translated
+from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.location import Address
+from bide.errors import BideError, Unavailable
+
+AHEAD = 500  # names of topics that the broker sends ahead
+
+
+class Counts(NamedTuple):
+    """Of a queue. AMQP tells no more: what was delivered is not counted, nor what the broker is about to dead-letter."""
+
+    ready: int
+    consumers: int
+
+
+class Look:
+    """At one namespace, through one connection."""
+
+    def __init__(self, address: Address, line: AsyncLine) -> None:
+        self._address = address
+        self._line = line
+        self._channel: AbstractChannel | None = None
+
+    async def told_by_broker(self) -> Mapping[str, object]:
+        """What the broker said of itself when it was connected."""
+        channel = await self._line.channel()
+        return channel.connection.server_properties
+
+    async def exchange(self, name: str) -> bool:
+        """Whether it is there."""
+        channel = await self._opened()
+        with told(self._address.shown):
+            try:
+                await channel.exchange_declare(name, passive=True, timeout=self._address.timeout)
+            except theirs.ChannelNotFoundEntity:
+                return False
+        return True
+
+    async def queue(self, name: str) -> Counts | None:
+        """None: it is not there. Raises Unavailable for one that is there and does not answer."""
+        channel = await self._opened()
+        with told(self._address.shown):
+            try:
+                found = await channel.queue_declare(name, passive=True, timeout=self._address.timeout)
+            except theirs.ChannelNotFoundEntity as error:
+                if "no queue" in str(error):
+                    return None
+                raise Unavailable(str(translated(error, self._address.shown))) from error
+        return Counts(found.message_count or 0, found.consumer_count or 0)
+
+    async def queues(self, names: Iterable[str]) -> dict[str, Counts | BideError | None]:
+        """Of each what `queue` says, or why it says nothing."""
+        found: dict[str, Counts | BideError | None] = {}
+        for name in names:
+            try:
+                found[name] = await self.queue(name)
+            except BideError as error:
+                found[name] = error
+        return found
+
+    async def topics(self, names: Names) -> list[str]:
+        """All that the index knows. Empty where there is none."""
+        index = await self.queue(names.index)
+        if index is None or not index.ready:
+            return []
+        topics, left, complete = dict[str, None](), index.ready, asyncio.Event()
+        channel = await self._line.another()
+
+        async def take(message: DeliveredMessage) -> None:
+            nonlocal left
+            topics[message.body.decode(errors="replace")] = None
+            await channel.basic_ack(message.delivery_tag or 0, wait=False)
+            left -= 1
+            if left <= 0:
+                complete.set()
+
+        with told(self._address.shown):
+            try:
+                await channel.basic_qos(prefetch_count=AHEAD)
+                await channel.basic_consume(names.index, take, arguments={"x-stream-offset": "first"})
+                await asyncio.wait_for(complete.wait(), self._address.timeout)
+            finally:
+                if not channel.is_closed:
+                    await channel.close()
+        return sorted(topics)
+
+    async def _opened(self) -> AbstractChannel:
+        """A channel; a new one after each error, as the broker closes it then."""
+        if self._channel is None or self._channel.is_closed:
+            self._channel = await self._line.another()
+        return self._channel

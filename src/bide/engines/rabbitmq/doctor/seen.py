@@ -1,0 +1,129 @@
+"""What the doctor has seen of a broker, over AMQP and, where it may, through the management API."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.doctor.look import Counts, Look
+from bide.engines.rabbitmq.doctor.management import Management, Refused
+from bide.engines.rabbitmq.doctor.probe import Probe, Probed
+from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.location import Address
+from bide.errors import BideError
+
+REPORTED = 6.0  # seconds: queues report their numbers to the management API every 5
+MOST_TOPICS = 1_000  # whose queues are looked at over AMQP
+
+
+class Told(NamedTuple):
+    """What the management API said. None: this was not answered, and `refused` says why."""
+
+    shown: str = ""  # empty: the URL names no management API
+    nodes: Sequence[Mapping[str, Any]] | None = None
+    flags: Mapping[str, str] | None = None  # name: state
+    queues: Mapping[str, Mapping[str, Any]] | None = None
+    held: Mapping[str, int] | None = None  # messages that have waited to be passed on in two looks, by queue
+    bindings: frozenset[tuple[str, str, str]] | None = None  # source, key, destination
+    refused: Mapping[str, str] = {}
+
+
+class Seen(NamedTuple):
+    address: Address
+    names: Names
+    broker: Mapping[str, object]  # what it says of itself
+    made: bool  # the marker is there
+    exchanges: Mapping[str, bool]
+    queues: Mapping[str, Counts | BideError | None]  # those of the ladder
+    topics: Sequence[str]
+    of_topics: Mapping[str, Counts | BideError | None]  # their queues, and those of their dead letters
+    probed: Probed
+    told: Told = Told()
+
+    @property
+    def version(self) -> tuple[int, int]:
+        first, _, rest = str(self.broker.get("version", "")).partition(".")
+        second = rest.partition(".")[0]
+        return (int(first), int(second)) if first.isdecimal() and second.isdecimal() else (0, 0)
+
+    @property
+    def unused(self) -> bool:
+        """Nothing of the namespace is there yet."""
+        return not self.made and not any(self.exchanges.values()) and not any(self.queues.values())
+
+
+async def seen(address: Address, names: Names, line: AsyncLine) -> Seen:
+    """Asks both ways at once. Raises what the connection raises; the management API may be silent."""
+    asked = asyncio.to_thread(told, address, names)
+    found: Seen
+    found, said = await asyncio.gather(_looked(address, names, line), asked)
+    return found._replace(told=said)
+
+
+async def _looked(address: Address, names: Names, line: AsyncLine) -> Seen:
+    look = Look(address, line)
+    broker = await look.told_by_broker()
+    made = await look.exchange(names.made)
+    exchanges = {name: await look.exchange(name) for name, *_ in names.exchanges()}
+    queues = await look.queues(name for name, _ in names.queues())
+    topics: list[str] = []
+    if isinstance(queues[names.index], Counts):
+        topics = await look.topics(names)
+    of_topics = await look.queues(of(topic) for topic in topics[:MOST_TOPICS] for of in (names.topic, names.dead))
+    probing = AsyncLine(address, confirms=True)
+    try:
+        probed = await Probe(address, names, probing).found()
+    finally:
+        await probing.close()
+    return Seen(address, names, broker, made, exchanges, queues, topics, of_topics, probed)
+
+
+def told(address: Address, names: Names) -> Told:
+    if address.management is None:
+        return Told()
+    management, refused = Management(address), dict[str, str]()
+
+    def asked(what: str, *path: str) -> Any:
+        try:
+            return management.get(*path)
+        except Refused as error:
+            refused[what] = str(error)
+
+    flags, nodes = asked("flags", "feature-flags"), asked("nodes", "nodes")
+    queues = held = bindings = None
+    try:
+        queues = {each["name"]: each for each in management.queues(names.prefix)}
+        held = _held(management, names, queues)
+        bindings = frozenset(_bindings(management, names))
+    except Refused as error:
+        refused["queues"] = str(error)
+    return Told(
+        shown=management.shown,
+        nodes=nodes,
+        flags=None if flags is None else {each["name"]: each["state"] for each in flags},
+        queues=queues,
+        held=held,
+        bindings=bindings,
+        refused=refused,
+    )
+
+
+def _held(management: Management, names: Names, queues: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """A message passes a dead-letter worker in a moment. So what is still there at a second look may be stuck."""
+    first = {name: count for name, each in queues.items() if (count := int(each.get("messages_dlx") or 0))}
+    if not first:
+        return {}
+    time.sleep(REPORTED)
+    again = {each["name"]: int(each.get("messages_dlx") or 0) for each in management.queues(names.prefix)}
+    return {name: min(count, again.get(name, 0)) for name, count in first.items() if again.get(name)}
+
+
+def _bindings(management: Management, names: Names) -> Iterator[tuple[str, str, str]]:
+    for exchange, *_ in names.exchanges():
+        try:
+            found = management.get("exchanges", "{vhost}", exchange, "bindings", "source")
+        except Refused:  # it is not there
+            continue
+        for each in found:
+            yield exchange, each["routing_key"], each["destination"]
