@@ -27,7 +27,8 @@ LEAST = replace(
     results=False,
 )
 BURYING = replace(LEAST, extend=True, dead=True)  # knows nothing of what is pending, but its dead letters
-CAPABILITIES = replace(BURYING, persistent=True, ordered=False)  # as of an engine on a server, which commands can use
+LONGEST = 3_000 * 86_400_000
+CAPABILITIES = replace(BURYING, persistent=True, ordered=False, max_delay=LONGEST)  # as of a server, for commands
 
 
 class Modest:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,26 @@ def test_messages_are_sent(queue: Queue, command: Callable[..., tuple[int, str, 
 
 def test_the_doctor_has_a_look(command: Callable[..., tuple[int, str, str]]) -> None:
     assert command("doctor")[0] == Exit.OK
+
+
+def test_listed_messages_are_sent(queue: Queue, command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    bury(queue, 1, 2)
+    _, lines, _ = command("dead", "t", "--json")
+    file = tmp_path / "lines"
+    file.write_text(lines + json.dumps(json.loads(lines.splitlines()[0]) | {"key": "k"}))
+    code, out, err = command("send", "--from", str(file), "--dead")
+    assert (code, out) == (Exit.FAILED, "")
+    assert err.splitlines() == [
+        f"bide: modest:// has no keys: leave key= and if_exists= out. {ABLE}",
+        "Accepted before the error: 0 messages. Before you run the command again, leave out what was sent: "
+        "tail -n +1 FILE | bide send --from -",
+    ]
+    file.write_text(lines)
+    code, out, _ = command("send", "--from", str(file), "--dead")
+    assert (code, out.splitlines()[0]) == (Exit.OK, "Sent 2 messages to 1 topic.")
+    assert sorted(each.body for each in queue.receive("t", limit=5)) == [1, 2]
+    code, _, err = command("send", "--from", str(file), "--dead", "--operation", "o")
+    assert (code, err.splitlines()[0]) == (
+        Exit.FAILED,
+        f"bide: modest:// does not remember operations: leave operation= out. {ABLE}",
+    )

@@ -1,12 +1,20 @@
 """A queue on an engine that tells nothing of what is pending, but of its dead letters."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bide import ManualClock, Removed, Requeued, Unsupported, Where
+from bide import AsyncQueue, BadTime, ManualClock, OutcomeUnknown, Outgoing, Queue, Removed, Requeued, Unsupported, Where
+from bide.clock import moment
+from bide.engines.base import NewMessage
 from bide.queue.choosing import PAGE
+from bide.queue.outbox import TOPIC as OUTBOX
+from tests.modest import LONGEST
 
 
 @pytest.fixture
@@ -81,3 +89,132 @@ async def test_what_is_pending_is_not_told_or_deleted(modest: Any) -> None:
             await getattr(modest, verb)(**options)
     [delivery] = await modest.receive("t")
     assert delivery.body == 1
+
+
+async def test_what_it_does_not_keep_or_count_is_refused_before_anything_is_sent(modest: Any) -> None:
+    queue = getattr(modest, "inner", modest)
+
+    @queue.task("kept", keep="1h")
+    def kept() -> int:
+        return 1
+
+    queue.topic("few", most_pending=10)
+    for refused, options in (
+        ("keep= of the task for kept", {"topic": "kept", "body": {}}),
+        ("most_pending= of few", {"topic": "few", "body": 1}),
+        ("depends_on=", {"topic": "t", "body": 1, "depends_on": ["id"]}),
+        ("key=", {"topic": "t", "body": 1, "key": "k"}),
+        ("operation=", {"topic": "t", "body": 1, "operation": "o"}),
+        ("priority=", {"topic": "t", "body": 1, "priority": "high"}),
+    ):
+        with pytest.raises(Unsupported, match=f"leave out {refused}|leave {refused} out|leave {refused} and if_exists= out"):
+            await modest.send(**options)
+    for refused, name in (("keep=", "kept"), ("most_pending=", "few")):
+        with pytest.raises(Unsupported, match=refused):
+            await modest.send_many(name, [{}, {}])
+    assert await modest.receive("t", "kept", "few", limit=10) == []
+
+
+async def test_a_batch_is_checked_as_a_whole_before_the_first_part_is_sent(modest: Any) -> None:
+    with pytest.raises(Unsupported, match="key="):
+        await modest.send_many("t", [*range(1_500), Outgoing(1, key="k")])
+    assert await modest.receive("t", limit=10) == []
+
+
+async def test_one_that_is_refused_keeps_no_others_from_being_sent(modest_url: str) -> None:
+    async with AsyncQueue(modest_url) as queue:
+        sends = [queue.send("t", n, delay="4000d" if n == 2 else None, key="k" if n == 4 else None) for n in range(6)]
+        answers = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(each) for each in answers if isinstance(each, BaseException)] == [BadTime, Unsupported]
+        assert sorted(each.body for each in await queue.receive("t", limit=10)) == [0, 1, 3, 5]
+
+
+async def test_one_that_is_refused_in_a_batch_keeps_no_others_from_being_done(modest_url: str) -> None:
+    async with AsyncQueue(modest_url) as queue:
+        puts = (await queue.session.open()).puts
+        news = [NewMessage("t", b"%d" % n, key="k" if n == 1 else None) for n in range(3)]
+        answers = await asyncio.gather(*map(puts.add, news), return_exceptions=True)
+        assert [isinstance(each, Unsupported) for each in answers] == [False, True, False]
+        assert [each.body for each in await queue.receive("t", limit=10)] == [0, 2]
+
+
+async def test_a_delay_that_is_too_long_for_the_engine_is_refused(modest: Any, clock: ManualClock) -> None:
+    for options in ({"delay": LONGEST / 1000 + 1}, {"at": moment(clock.now_ms + LONGEST + 1_000)}):
+        with pytest.raises(BadTime, match="at most 3,000 days"):
+            await modest.send("t", 1, **options)
+    await modest.send("t", 1)
+    [delivery] = await modest.receive("t")
+    for verb in (delivery.retry, delivery.release):
+        with pytest.raises(BadTime, match="at most 3,000 days"):
+            await verb("3001d")
+    with pytest.raises(BadTime, match="at most 3,000 days"):
+        await modest.retry_many([delivery], "3001d")
+    await delivery.retry("3000d")
+    clock.advance(LONGEST / 1000)
+    assert len(await modest.receive("t")) == 1
+
+
+async def test_nothing_is_sent_twice_in_the_background(modest: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    queue = getattr(modest, "inner", modest)
+    calls = []
+
+    def unknown(self: Any, messages: Sequence[NewMessage], **options: Any) -> Any:
+        calls.append(len(messages))
+        raise OutcomeUnknown("The connection was lost.")
+
+    monkeypatch.setattr("bide.engines.memory.sync.Memory.put", unknown)
+    queue.later("t", 1)
+    flushed = await modest.flush("10s")
+    assert (flushed.waiting, flushed.sent, flushed.lost, calls) == (0, 0, 1, [1])
+    assert "it may have been sent, and would be sent twice" in caplog.text
+
+
+async def test_what_is_sent_in_the_background_is_refused_at_once(modest: Any) -> None:
+    queue = getattr(modest, "inner", modest)
+    for options in ({"key": "k"}, {"delay": "4000d"}):
+        with pytest.raises(BadTime if "delay" in options else Unsupported):
+            queue.later("t", 1, **options)
+
+
+async def test_time_travel_says_where_to_go(modest: Any) -> None:
+    with pytest.raises(Unsupported, match=r"`with queue\.testing\.in_memory\(\):`"):
+        await modest.testing.advance(1)
+
+
+async def test_results_and_locks_are_refused(modest: Any) -> None:
+    queue = getattr(modest, "inner", modest)
+    with pytest.raises(Unsupported, match=r"can't keep results\. These engines can: "):
+        await modest.result("id")
+    lock = queue.lock("l")
+    with pytest.raises(Unsupported, match=r"can't keep locks or limits\. These engines can: "):
+        await lock.__aenter__() if isinstance(queue, AsyncQueue) else lock.__enter__()
+
+
+def test_an_outbox_hands_messages_on_to_it(modest_url: str, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/app.db"
+    with Queue(store) as there:
+        there.stats()
+    with Queue(modest_url, outbox=store) as queue, closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        queue.send("t", 1, connection=own)
+        with pytest.raises(Unsupported, match="key="):
+            queue.send("t", 2, key="k", connection=own)
+        own.commit()
+        assert queue.relay(wait=False) == 1
+        assert [each.body for each in queue.receive("t", limit=9)] == [1]
+
+
+def test_what_it_can_not_take_stays_in_the_outbox_and_keeps_no_others_back(modest_url: str, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/app.db"
+    with Queue(store) as there:
+        there.stats()
+    with closing(sqlite3.connect(tmp_path / "app.db")) as own:
+        with Queue("memory://", outbox=store) as before:  # the queue was in another engine
+            before.send("t", 1, key="k", connection=own)
+            before.send("t", 2, connection=own)
+            own.commit()
+        with Queue(modest_url, outbox=store) as queue:
+            assert queue.relay(wait=False) == 2
+            assert [each.body for each in queue.receive("t", limit=9)] == [2]
+    with Queue(store) as there:
+        [left] = there.messages(OUTBOX)
+        assert left.state == "scheduled"

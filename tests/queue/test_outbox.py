@@ -220,7 +220,8 @@ async def test_a_relay_goes_on_after_an_error_of_rights(store: str, own: sqlite3
             return await put(messages, **options)
 
         monkeypatch.setattr(opened.engine, "put", weak)
-        monkeypatch.setattr("bide.queue.aio.outbox.SOON", 1)
+        for pause in ("SOON", "LATER"):
+            monkeypatch.setattr(f"bide.queue.aio.outbox.{pause}", 1)
         queue.sync.send("t", 1, connection=own)
         own.commit()
         relay = asyncio.create_task(queue.relay())

@@ -90,46 +90,40 @@ def send_records(options: QueueOptions, source: str, wanted: Wanted, *, as_json:
         total = _checked(file, wanted) if is_regular(file) else None
         shown = not (as_json and sys.stdout.isatty())  # a bar among the lines would be in their way
         with options.open(create=True) as queue, progress("sending", total, shown=shown) as moved:
-            sender = _Sender(queue, as_json=as_json)
+            sender = _Sender(queue, named=queue.capabilities.idempotent or wanted.operation is not None, as_json=as_json)
             try:
                 for batch in _batches(file, wanted):
                     sender.send(batch)
                     moved(sender.lines)
             except BideError as error:
                 note(f"bide: {error}")
-                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{_again(sender.last)}")
+                note(f"Accepted before the error: {plural(sender.accepted, 'message')}.{sender.again()}")
                 return Exit.FAILED
             except KeyboardInterrupt:
-                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and possibly some more.{_again(sender.last)}")
+                note(f"Stopped. Accepted: {plural(sender.accepted, 'message')}, and possibly some more.{sender.again()}")
                 return Exit.STOPPED
     if not as_json:
         sender.tell()
     return Exit.OK
 
 
-def _again(last: int) -> str:
-    """How to go on."""
-    return (
-        " Run the command again within ten minutes: nothing is sent twice. Later, leave out what was sent: "
-        f"tail -n +{last + 1} FILE | bide send --from -"
-    )
-
-
 class _Sender:
     """Sends batches, and knows at every moment what became of the lines."""
 
-    def __init__(self, queue: "Queue", *, as_json: bool) -> None:
+    def __init__(self, queue: "Queue", *, named: bool, as_json: bool) -> None:
+        """`named`: the engine remembers by its operation what was sent."""
         self.accepted: int = 0
         self.lines: int = 0
         self.last: int = 0  # number of the last line that is done
         self._queue = queue
+        self._named = named
         self._as_json = as_json
         self._topics = set[str]()
         self._outcomes = Counter[str]()
         self._left_out = Counter[Reason]()
 
     def send(self, batch: list[Line]) -> None:
-        new = [(line.id, line.message) for line in batch if line.message is not None]
+        new = [(line.id, self._as_sent(line.message)) for line in batch if line.message is not None]
         answers = self._queue.session.put_many([message for _, message in new]) if new else []
         self.accepted += sum(each.outcome not in ("kept", "exists") for each in answers)
         self._topics |= {each.topic for each in answers}
@@ -140,6 +134,16 @@ class _Sender:
             for (id, _), each in zip(new, answers, strict=True):
                 echo_json({**json_shapes.sent(each), "from": id})
             flush()  # a program that reads along knows what was accepted
+
+    def _as_sent(self, message: NewMessage) -> NewMessage:
+        return message if self._named else msgspec.structs.replace(message, operation=None)
+
+    def again(self) -> str:
+        """How to go on."""
+        rest = f"eave out what was sent: tail -n +{self.last + 1} FILE | bide send --from -"
+        if not self._named:
+            return f" Before you run the command again, l{rest}"
+        return f" Run the command again within ten minutes: nothing is sent twice. Later, l{rest}"
 
     def tell(self) -> None:
         echo(f"Sent {plural(self.accepted, 'message')} to {plural(len(self._topics), 'topic')}.")

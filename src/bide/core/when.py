@@ -79,6 +79,14 @@ def check_delay(delay: int, at: int | None, now: int) -> None:
         raise BadTime("A message can't be due more than a hundred years from now.")
 
 
+def check_longest(delay: int, longest: int) -> None:
+    """Refuse a delay that is too long for an engine."""
+    if delay > longest:
+        raise BadTime(
+            f"The delay is longer than this queue's engine can keep a message: at most {longest // 86_400_000:,} days."
+        )
+
+
 def due_time(delay: int, at: int | None, floor: int, ceiling: int) -> int:
     """When a message is due, from the engine's now rounded down and up: never early, and what is for now is for now."""
     if at is not None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from bide.engines.base import MAX_BATCH
-from bide.errors import OutcomeUnknown, Unavailable
+from bide.errors import OutcomeUnknown, Unavailable, Unsupported
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -125,17 +125,13 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
             return
         try:
             answers = await self._call(items)
-        except OutcomeUnknown as error:  # each caller is told the operation of its own message
-            for i, future in enumerate(futures):
-                own = type(error)(str(error), error.operations[i]) if i < len(error.operations) else error
-                if i < len(error.answers) and error.answers[i] is not None:
-                    _answer(future, error.answers[i])
-                elif i not in error.untried:
-                    _fail(future, own)
-            if error.untried:  # a part of the engine does not answer: others don't wait for what waits for that
-                rest = asyncio.get_running_loop().create_task(self.one_call([(items[i], futures[i]) for i in error.untried]))
-                self._apart.add(rest)
-                rest.add_done_callback(self._apart.discard)
+        except Unsupported as error:  # one of them, before the engine was called: the others can be done
+            if len(items) == 1:
+                _fail(futures[0], error)
+            else:
+                await self._one_by_one(list(zip(items, futures, strict=True)))
+        except OutcomeUnknown as error:
+            self._unknown(items, futures, error)
         except Exception as error:
             for future in futures:
                 _fail(future, error)
@@ -146,6 +142,28 @@ class AsyncBatching(Collector[tuple[T, "asyncio.Future[R]"]], Generic[T, R]):
         else:
             for future, answer in zip(futures, answers, strict=True):
                 _answer(future, answer)
+
+    def _unknown(self, items: list[T], futures: "list[asyncio.Future[R]]", error: OutcomeUnknown) -> None:
+        """Each caller is told the operation of its own message."""
+        for i, future in enumerate(futures):
+            own = type(error)(str(error), error.operations[i]) if i < len(error.operations) else error
+            if i < len(error.answers) and error.answers[i] is not None:
+                _answer(future, error.answers[i])
+            elif i not in error.untried:
+                _fail(future, own)
+        if error.untried:  # a part of the engine does not answer: others don't wait for what waits for that
+            rest = asyncio.get_running_loop().create_task(self.one_call([(items[i], futures[i]) for i in error.untried]))
+            self._apart.add(rest)
+            rest.add_done_callback(self._apart.discard)
+
+    async def _one_by_one(self, batch: list[tuple[T, "asyncio.Future[R]"]]) -> None:
+        try:
+            for each in batch:
+                await self.one_call([each])
+        except BaseException:
+            for _, future in batch:
+                _fail(future, OutcomeUnknown("The event loop was stopped before this was sent."))
+            raise
 
 
 def _answer(future: "asyncio.Future[R]", answer: R) -> None:

@@ -198,7 +198,7 @@ class Later:
                 return dropped
             engine.put([aged(each, self._now_ms()) for each in ready])
         except OutcomeUnknown as error:
-            return dropped + unknown(ready, error)
+            return dropped + unknown(ready, error, named=engine.capabilities.idempotent)
         except (BadMessage, Unsupported) as error:
             return dropped + self._refused(engine, rooms, ready, error)
         except BideError as error:

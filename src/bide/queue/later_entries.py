@@ -41,19 +41,24 @@ def lost(each: Entry, why: str) -> Done:
     return Done(lost=1)
 
 
-def unknown(batch: Sequence[Entry], error: OutcomeUnknown) -> Done:
-    """Sent again under the names that the engine knows them by, so that it takes none twice."""
-    sent, back = 0, []
+def unknown(batch: Sequence[Entry], error: OutcomeUnknown, *, named: bool) -> Done:
+    """Sent again under the names that the engine knows them by, so that it takes none twice. Unless they are `named`, it knows
+    none: what may have been sent is not sent again.
+    """
+    sent, back, left = 0, [], Done()
     for place, each in enumerate(batch):
         if place < len(error.answers) and error.answers[place] is not None:
             sent += 1
+            continue
+        if place not in error.untried and not named:
+            left += lost(each, f"it may have been sent, and would be sent twice: {error}")
             continue
         if place not in error.untried:
             each.unsure = each.unsure or time.monotonic()
             if place < len(error.operations) and error.operations[place]:
                 each.new = replace(each.new, operation=error.operations[place])
         back.append(each)
-    return Done(sent, back, error=error)
+    return left + Done(sent, back, error=error if back else None)
 
 
 def late(each: Entry, now: int) -> int:

@@ -36,8 +36,9 @@ def handed_on_as(claimed: Claimed, sent: Sent, keep: int, now: int) -> Kept:
     return Kept(PREFIX + claimed.id, max(0, sent.due - now) + keep + UNDONE_MS, sent.id.encode())
 
 
-def handed_on(claimed: Claimed, now: int) -> NewMessage | None:
-    """The message itself, or None if it has expired. However often it is handed on, it is sent once.
+def handed_on(claimed: Claimed, now: int, *, once: bool = True) -> NewMessage | None:
+    """The message itself, or None if it has expired. However often it is handed on, it is sent once, where the queue's engine
+    remembers operations: else not `once`.
 
     Its delay counts from when it was sent, and its life from when it fell due. Raises BadBody if there is no message in it, and
     Unsupported if it is one of a newer release.
@@ -55,7 +56,8 @@ def handed_on(claimed: Claimed, now: int) -> NewMessage | None:
         if late >= life:
             return None
         life -= late
-    return replace(new, delay=0, at=at, expires_in=life, operation=new.operation or PREFIX + claimed.id)
+    operation = new.operation or (PREFIX + claimed.id if once else None)
+    return replace(new, delay=0, at=at, expires_in=life, operation=operation)
 
 
 def _has_all(body: bytes) -> bool:

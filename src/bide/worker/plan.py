@@ -68,6 +68,8 @@ def served(queue: AsyncQueue | Queue, plan: Plan) -> dict[str, Definition]:
             raise Unsupported(
                 f"{source.shown} keeps no limits: leave out concurrency=, rate= and lock= of {task.name}. {others_can('gates')}"
             )
+        if task.keep is not None and not source.capabilities.results:
+            raise Unsupported(f"{source.shown} keeps no results: leave out keep= of {task.name}. {others_can('results')}")
         check_overdue(task, source)
     return chosen
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Sized
 
+from bide.core.when import MAX_DELAY_MS, check_longest
 from bide.engines.base import MAX_BATCH, Capabilities, NewMessage, Ref
 from bide.engines.guard.able import others_can
 from bide.errors import BadOption, Unavailable, Unsupported
@@ -27,7 +28,8 @@ class Rules:
         self.closed: bool = False
         self._can = can
         self._shown = shown  # the engine, as it may be shown
-        self.takes_all: bool = can.keys and can.idempotent and can.priority  # what a message may have
+        takes_long = can.max_delay >= MAX_DELAY_MS
+        self.takes_all: bool = can.keys and can.idempotent and can.priority and takes_long  # what a message may have
 
     def check(
         self,
@@ -67,6 +69,7 @@ class Rules:
 
     def check_messages(self, messages: Sequence[NewMessage]) -> None:
         for new in messages:
+            check_longest(new.delay, self._can.max_delay)
             if new.key is not None and not self._can.keys:
                 raise self._lacks("keys", "has no keys: leave key= and if_exists= out.")
             if new.operation is not None and not self._can.idempotent:

@@ -9,7 +9,7 @@ from typing import Any
 from bide.clock import moment
 from bide.core.backoff import DEFAULT
 from bide.core.codec import JSON
-from bide.core.when import duration_ms, lease_ms
+from bide.core.when import check_longest, duration_ms, lease_ms
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import Claimed, End, Ended, Hold, Verdict
 from bide.errors import LeaseLost
@@ -148,7 +148,7 @@ class AsyncDelivery:
 
         connection: as in `ack`.
         """
-        wait = DEFAULT(self.claimed.attempt) if delay is None else duration_ms(delay)
+        wait = DEFAULT(self.claimed.attempt) if delay is None else self._wait(delay)
         await self._end("retry", wait, error, connection)
 
     async def release(self, delay: Duration = 0, *, connection: object | None = None) -> None:
@@ -156,7 +156,7 @@ class AsyncDelivery:
 
         connection: as in `ack`.
         """
-        await self._end("release", duration_ms(delay), connection=connection)
+        await self._end("release", self._wait(delay), connection=connection)
 
     async def bury(self, reason: str, *, connection: object | None = None) -> None:
         """Make the message a dead letter now.
@@ -171,6 +171,11 @@ class AsyncDelivery:
         if not held:
             self.mark_ended()
             raise self._lost("extend")
+
+    def _wait(self, delay: Duration) -> int:
+        wait = duration_ms(delay)
+        check_longest(wait, self._engine.capabilities.max_delay)
+        return wait
 
     async def _end(self, verdict: Verdict, delay: int = 0, error: object = None, connection: object | None = None) -> None:
         self.ending = True
@@ -204,10 +209,14 @@ class AsyncDelivery:
         *,
         raised: Raised | None = None,
     ) -> End:
-        """What an engine takes to end this delivery; of one that failed, with a record of the attempt."""
+        """What an engine takes to end this delivery; of one that failed, with a record of the attempt.
+
+        A delay that is too long for the engine becomes its longest: what a handler has decided must not fail now.
+        """
         claimed = self.claimed
         if verdict == "done":
             return End(claimed.topic, claimed.id, claimed.token, verdict)
+        delay = min(delay, self._engine.capabilities.max_delay)
         began = trace = None
         put_off = verdict == "release" and delay and called and not aside
         if verdict == "retry" or put_off:  # else it is as if it had not been received

@@ -18,6 +18,7 @@ from bide.queue.aio.rooms import AsyncRooms
 from bide.queue.batching import AsyncBatching
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.outbox import PREFIX
+from bide.queue.refusing import takes_all
 from bide.queue.setup import Setup
 from bide.types import CancelResult, Duration, RescheduleResult, Sent
 
@@ -26,6 +27,7 @@ class AsyncOpened:
     def __init__(self, engine: AsyncEngine, setup: Setup) -> None:
         self._setup = setup
         self.engine: AsyncEngine = engine
+        self.takes_less: bool = not takes_all(engine.capabilities)  # what is sent has to be checked
         self.puts: AsyncBatching[NewMessage, Sent] = AsyncBatching(engine.put)
         self.settles: AsyncBatching[End, Ended] = AsyncBatching(engine.settle)
         self.cancels: AsyncBatching[Ref, CancelResult] = AsyncBatching(engine.cancel)

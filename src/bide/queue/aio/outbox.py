@@ -89,10 +89,9 @@ class AsyncOutbox:
         kept: list[Kept] = []
         for each in claim.messages:
             try:
-                new = outbox.handed_on(each, claim.now)
+                new = outbox.handed_on(each, claim.now, once=self._target.capabilities.idempotent)
             except Unsupported as error:
-                _log.warning("A message stays in the outbox: %s", error)
-                ends.append(_end(each, "release", LATER))
+                ends.append(_stays(each, error))
             except BadBody as error:
                 ends.append(_refused(each, error))
             else:
@@ -103,15 +102,20 @@ class AsyncOutbox:
         return kept
 
     async def _put(self, kept: Sequence[Kept], ends: list[End], now: int) -> None:
-        """Together; if that is refused, one by one, and those that can't be sent become dead letters of the outbox."""
+        """Together; if that is refused, one by one, and those that can't be sent become dead letters of the outbox.
+
+        What this engine can't take stays, for a relay to another one.
+        """
         try:
             if kept:
                 await self._name(kept, await self._target.put([new for _, new in kept]), now)
-        except (BadMessage, QueueFull) as error:
+        except (BadMessage, Unsupported, QueueFull) as error:
             if len(kept) > 1:
                 await self._put_singly(kept, ends, now)
             elif isinstance(error, BadMessage):
                 ends.append(_refused(kept[0][0], error))
+            elif isinstance(error, Unsupported):
+                ends.append(_stays(kept[0][0], error))
             else:
                 raise
         else:
@@ -130,6 +134,8 @@ class AsyncOutbox:
 
     async def _name(self, kept: Sequence[Kept], sent: Sequence[Sent], now: int) -> None:
         """Remember which ids they have now, of those whose results are kept. They leave the outbox after that."""
+        if not self._target.capabilities.results:
+            return
         pairs = [(claimed, each) for (claimed, _), each in zip(kept, sent, strict=True)]
         asked = [(claimed, each, keep) for claimed, each in pairs if (keep := outbox.keep_of(claimed)) is not None]
         if asked:
@@ -168,6 +174,11 @@ class AsyncOutbox:
 
 def _end(claimed: Claimed, verdict: Verdict = "done", delay: int = 0, error: str | None = None) -> End:
     return End(claimed.topic, claimed.id, claimed.token, verdict, delay, error)
+
+
+def _stays(claimed: Claimed, error: Unsupported) -> End:
+    _log.warning("A message stays in the outbox: %s", error)
+    return _end(claimed, "release", LATER)
 
 
 def _refused(claimed: Claimed, error: BadMessage) -> End:

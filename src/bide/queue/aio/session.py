@@ -18,6 +18,7 @@ from bide.queue.aio.receiving import AsyncReceiver
 from bide.queue.aio.sent import askable
 from bide.queue.deliveries import DEPENDS, depends_on
 from bide.queue.envelope import held, info
+from bide.queue.refusing import check, takes_all
 from bide.queue.results import expected
 from bide.queue.setup import Setup
 from bide.types import CancelResult, Duration, Info, RescheduleResult, Sent
@@ -120,6 +121,8 @@ class AsyncSession:
     async def put(self, new: NewMessage, connection: object | None = None) -> Sent:
         """Send a message. Raises Exists if it says so and another one has its key, QueueFull if its topic is full."""
         opened = await self.open()
+        if opened.takes_less:
+            check(self.setup, [new])
         if new.headers and DEPENDS in new.headers:
             return await self._put_dependent(opened, new, connection)
         if self._most and new.topic in self._most:
@@ -180,6 +183,8 @@ class AsyncSession:
         """Send a message in the background. Raises QueueFull when too many wait for that."""
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
+        if not takes_all(self.setup.source.capabilities):
+            check(self.setup, [new])
         if DEPENDS in new.headers:
             raise BadOption("A send in the background can't wait for others: leave depends_on= out, or use send().")
         self.setup.later.put(new)
@@ -192,6 +197,8 @@ class AsyncSession:
         If their topic may be full: all or none, or with `wait` in parts that there is room for.
         """
         opened = await self.open()
+        if opened.takes_less:
+            check(self.setup, new)
 
         async def put(part: Sequence[NewMessage]) -> list[Sent]:
             store = opened.engine if connection is None else opened.outbox or opened.engine

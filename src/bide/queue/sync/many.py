@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 
 from bide.core.backoff import DEFAULT
-from bide.core.when import duration_ms
+from bide.core.when import check_longest, duration_ms
 from bide.engines.base import MAX_BATCH, End
 from bide.errors import BadOption
 from bide.queue.deliveries import error_text
@@ -39,6 +39,7 @@ class ManyVerbs:
         result is False for one that had ended, or whose lease was lost.
         """
         each, wait = list(deliveries), None if delay is None else duration_ms(delay)
+        check_longest(wait or 0, self.session.setup.source.capabilities.max_delay)
         why = error_text(error)
         ends = [delivery.end("retry", DEFAULT(delivery.attempt) if wait is None else wait, why) for delivery in each]
         return self._end(each, ends, connection)

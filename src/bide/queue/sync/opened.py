@@ -12,6 +12,7 @@ from bide.errors import BadOption
 from bide.queue.batching import Batching
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.outbox import PREFIX
+from bide.queue.refusing import takes_all
 from bide.queue.setup import Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.depending import Dependents
@@ -26,6 +27,7 @@ class Opened:
     def __init__(self, engine: Engine, setup: Setup) -> None:
         self._setup = setup
         self.engine: Engine = engine
+        self.takes_less: bool = not takes_all(engine.capabilities)  # what is sent has to be checked
         self.puts: Batching[NewMessage, Sent] = Batching(engine.put)
         self.settles: Batching[End, Ended] = Batching(engine.settle)
         self.cancels: Batching[Ref, CancelResult] = Batching(engine.cancel)

@@ -17,7 +17,7 @@ from bide.queue.sync.opened import Opened
 from bide.queue.sync.planning import Planner, check
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.registry import Tasks
-from bide.queue.travel import Handled, raise_all
+from bide.queue.travel import Handled, check_travel, raise_all
 from bide.queue.travel.following import FollowingClock
 from bide.queue.travel.invoke import Invoke
 from bide.queue.travel.relocate import Relocatable
@@ -148,6 +148,7 @@ class Travel(Relocatable):
     def _travel(self, clock: ManualClock, until: int) -> list[Handled]:
         if isinstance(clock, FollowingClock):
             clock.check()
+        check_travel(self._setup)
         opened = self._session.open()
         engine = opened.engine
         ahead = Ahead(engine, self._setup.tasks)

@@ -4,6 +4,8 @@ from asyncio import CancelledError
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from bide.errors import Unsupported
+from bide.queue.setup import Setup
 from bide.queue.tasks.outcome import Bury, Retry, Snooze, decisive
 
 
@@ -19,6 +21,16 @@ class Handled(NamedTuple):
     id: str
     outcome: str
     error: BaseException | None = None
+
+
+def check_travel(setup: Setup) -> None:
+    """Refuse an engine that can't tell what falls due when."""
+    can = setup.source.capabilities
+    if not (can.inspect and can.lookup):
+        raise Unsupported(
+            f"{setup.source.shown} can't list what is pending, which time travel needs: move the queue in your tests, "
+            "`with queue.testing.in_memory():`."
+        )
 
 
 def raise_all(handled: Iterable[Handled]) -> None:
