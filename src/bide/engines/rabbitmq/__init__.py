@@ -47,7 +47,7 @@ class RabbitSource:
         return AsyncRabbit(self._address, CAPABILITIES, self._names, self._holdings, *dead)
 
     def sync(self) -> Rabbit:
-        return Rabbit(self.aio(), self._holdings)
+        return Rabbit(self.aio)
 
     def examine(self) -> list[Finding]:
         return doctor.examine(self._address, self._names)

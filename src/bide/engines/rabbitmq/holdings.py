@@ -4,6 +4,7 @@ The broker holds a delivery for as long as its channel is open. All queues of th
 that a heartbeat in another thread can renew what an event loop holds. Thread-safe.
 """
 
+import os
 import threading
 import weakref
 from collections import Counter
@@ -123,6 +124,12 @@ class Holdings:
                     taken.append(held)
         return taken
 
+    def forked(self) -> None:
+        """This process is a fork: what is held belongs to the other one, whose threads may have had the locks."""
+        self._lock = threading.Lock()
+        self._held = {}
+        self.time = BrokerTime()
+
 
 _places: "weakref.WeakValueDictionary[tuple[str, ...], Holdings]" = weakref.WeakValueDictionary()
 _lock = threading.Lock()
@@ -135,3 +142,13 @@ def holdings_at(place: tuple[str, ...], make: Callable[[], Holdings] = Holdings)
         if found is None:
             found = _places[place] = make()
         return found
+
+
+def _in_child() -> None:
+    _lock.release()
+    for each in list(_places.values()):
+        each.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_in_child)

@@ -10,7 +10,7 @@ from bide.errors import BadUrl, ConfigError
 FORM = "A RabbitMQ URL is amqp://user:password@host:5672/vhost?options, or amqps:// for TLS."
 ESCAPED = "In a password write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25; in a vhost write / as %2F."
 DEFAULT = Settings(url="").namespace
-HEARTBEAT = 10  # seconds between two signs of life: a broker that is silent for three of them is taken for lost
+HEARTBEAT = 8  # seconds: a broker that gives no sign of life for three times as long is taken for lost
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _TLS = ("cafile", "capath", "certfile", "keyfile", "no_verify_ssl")  # options of the driver
 _OPTIONS = ("namespace", "timeout", "management", "consumer_timeout")

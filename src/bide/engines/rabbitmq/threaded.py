@@ -1,6 +1,7 @@
 """The engine for threads: the async one in an event loop, in a thread that begins with the first call that needs the broker."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import CancelledError
@@ -24,7 +25,6 @@ from bide.engines.base import (
 )
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from bide.engines.rabbitmq.aio.line import CLOSED
-from bide.engines.rabbitmq.holdings import Holdings
 from bide.engines.sync import Engine
 from bide.errors import Unavailable
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -34,11 +34,12 @@ PATIENCE = 0.5  # seconds for calls that are under way when the engine is closed
 
 
 class Rabbit(Engine):
-    def __init__(self, engine: AsyncRabbit, holdings: Holdings) -> None:
-        self.capabilities: Capabilities = engine.capabilities
-        self._engine = engine
-        self._holdings = holdings
+    def __init__(self, make: Callable[[], AsyncRabbit]) -> None:
+        self._make = make
+        self._engine = make()
+        self.capabilities: Capabilities = self._engine.capabilities
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -50,6 +51,8 @@ class Rabbit(Engine):
         with self._lock:
             self._closed = True
             loop, thread, self._loop = self._loop, self._thread, None
+            if self._process != os.getpid():
+                loop = None
         if loop is not None and thread is not None:
             try:
                 asyncio.run_coroutine_threadsafe(self._end(), loop).result()
@@ -135,8 +138,9 @@ class Rabbit(Engine):
             await self._engine.open()
             return await verb()
 
+        loop = self._started()
         try:
-            return asyncio.run_coroutine_threadsafe(opened(), self._started()).result()
+            return asyncio.run_coroutine_threadsafe(opened(), loop).result()
         except CancelledError:
             raise Unavailable(CLOSED) from None
 
@@ -144,6 +148,8 @@ class Rabbit(Engine):
         with self._lock:
             if self._closed:
                 raise Unavailable(CLOSED)
+            if self._process != os.getpid():  # a fork has neither the thread nor a connection of its own
+                self._process, self._engine, self._loop = os.getpid(), self._make(), None
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="bide-rabbitmq", daemon=True)

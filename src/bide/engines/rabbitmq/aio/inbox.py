@@ -1,12 +1,14 @@
 """What the broker delivers to this process: a consumer a topic, and messages that wait here until they are claimed, briefly."""
 
 import asyncio
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
+from aiormq.channel import Channel
 from pamqp.commands import Basic
 
 from bide.engines.base import SWEEP
@@ -24,6 +26,7 @@ from bide.wakeable import AsyncSignal
 
 SURPLUS = 1.0  # seconds after which a message that nobody claims goes back, for others
 IDLE = 15.0  # seconds after which a topic that nobody asks for is not received any more
+LATE = 60.0  # seconds after which a consumer that was ended gets nothing more
 PROMPT = 0.5  # seconds for the messages that were there when the receiving of a topic began
 
 
@@ -59,6 +62,7 @@ class AsyncInbox:
         self._asleep: set[AsyncSignal] = set()
         self._tasks: set[asyncio.Task[object]] = set()
         self._look: asyncio.TimerHandle | None = None
+        self._numbers = itertools.count(1)  # of consumers
         self._closed = False
 
     async def receive(self, topics: Sequence[str], room: int) -> None:
@@ -140,20 +144,18 @@ class AsyncInbox:
                 return False
             if self._closed:
                 raise Unavailable(CLOSED)
-            await self._topics.see_to(topic)
+            ready = await self._topics.count(topic)
             channel = await self._line.channel()
             channel.on_consumer_cancel_callbacks.add(self._on_cancelled)
             with told(self._address.shown):
                 async with asyncio.timeout(self._address.timeout), self._line.consuming:
                     if consumer is not None:
                         await self._end(channel, topic)
-                    queue = self._names.topic(topic)
-                    ready = (await channel.queue_declare(queue, passive=True)).message_count
                     await channel.basic_qos(prefetch_count=room)
                     self._here.setdefault(topic, deque())
-                    tag = f"bide-{channel.number}-{topic}-{room}"
+                    tag = f"bide-{next(self._numbers)}"
                     self._consumers[topic] = _Consumer(tag, room)
-                    await channel.basic_consume(queue, self._arriving(topic), consumer_tag=tag)
+                    await channel.basic_consume(self._names.topic(topic), self._arriving(topic), consumer_tag=tag)
             self._look_again(IDLE)
             return bool(ready)
 
@@ -161,9 +163,12 @@ class AsyncInbox:
         consumer = self._consumers.pop(topic, None)
         if consumer is not None:
             await channel.basic_cancel(consumer.tag)
+            consumers = cast(Channel, channel).consumers
+            consumers[consumer.tag] = self._arriving(topic)  # a quorum queue may deliver to it still
+            asyncio.get_running_loop().call_later(LATE, consumers.pop, consumer.tag, None)
 
-    def _arriving(self, topic: str) -> Callable[[DeliveredMessage], Any]:
-        def arrive(message: DeliveredMessage) -> None:
+    def _arriving(self, topic: str) -> Callable[[DeliveredMessage], Coroutine[Any, Any, None]]:
+        async def arrive(message: DeliveredMessage) -> None:
             self._arrive(topic, message)
 
         return arrive

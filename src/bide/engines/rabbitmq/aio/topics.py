@@ -47,6 +47,23 @@ class AsyncTopics:
             finally:
                 await _close(channel)
 
+    async def count(self, topic: str) -> int:
+        """How many messages wait in the topic's queue, which is made if there is none."""
+        name = self._names.topic(topic)
+        channel = await self._line.another()
+        try:
+            with told(self._address.shown):
+                async with asyncio.timeout(self._address.timeout):
+                    return (await channel.queue_declare(name, passive=True)).message_count or 0
+        except Unavailable as error:
+            if not isinstance(error.__cause__, theirs.ChannelNotFoundEntity):
+                raise
+            self.forget(topic)
+            await self.see_to(topic)
+            return 0
+        finally:
+            await _close(channel)
+
     async def dead(self, topic: str) -> str:
         """The name of the queue of the topic's dead letters, which is made if there is none."""
         name = self._names.dead(topic)
