@@ -33,6 +33,10 @@ def told(shown: str, *, acts: bool = False) -> Iterator[None]:
         raise _lost(shown, "the broker did not answer in time", acts) from error
     except _LOST as error:
         raise translated(error, shown, acts=acts) from error
+    except Exception as error:
+        if type(error) is not Exception:  # which the driver gives to all that wait when it closes a connection
+            raise
+        raise _lost(shown, "the connection was closed", acts) from None
 
 
 def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideError:
@@ -40,8 +44,11 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
     said = _said(error)
     if isinstance(error, theirs.AuthenticationError | theirs.ProbableAuthenticationError):
         return ConfigError(f"{shown} refuses the login: check the user, the password and the user's rights in the URL's vhost.")
-    if isinstance(error, theirs.ConnectionNotAllowed):
-        return ConfigError(f"{shown} does not let this user into the virtual host: {said}. Check the URL's user and vhost.")
+    if _is_shut_out(error):
+        return ConfigError(
+            f"{shown} does not let this user into the virtual host, or there is none of this name: check the URL's user and "
+            "vhost, and the user's rights there."
+        )
     if isinstance(error, theirs.ChannelAccessRefused):
         return ConfigError(
             f"{shown}: this user lacks a right: {said}. Let it configure, write and read all names that begin with the "
@@ -63,9 +70,21 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
     return _lost(shown, said, acts)
 
 
+def is_astray(error: BideError) -> bool:
+    """Whether there was no queue to lead a message to: somebody has removed it, its exchange or its binding."""
+    return isinstance(error.__cause__, theirs.PublishError | theirs.ChannelNotFoundEntity)
+
+
 def is_refused(error: BaseException) -> bool:
     """Whether no other broker of the cluster would say otherwise."""
-    return isinstance(error, theirs.AuthenticationError | theirs.ProbableAuthenticationError | theirs.ConnectionNotAllowed)
+    return isinstance(error, theirs.AuthenticationError | theirs.ProbableAuthenticationError) or _is_shut_out(error)
+
+
+def _is_shut_out(error: BaseException) -> bool:
+    """The driver takes the broker's refusal of a virtual host for an unexpected frame, and quotes it."""
+    return isinstance(error, theirs.ConnectionNotAllowed) or (
+        isinstance(error, theirs.InvalidFrameError) and "NOT_ALLOWED" in str(error.args)
+    )
 
 
 def _lost(shown: str, why: str, acts: bool) -> BideError:

@@ -61,7 +61,7 @@ class AsyncRabbit(AsyncLacking):
         self._inbox = AsyncInbox(address, names, self._topics, holdings, self._endings)
         self._new_id = sequence()
         self._parking = AsyncParking(address, names, self._endings.line, self._sender, holdings)
-        self._telling = AsyncTelling(self._line, self._time)
+        self._telling = AsyncTelling(self._line, self._time, names.prefix)
         self._opened = False
 
     async def open(self) -> None:

@@ -219,7 +219,9 @@ class AsyncInbox:
         for topic, consumer in list(self._consumers.items()):
             waiting = self._here.get(topic) or ()
             surplus = any(each.at <= now - SURPLUS for each in waiting)
-            if surplus or (consumer.asked <= now - IDLE and topic not in wanted):
+            if surplus and topic in wanted:
+                self._sleepers.wake([topic])  # whoever was woken for it has not come
+            elif surplus or (consumer.asked <= now - IDLE and topic not in wanted):
                 self.do(self._stop(topic))
         if self._consumers:
             self._look_again(SURPLUS if any(self._here.values()) else IDLE)

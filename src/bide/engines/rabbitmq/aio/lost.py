@@ -2,7 +2,6 @@
 
 import asyncio
 
-from bide.engines.rabbitmq.aio import topology
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.sending import AsyncSender
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
@@ -15,7 +14,6 @@ from bide.logs import Log
 _log = Log("bide.rabbitmq")
 PAUSE = 5.0  # seconds between two looks
 MOST = 1_000  # messages in one go
-MAKING = 60.0  # seconds for the whole ladder, at most
 
 
 class AsyncLost:
@@ -40,15 +38,8 @@ class AsyncLost:
                 await channel.close()
         if not found:
             return 0
-        await self._make_again()
+        await self._topics.mend()
         return await self._send_on(now)
-
-    async def _make_again(self) -> None:
-        channel = await self._line.another()
-        with told(self._address.shown):
-            async with asyncio.timeout(MAKING):
-                await topology.make(channel, self._names)
-                await channel.close()
 
     async def _send_on(self, now: int) -> int:
         count = 0

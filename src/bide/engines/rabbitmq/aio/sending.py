@@ -9,7 +9,7 @@ from pamqp.commands import Basic
 from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
-from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.failures import is_astray, told
 from bide.engines.rabbitmq.label import HEADER, Label
 from bide.engines.rabbitmq.ladder import Names, routing_key
 from bide.engines.rabbitmq.location import Address
@@ -28,6 +28,8 @@ class AsyncSender:
     async def send(self, messages: Sequence[tuple[Label, bytes]], now: int) -> list[BideError | None]:
         """Each to its queue, or into the ladder if it is due later. Answers what became of each."""
         written = [(label.written(each), each, body) for each, body in messages]
+        if self._topics.torn:
+            await self._topics.mend()
         for topic in {each.topic for each, _ in messages}:
             await self._topics.see_to(topic)
         channel = await self._line.channel()
@@ -60,14 +62,15 @@ class AsyncSender:
         await self._publish(await self._line.channel(), exchange, key, label.written(each), each.id, body)
 
     async def _send(self, channel: AbstractChannel, text: str, each: Label, body: bytes, delay: int) -> None:
-        if delay > 0:
-            await self._publish(channel, self._names.enter, routing_key(delay, each.topic), text, each.id, body)
-        else:
-            try:
+        try:
+            if delay > 0:
+                await self._publish(channel, self._names.enter, routing_key(delay, each.topic), text, each.id, body)
+            else:
                 await self._publish(channel, "", self._names.topic(each.topic), text, each.id, body)
-            except BideError:
-                self._topics.forget(each.topic)
-                raise
+        except BideError as error:
+            self._topics.forget(each.topic)
+            self._topics.torn = self._topics.torn or (delay > 0 and is_astray(error))
+            raise
 
     async def _publish(
         self, channel: AbstractChannel, exchange: str, key: str, text: str, id: str, body: bytes, expiration: str | None = None

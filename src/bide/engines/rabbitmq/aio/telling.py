@@ -6,6 +6,7 @@ Many of them around the end of a second tell the time to the millisecond. That g
 import asyncio
 import contextlib
 import time
+import uuid
 from typing import Any
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
@@ -13,7 +14,9 @@ from pamqp.commands import Basic
 
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.broker_time import BrokerTime
+from bide.logs import Log
 
+_log = Log("bide.rabbitmq")
 ROUNDS = 4  # each narrows the bounds to about a tenth
 PARTS = 10
 HEAD_START = 0.02  # seconds
@@ -22,8 +25,9 @@ HEAD_START = 0.02  # seconds
 class AsyncTelling:
     """For all engines of the process on one broker: one of them asks at a time."""
 
-    def __init__(self, line: AsyncLine, broker_time: BrokerTime) -> None:
+    def __init__(self, line: AsyncLine, broker_time: BrokerTime, prefix: str) -> None:
         self._line = line
+        self._prefix = prefix
         self._time = broker_time
         self._asking: asyncio.Task[None] | None = None
 
@@ -32,9 +36,9 @@ class AsyncTelling:
         if self._time.begin_asking():
             try:
                 async with asyncio.timeout(self._line.patience):
-                    await _Conversation(await self._line.another(), self._time).end()
-            except TimeoutError:
-                pass  # it is asked again
+                    await _Conversation(await self._line.another(), self._time, self._prefix).end()
+            except Exception as error:  # of the driver, or of a user who may not; the wall clock is believed
+                _log.debug("The broker has not told its time: %s", error)
             finally:
                 self._time.end_asking()
         self.see_to()
@@ -52,7 +56,7 @@ class AsyncTelling:
     async def _ask(self) -> None:
         try:
             with contextlib.suppress(Exception):  # the wall clock is believed meanwhile, and it is asked again
-                conversation = _Conversation(await self._line.another(), self._time)
+                conversation = _Conversation(await self._line.another(), self._time, self._prefix)
                 await conversation.narrow()
                 await conversation.end()
         finally:
@@ -61,8 +65,9 @@ class AsyncTelling:
 
 
 class _Conversation:
-    def __init__(self, channel: AbstractChannel, broker_time: BrokerTime) -> None:
+    def __init__(self, channel: AbstractChannel, broker_time: BrokerTime, prefix: str) -> None:
         self._channel = channel
+        self._prefix = f"{prefix}clock:{uuid.uuid4().hex}"  # of queues that are this connection's alone
         self._time = broker_time
         self._sent: dict[str, float] = {}  # by the id of the message
         self._alarm: str | None = None
@@ -83,6 +88,8 @@ class _Conversation:
         if not self._sent:
             await self._ask()
         await self._answer()
+        for each in (f"{self._prefix}:answers", f"{self._prefix}:alarm"):
+            await self._channel.queue_delete(each)
         await self._channel.close()
 
     async def _answer(self) -> None:
@@ -92,13 +99,14 @@ class _Conversation:
 
     async def _ask(self) -> None:
         if self._alarm is None:
-            answers = (await self._channel.queue_declare("", exclusive=True)).queue or ""
+            answers, self._alarm = f"{self._prefix}:answers", f"{self._prefix}:alarm"
+            await self._channel.queue_declare(answers, exclusive=True)
             arguments: dict[str, Any] = {
                 "x-message-ttl": 0,
                 "x-dead-letter-exchange": "",
                 "x-dead-letter-routing-key": answers,
             }
-            self._alarm = (await self._channel.queue_declare("", exclusive=True, arguments=arguments)).queue or ""
+            await self._channel.queue_declare(self._alarm, exclusive=True, arguments=arguments)
             await self._channel.basic_consume(answers, self._hear, no_ack=True)
         id = str(len(self._sent)) + str(time.monotonic_ns())
         self._sent[id] = time.monotonic()

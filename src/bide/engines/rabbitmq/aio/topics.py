@@ -8,12 +8,14 @@ from aiormq import exceptions as theirs
 from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
 
+from bide.engines.rabbitmq.aio import topology
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.ladder import QUORUM, Names
 from bide.engines.rabbitmq.location import Address
 from bide.errors import Unavailable
 
+MAKING = 60.0  # seconds for the whole ladder, at most
 FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
 COUNTS_BY_ITSELF = (4, 0)  # versions since this one drop what was delivered twenty times, unless told otherwise
 
@@ -24,8 +26,18 @@ class AsyncTopics:
         self._names = names
         self._line = line
         self._dead_max = dead_max
+        self.torn: bool = False  # whether a message was returned from the ladder
         self._lock = asyncio.Lock()
         self._seen: dict[str, float] = {}  # queues, and when
+
+    async def mend(self) -> None:
+        """Make all of the ladder that is missing."""
+        channel = await self._line.another()
+        with told(self._address.shown):
+            async with asyncio.timeout(MAKING):
+                await topology.make(channel, self._names)
+                await channel.close()
+        self.torn = False
 
     async def see_to(self, topic: str) -> None:
         """Make the topic's queue if it was never seen here. One that was seen and is gone is an error, once."""
