@@ -32,6 +32,8 @@ class QueueOptions(NamedTuple):
         url = self._chosen_url()
         if not create and url.startswith(("postgres://", "postgresql://")):
             url += f"{'&' if '?' in url else '?'}migrate=0"
+        elif not create and url.startswith(("amqp://", "amqps://")):
+            url += f"{'&' if '?' in url else '?'}make=0"
         queue = self._queue(url)
         if not queue.capabilities.persistent:
             raise ConfigError(

@@ -20,10 +20,15 @@ class Keeper(Protocol):
     """Whoever received a delivery, and can end it."""
 
 
+class Channel(Protocol):
+    @property
+    def is_closed(self) -> bool: ...
+
+
 class Arrived:
     """A delivery that the broker has made."""
 
-    def __init__(self, delivered: Delivered, channel: object, tag: int, at: float) -> None:
+    def __init__(self, delivered: Delivered, channel: Channel, tag: int, at: float) -> None:
         self.delivered = delivered
         self.channel = channel
         self.tag = tag  # the broker's number of the delivery, on its channel

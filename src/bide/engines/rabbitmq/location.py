@@ -13,7 +13,8 @@ DEFAULT = Settings(url="").namespace
 HEARTBEAT = 8  # seconds: a broker that gives no sign of life for three times as long is taken for lost
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _TLS = ("cafile", "capath", "certfile", "keyfile", "no_verify_ssl")  # options of the driver
-_OPTIONS = ("namespace", "timeout", "management", "consumer_timeout")
+_OPTIONS = ("namespace", "timeout", "make", "management", "consumer_timeout")
+_YES_NO = {"1": True, "0": False}
 _NAMESPACE = r"[A-Za-z0-9._-]{1,64}"  # the names of queues have at most 255 bytes
 
 
@@ -26,6 +27,7 @@ class Address:
     urls: tuple[str, ...] = field(repr=False)  # one for each broker of a cluster; they hold the password
     timeout: float  # seconds for an answer
     consumer_timeout: float  # seconds for which the broker lets a receiver work on a message
+    make: bool  # what is missing on the broker; otherwise that is an error
     management: str | None = field(repr=False)  # where the broker's HTTP API is, if anywhere; may hold a password
 
     @property
@@ -62,6 +64,7 @@ def read(settings: Settings) -> Address:
         urls=tuple(urls),
         timeout=_number("timeout", asked.get("timeout", "5"), 0.1, 600),
         consumer_timeout=_number("consumer_timeout", asked.get("consumer_timeout", "1800"), 3, 10**9),
+        make=_yes_no("make", asked.get("make", "1")),
         management=_management(asked.get("management")),
     )
 
@@ -98,6 +101,12 @@ def _management(text: str | None) -> str | None:
     if text is not None and not re.match(r"https?://[^/]", text):
         raise BadUrl("The URL's option management is the address of the broker's HTTP API, such as http://host:15672.")
     return text
+
+
+def _yes_no(name: str, value: str) -> bool:
+    if value not in _YES_NO:
+        raise BadUrl(f"The URL's option {name} must be 1 or 0.")
+    return _YES_NO[value]
 
 
 def _number(name: str, value: str, least: float, most: float) -> float:

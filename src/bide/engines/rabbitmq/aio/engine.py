@@ -36,7 +36,7 @@ from bide.engines.rabbitmq.label import label_of
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
 from bide.engines.rabbitmq.outcome import Outcome, lease_ended, outcome
-from bide.errors import BadTime, BideError, OutcomeUnknown, Unavailable
+from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unavailable
 from bide.ids import sequence
 from bide.types import Sent, State
 
@@ -72,6 +72,11 @@ class AsyncRabbit(AsyncLacking):
             async with asyncio.timeout(max(OPENING, self._address.timeout)):
                 channel = await self._line.another()
                 if not await topology.is_made(channel, self._names):
+                    if not self._address.make:
+                        raise SchemaMismatch(
+                            f"{self._address.shown} has nothing of bide in the namespace {self._address.namespace} yet: it is "
+                            "made when the first message is sent, or when a worker starts."
+                        )
                     channel = await self._line.another()
                     await topology.make(channel, self._names)
                 if not self._holdings.sound:
@@ -240,7 +245,7 @@ class AsyncRabbit(AsyncLacking):
                 found = [error] * len(places)
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
-                if isinstance(answer, BideError) and not isinstance(answer, OutcomeUnknown):
+                if isinstance(answer, BideError) and not wanted[place][0].arrived.channel.is_closed:
                     self._holdings.put_back(wanted[place][0])
         return answers
 

@@ -48,8 +48,8 @@ class AsyncLost:
                 if each.delivered is not None:
                     if not count:
                         _log.warning(
-                            "Messages have led nowhere, since somebody has removed queues or bindings of %s: they are sent on.",
-                            self._names.prefix,
+                            "Messages led nowhere, since queues or bindings of namespace %s were removed: they are sent on.",
+                            self._address.namespace,
                         )
                     topic = each.delivered.label.topic
                     self._topics.forget(topic)

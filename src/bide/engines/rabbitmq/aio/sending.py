@@ -16,6 +16,7 @@ from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, OutcomeUnknown, QueueFull
 
 DURABLE = 2  # delivery mode
+BLINK = 0.001  # seconds
 
 
 class AsyncSender:
@@ -41,8 +42,8 @@ class AsyncSender:
         for error in failed:
             if not isinstance(error, BideError):
                 raise error
-        if any(isinstance(each, OutcomeUnknown) for each in failed):
-            await self._line.drop()
+        if any(isinstance(each, OutcomeUnknown) for each in failed) and not await self._is_blocked(channel, BLINK):
+            await self._line.drop()  # one that the broker has blocked is kept, since it knows that
         return [each if isinstance(each, BideError) else None for each in found]
 
     async def send_all(self, messages: Sequence[tuple[Label, bytes]], now: int) -> None:
@@ -88,11 +89,17 @@ class AsyncSender:
 
     async def _unblocked(self, channel: AbstractChannel) -> None:
         """A broker whose memory or disk is full takes nothing more until it has room."""
-        try:
-            async with asyncio.timeout(self._address.timeout):
-                await channel.connection.ready()
-        except TimeoutError:
+        if await self._is_blocked(channel, self._address.timeout):
             raise QueueFull(
                 f"{self._address.shown} takes no messages for now, as its memory or disk is full: nothing was sent. It still "
                 "delivers, so let receivers go on, or give it room."
-            ) from None
+            )
+
+    @staticmethod
+    async def _is_blocked(channel: AbstractChannel, patience: float) -> bool:
+        try:
+            async with asyncio.timeout(patience):
+                await channel.connection.ready()
+        except TimeoutError:
+            return True
+        return False

@@ -71,6 +71,7 @@ class _Conversation:
         self._time = broker_time
         self._sent: dict[str, float] = {}  # by the id of the message
         self._alarm: str | None = None
+        self._consumer = ""
         self._answered = asyncio.Event()
 
     async def narrow(self) -> None:
@@ -88,6 +89,7 @@ class _Conversation:
         if not self._sent:
             await self._ask()
         await self._answer()
+        await self._channel.basic_cancel(self._consumer)  # or the driver tells of a consumer that was lost
         for each in (f"{self._prefix}:answers", f"{self._prefix}:alarm"):
             await self._channel.queue_delete(each)
         await self._channel.close()
@@ -107,7 +109,7 @@ class _Conversation:
                 "x-dead-letter-routing-key": answers,
             }
             await self._channel.queue_declare(self._alarm, exclusive=True, arguments=arguments)
-            await self._channel.basic_consume(answers, self._hear, no_ack=True)
+            self._consumer = (await self._channel.basic_consume(answers, self._hear, no_ack=True)).consumer_tag or ""
         id = str(len(self._sent)) + str(time.monotonic_ns())
         self._sent[id] = time.monotonic()
         await self._channel.basic_publish(b"", routing_key=self._alarm, properties=Basic.Properties(message_id=id))
