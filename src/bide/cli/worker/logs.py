@@ -56,6 +56,7 @@ def configure(log_format: str, level: str) -> None:
     handler.setFormatter(Json() if log_format == "json" else Text())
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # it logs lost connections with tracebacks, and bide tells of them
     if log_format == "json":  # Python's own warnings and tracebacks would not be JSON
         logging.captureWarnings(True)
         threading.excepthook = _log_thread_end
