@@ -48,6 +48,22 @@ async def test_tasks_are_handled_tried_again_and_buried(queue: AsyncQueue, worki
     assert sorted(each.last_error or "" for each in await queue.messages("t", state="dead")) == ["at once", "no use"]
 
 
+async def test_a_worker_does_not_ask_what_waits(
+    queue: AsyncQueue, working: Working, soon: Soon, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = asyncio.Event()
+
+    @queue.task("t")
+    async def handle() -> None:
+        done.set()
+
+    await handle.send()
+    with caplog.at_level("DEBUG", "bide.worker"):
+        async with working(queue):
+            await soon(done.wait())
+    assert "without a handler" not in caplog.text
+
+
 async def test_batches_are_handled(queue: AsyncQueue, working: Working, soon: Soon) -> None:
     got: list[int] = []
     done = asyncio.Event()
