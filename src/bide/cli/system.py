@@ -57,13 +57,14 @@ def demo(
 @section.command(
     "doctor",
     help="Check the file or server of a queue, and report what an operator should know.\n\n"
-    "The doctor creates nothing, and changes nothing without --fix. Exit code 0: nothing is bad. 1: something is bad.",
+    "The doctor changes nothing without --fix or --remove. Exit code 0: nothing is bad. 1: something is bad.",
     examples=(
         ("bide doctor", "$BIDE_URL, or bide.db in this folder"),
         ("bide doctor --url sqlite:////var/lib/bide.db", ""),
         ("bide doctor --json", "for a script"),
         ("bide doctor --fix", "first stop the programs that use the file"),
         ("bide doctor --url redis:// --acl", "create users on a Redis server"),
+        ("bide doctor --url amqp:// --remove", "delete a RabbitMQ queue; asks"),
     ),
 )
 def doctor(
@@ -71,15 +72,32 @@ def doctor(
     *,
     acl: Annotated[bool, typer.Option("--acl", help="Print ACL lines that create least-privilege Redis users.")] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="First repair what can be repaired: the time of an SQLite file that is ahead.")
+        bool,
+        typer.Option(
+            "--fix",
+            help="First repair what can be repaired: the time of an SQLite file that is ahead, what is missing in RabbitMQ.",
+        ),
     ] = False,
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Delete all of a namespace in RabbitMQ, with its messages. Asks first."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before --remove.")] = False,
     as_json: Json = False,
 ) -> int:
     if acl and as_json:
         raise WrongUsage("--acl prints lines for redis-cli. Leave --json out.")
+    if remove and (acl or fix):
+        raise WrongUsage("--remove goes with neither --acl nor --fix. Give one of them.")
+    if yes and not remove:
+        raise WrongUsage("--yes is for --remove: the doctor asks nothing else. Leave it out.")
     queue = options.queue()  # says what is wrong with the URL, or what is not installed
     if acl:
         return _print_acl(queue)
+    if remove:
+        from bide.cli.removing import remove_all
+
+        return remove_all(queue, yes=yes, as_json=as_json)
     findings = [*(_fix(queue) if fix else ()), *queue.examine()]
     if as_json:
         import json

@@ -6,6 +6,8 @@
 from bide.engines.base import Capabilities, Finding, Settings
 from bide.engines.rabbitmq import doctor
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
+from bide.engines.rabbitmq.doctor import mending
+from bide.engines.rabbitmq.doctor.removing import Removal
 from bide.engines.rabbitmq.holdings import holdings_at
 from bide.engines.rabbitmq.ladder import MAX_DELAY, TICK, Names
 from bide.engines.rabbitmq.location import Address, read
@@ -52,8 +54,13 @@ class RabbitSource:
     def examine(self) -> list[Finding]:
         return doctor.examine(self._address, self._names)
 
-    def mend(self) -> None:
-        """Nothing of what examine finds can be set right from here."""
+    def mend(self) -> list[Finding]:
+        """Makes again what is missing of a namespace that is in use."""
+        return mending.mend(self._address, self._names)
+
+    def removal(self) -> Removal:
+        """The way to take the namespace away, with all that is in it."""
+        return Removal(self._address, self._names)
 
 
 def source(settings: Settings) -> RabbitSource:

@@ -10,7 +10,7 @@ from bide.engines.rabbitmq.doctor.seen import MOST_TOPICS, Seen
 from bide.engines.rabbitmq.ladder import STEPS
 
 SHOWN = 20  # topics, and levels
-NOBODY = "nobody receives it: is a worker running?"
+NOBODY = "nobody receives it: is a worker running, with room for more?"
 
 
 class _Topic(NamedTuple):
@@ -18,7 +18,11 @@ class _Topic(NamedTuple):
     ready: int
     unacked: int | None  # None: not known
     dead: int
-    consumers: int
+    consumers: int  # a worker that is busy with all it can do has none for a while
+
+    @property
+    def is_alone(self) -> bool:
+        return self.ready > 0 and not self.consumers and not self.unacked
 
 
 def waiting(seen: Seen) -> Iterator[Finding]:
@@ -54,11 +58,12 @@ def topics(seen: Seen) -> Iterator[Finding]:
         parts = [f"{each.ready:,} ready", f"{each.dead:,} dead", plural(each.consumers, "receiver")]
         if each.unacked is not None:
             parts.insert(1, f"{each.unacked:,} leased")
-        alone = each.ready > 0 and not each.consumers
-        yield Finding(f"topic {each.name}", ", ".join(parts), "warn" if alone else "ok", NOBODY if alone else "")
+        yield Finding(
+            f"topic {each.name}", ", ".join(parts), "warn" if each.is_alone else "ok", NOBODY if each.is_alone else ""
+        )
     rest = found[SHOWN:]
     if rest:
-        unread = sum(1 for each in rest if each.ready and not each.consumers)
+        unread = sum(each.is_alone for each in rest)
         value = f"{len(rest):,}, {sum(each.ready for each in rest):,} ready, {sum(each.dead for each in rest):,} dead"
         if unread:
             yield Finding("other topics", value, "warn", f"{unread:,} of them have ready messages that nobody receives")

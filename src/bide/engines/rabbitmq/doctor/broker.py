@@ -58,19 +58,17 @@ def nodes(seen: Seen) -> Iterator[Finding]:
 
 
 def alarms(seen: Seen) -> Iterator[Finding]:
-    advice = "the broker takes no messages until it has room: give it some, or let receivers go on"
-    known = seen.told.nodes
-    if known is not None:
-        low = [
-            f"{kind} of {each['name']}"
-            for each in known
-            for kind, field in (("memory", "mem_alarm"), ("disk", "disk_free_alarm"))
-            if each.get(field)
-        ]
-        yield Finding("alarms", ", ".join(low), "bad", advice) if low else Finding("alarms", "none")
-    elif seen.probed.blocked:
-        asked = not_told(seen, "nodes", "rabbitmq-diagnostics alarms")
-        yield Finding("alarms", f"the broker has no memory or disk left. Which: {asked}", "bad", advice)
+    """The management API tells which, but some seconds late. Whoever tries to send is told at once, but not which."""
+    low = [
+        f"{kind} of {each['name']}"
+        for each in seen.told.nodes or ()
+        for kind, field in (("memory", "mem_alarm"), ("disk", "disk_free_alarm"))
+        if each.get(field)
+    ]
+    if low or seen.probed.blocked:
+        value = ", ".join(low) or "memory or disk: the broker takes no messages. Ask: rabbitmq-diagnostics alarms"
+        advice = "the broker takes no messages until it has room: give it some, or let receivers go on"
+        yield Finding("alarms", value, "bad", advice)
     else:
         yield Finding("alarms", "none: the broker takes messages")
 
@@ -92,10 +90,8 @@ def flags(seen: Seen) -> Iterator[Finding]:
 def rights(seen: Seen) -> Iterator[Finding]:
     if seen.probed.refused:
         prefix = seen.names.prefix.replace(".", r"\.")
-        advice = (
-            f"let the user configure and read what begins with {seen.names.prefix} and write there and to amq.default: "
-            f"rabbitmqctl set_permissions -p VHOST USER '^{prefix}' '^({prefix}|amq\\.default$)' '^{prefix}'"
-        )
+        own, sent = rf"'^({prefix}.*|amq\.gen.*)$'", rf"'^({prefix}.*|amq\.default)$'"
+        advice = f"give the user its rights: rabbitmqctl set_permissions -p VHOST USER {own} {sent} {own}"
         yield Finding("rights", "; ".join(seen.probed.refused), "bad", advice)
     elif seen.probed.trouble:
         yield Finding("rights", f"not known: {seen.probed.trouble}", "warn", "see what else is wrong, and ask again")

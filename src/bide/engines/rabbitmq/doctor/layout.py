@@ -8,7 +8,7 @@ from bide.engines.rabbitmq.doctor.seen import Seen
 from bide.errors import BideError
 
 FEW = 5  # names that are written out
-AGAIN = "remove the exchange whose name ends in :made.1, and start the programs again: what is missing is made then"
+AGAIN = "run `bide doctor --fix`, which makes what is missing"
 
 
 def layout(seen: Seen) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
 
 AHEAD = 500  # names of topics that the broker sends ahead
+QUIET = 1.0  # seconds without another name, after which there is none
 
 
 class Counts(NamedTuple):
@@ -69,26 +70,28 @@ class Look:
         return found
 
     async def topics(self, names: Names) -> list[str]:
-        """All that the index knows. Empty where there is none."""
+        """All that the index knows. Empty where there is none. The broker counts what is in it some seconds late."""
         index = await self.queue(names.index)
-        if index is None or not index.ready:
+        if index is None:
             return []
-        topics, left, complete = dict[str, None](), index.ready, asyncio.Event()
+        topics, known, came = dict[str, None](), 0, asyncio.Event()
         channel = await self._line.another()
 
         async def take(message: DeliveredMessage) -> None:
-            nonlocal left
+            nonlocal known
             topics[message.body.decode(errors="replace")] = None
+            known += 1
+            came.set()
             await channel.basic_ack(message.delivery_tag or 0, wait=False)
-            left -= 1
-            if left <= 0:
-                complete.set()
 
         with told(self._address.shown):
             try:
                 await channel.basic_qos(prefetch_count=AHEAD)
                 await channel.basic_consume(names.index, take, arguments={"x-stream-offset": "first"})
-                await asyncio.wait_for(complete.wait(), self._address.timeout)
+                while await _in_time(came, self._address.timeout if known < index.ready else QUIET):
+                    came.clear()
+                if known < index.ready:
+                    raise TimeoutError
             finally:
                 if not channel.is_closed:
                     await channel.close()
@@ -99,3 +102,11 @@ class Look:
         if self._channel is None or self._channel.is_closed:
             self._channel = await self._line.another()
         return self._channel
+
+
+async def _in_time(event: asyncio.Event, patience: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), patience)
+    except TimeoutError:
+        return False
+    return True

@@ -32,9 +32,9 @@ _SENTENCES: Mapping[tuple[str, str], str] = {
     ("lost", "max-length-bytes"): _LENGTH + "messages that led nowhere are lost",
     ("lost", "expires"): _DELETED,
     ("lost", "delivery-limit"): "messages that led nowhere are deleted before bide can bring them back",
-    ("parked", "message-ttl"): "messages whose handlers take very long are deleted",
-    ("parked", "max-length"): _LENGTH + "messages whose handlers take very long are lost",
-    ("parked", "max-length-bytes"): _LENGTH + "messages whose handlers take very long are lost",
+    ("parked", "overflow"): "this switches at-least-once dead-lettering off: messages whose handlers take very long get lost",
+    ("parked", "max-length"): _LENGTH + "handlers that take very long lose their messages to others meanwhile",
+    ("parked", "max-length-bytes"): _LENGTH + "handlers that take very long lose their messages to others meanwhile",
     ("index", "max-length-bytes"): "the broker forgets names of topics, and bide lists them no more",
     ("index", "max-age"): "the broker forgets names of topics, and bide lists them no more",
 }

@@ -6,6 +6,7 @@ and a queue like those of the ladder, which the broker removes after a minute if
 
 import asyncio
 import contextlib
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ from bide.errors import BideError
 SOON = 7.0  # seconds: a broker that is set as docs/rabbitmq.md says tries again after 5
 PAUSE = 0.02  # seconds between two looks into a queue
 DURABLE = 2  # delivery mode
+_UNNAMED = re.compile(r"amq\.gen-[\w-]+")
 
 
 class Probed(NamedTuple):
@@ -45,7 +47,7 @@ class Probe:
     def __init__(self, address: Address, names: Names, line: AsyncLine) -> None:
         self._address = address
         self._line = line
-        once = uuid.uuid4().hex
+        self._once = once = uuid.uuid4().hex
         self._target = f"{names.prefix}doctor:{once}"  # a queue, and an exchange
         self._waiting = names.wait(Step(f"probe.{once}", "", "", PROBE_MS))
         # Dead letters go to the target by the default exchange, so that removing it leaves them nowhere to go.
@@ -69,7 +71,7 @@ class Probe:
             await self._tidy()
 
     async def _refused(self) -> tuple[str, ...]:
-        """Try each right once: to configure, write and read names of the namespace, and to send to a queue by its name."""
+        """Try each right once: for names of the namespace, for those that the broker makes up, and to send to a queue."""
         own = {"routing_key": "nowhere", "mandatory": True, "timeout": self._address.timeout}
         trials: tuple[Callable[[AbstractChannel], Awaitable[object]], ...] = (
             lambda channel: channel.queue_declare(self._target, exclusive=True),
@@ -78,6 +80,7 @@ class Probe:
             lambda channel: channel.basic_publish(b"", exchange=self._target, **own),  # type: ignore[arg-type]
             lambda channel: channel.basic_publish(b"", exchange="", **own),  # type: ignore[arg-type]
             lambda channel: channel.basic_get(self._target, no_ack=True),
+            _use_unnamed,
             lambda channel: channel.queue_declare(self._waiting, durable=True, arguments=self._arguments),
         )
         refused = dict[str, None]()
@@ -86,7 +89,7 @@ class Probe:
             try:
                 await trial(channel)
             except theirs.ChannelAccessRefused as error:
-                refused[_right(error).replace(self._target, "…").replace(self._waiting, "…")] = None
+                refused[_UNNAMED.sub("amq.gen-…", _right(error).replace(self._once, "…"))] = None
             except (theirs.PublishError, theirs.ChannelNotFoundEntity):
                 pass  # returned, as it leads nowhere; not found, as it could not be made before
             finally:
@@ -163,6 +166,12 @@ def _behind(arrived: DeliveredMessage | None, sent: float, now: float) -> tuple[
         return None, 0.0
     middle = noted.timestamp() + 0.5
     return (sent + now) / 2 - middle, 0.5 + (now - sent) / 2
+
+
+async def _use_unnamed(channel: AbstractChannel) -> None:
+    """The engine has such queues to be told of the broker's time."""
+    name = (await channel.queue_declare("", exclusive=True)).queue or ""
+    await channel.basic_get(name, no_ack=True)
 
 
 def _right(error: BaseException) -> str:
