@@ -126,10 +126,13 @@ def fail() -> None:
     raise Unavailable("the wire is cut")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.server)])
+SERVERS = {"redis": "redis_url", "rabbitmq": "rabbitmq_shared_url"}
+
+
+@pytest.fixture(params=["sqlite", *(pytest.param(each, marks=pytest.mark.server) for each in SERVERS)])
 def place(request: pytest.FixtureRequest, tmp_path: Any) -> str:
-    if request.param == "redis":
-        return str(request.getfixturevalue("redis_url"))
+    if request.param in SERVERS:
+        return str(request.getfixturevalue(SERVERS[request.param]))
     return f"sqlite:///{tmp_path}/bide.db"
 
 
