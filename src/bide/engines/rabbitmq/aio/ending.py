@@ -17,6 +17,7 @@ from bide.engines.rabbitmq.holdings import Arrived, Holdings
 from bide.engines.rabbitmq.label import Delivered, Label
 from bide.engines.rabbitmq.location import Address
 from bide.engines.rabbitmq.outcome import Outcome, unused
+from bide.engines.rabbitmq.tags import Tags
 from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import sequence
 
@@ -45,6 +46,9 @@ class AsyncEndings:
         self._dead_for = dead_for
         self.on_lost: Callable[[], None] = lambda: None
         self._new_id = sequence()
+        self._acknowledging = asyncio.Lock()
+        self._channel: AbstractChannel | None = None  # the one of these numbers
+        self._tags = Tags()
 
     async def run(self, part: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do this in the loop of these deliveries, which may be another one than the caller's."""
@@ -130,25 +134,22 @@ class AsyncEndings:
 
     async def _acknowledge(self, arrived: Sequence[Arrived]) -> list[BideError | None]:
         """And wait until the broker has taken note of it."""
-        found: list[BideError | None] = []
         current = self.line.opened
-        for each in arrived:
-            if each.channel is not current or current is None:
-                found.append(
-                    OutcomeUnknown(f"{self._address.shown}: the connection was lost, and the broker delivers it again.")
-                )
-                continue
-            try:
-                with told(self._address.shown, acts=True):
-                    await current.basic_ack(each.tag, wait=False)
-                found.append(None)
-            except BideError as error:
-                found.append(error)
+        lost = OutcomeUnknown(f"{self._address.shown}: the connection was lost, and the broker delivers it again.")
+        found: list[BideError | None] = [None if current is not None and each.channel is current else lost for each in arrived]
         if current is not None and None in found:
             try:
                 with told(self._address.shown, acts=True):
+                    await self._send_acknowledgements(current, [each.tag for each in arrived if each.channel is current])
                     await current.flow(active=True, timeout=self._address.timeout)
             except BideError as error:
                 await self.line.drop()
                 return [each or error for each in found]
         return found
+
+    async def _send_acknowledgements(self, channel: AbstractChannel, tags: Sequence[int]) -> None:
+        async with self._acknowledging:  # one at a time, since none may overtake another one
+            if channel is not self._channel:
+                self._channel, self._tags = channel, Tags()
+            for tag, multiple in self._tags.acknowledgements(tags):
+                await channel.basic_ack(tag, multiple, wait=False)

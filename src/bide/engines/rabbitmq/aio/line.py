@@ -5,12 +5,14 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import aiormq
 from aiormq.abc import AbstractChannel, AbstractConnection
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 
+from bide.engines.base import MAX_BATCH
+from bide.engines.rabbitmq.aio.writing import GatheringWriter
 from bide.engines.rabbitmq.failures import is_refused, told, translated
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
@@ -27,12 +29,16 @@ class _Transport(TransportFactory):
 
     async def create(self, url: Any, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, self._made = await self._plain.create(url, **kwargs)
-        return reader, self._made
+        return reader, cast(asyncio.StreamWriter, GatheringWriter(self._made))
 
     def abandon(self) -> None:
         if self._made is not None:
             with contextlib.suppress(OSError):
                 self._made.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+class _Connection(aiormq.Connection):
+    FRAME_BUFFER_SIZE = MAX_BATCH  # messages of a batch are written one after the other, without a turn of the loop for each
 
 
 class AsyncLine:
@@ -121,7 +127,8 @@ class AsyncLine:
             place = (self._first + turn) % len(urls)
             transport = _Transport(tls=urls[place].startswith("amqps"))
             try:
-                connection = await aiormq.connect(urls[place], transport_factory=transport)
+                connection = _Connection(urls[place], transport_factory=transport)
+                await connection.connect()
             except BideError:
                 raise
             except Exception as error:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
+from aiormq import Channel
 from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
 
@@ -17,6 +19,7 @@ from bide.errors import BideError, OutcomeUnknown, QueueFull
 
 DURABLE = 2  # delivery mode
 BLINK = 0.001  # seconds
+LARGE = 16_384  # bytes: such a body has left this process before the next message is written
 
 
 class AsyncSender:
@@ -78,13 +81,14 @@ class AsyncSender:
     ) -> None:
         properties = Basic.Properties(headers={HEADER: text}, delivery_mode=DURABLE, message_id=id, expiration=expiration)
         with told(self._address.shown, acts=True):
-            await channel.basic_publish(
+            await cast(Channel, channel).basic_publish(
                 body,
                 exchange=exchange,
                 routing_key=key,
                 properties=properties,
                 mandatory=True,
                 timeout=self._address.timeout,
+                wait=len(body) > LARGE,
             )
 
     async def _unblocked(self, channel: AbstractChannel) -> None:
