@@ -5,11 +5,15 @@
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from benchmarks.costs import HOUR, body, load
 from benchmarks.lateness import of_sleep, part
@@ -24,6 +28,7 @@ SHORTEST, LONGEST = 1.0, 60.0  # seconds
 RUNS = 3  # of one message behind others
 FAR = 100
 BEHIND = 2.0  # seconds
+LOOK = 0.02  # seconds between two looks at the disk
 SHARES = (("earliest", 0.0, ">= 0"), ("p50", 0.5, ""), ("p99", 0.99, "<= 104"), ("p99.9", 0.999, ""))
 
 
@@ -31,7 +36,8 @@ def run() -> list[Figure]:
     with RabbitServer() as server:
         meter = Meter(server)
         behind = [asyncio.run(_behind(meter)) for _ in range(RUNS)]
-        lates, steps, spent = _spread(meter)
+        with _disk() as syncs:
+            lates, steps, spent = _spread(meter)
         sleeps = of_sleep(MANY // 10, RATE)
         return [
             *(figure(f"late, delays of 1 to 60 s, {what}", "ms", [part(lates, share)], bar) for what, share, bar in SHARES),
@@ -40,6 +46,7 @@ def run() -> list[Figure]:
             figure("… the broker's CPU", "s", [spent]),
             figure(f"late, {BEHIND:.0f} s behind {FAR} messages of an hour", "ms", behind, ">= 0"),
             *(figure(f"late, time.sleep, {what}", "ms", [part(sleeps, share)]) for what, share, _ in SHARES[1:]),
+            *(figure(f"fdatasync meanwhile, {what}", "ms", [part(sorted(syncs), share)]) for what, share, _ in SHARES[1:]),
             load(),
         ]
 
@@ -54,6 +61,29 @@ def _spread(meter: Meter) -> tuple[Sequence[float], float, float]:
         steps = asyncio.run(_send(meter.url))
         lates = json.loads(receiver.stdout.readline())
         return sorted(lates), steps, meter.server() - before
+
+
+@contextmanager
+def _disk() -> Iterator[list[float]]:
+    """How long the disk of temporary files, on which the broker is, takes to sync one block: its hops wait for that. In ms."""
+    found: list[float] = []
+    over = threading.Event()
+
+    def look() -> None:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            while not over.wait(LOOK):
+                file.write(bytes(4096))
+                begin = time.perf_counter()
+                os.fdatasync(file.fileno())
+                found.append(1000 * (time.perf_counter() - begin))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        looking.join()
 
 
 async def _send(url: str) -> float:
