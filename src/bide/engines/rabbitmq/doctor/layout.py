@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from bide.engines.base import Finding
 from bide.engines.rabbitmq.doctor.broker import not_told
+from bide.engines.rabbitmq.doctor.look import Counts
 from bide.engines.rabbitmq.doctor.seen import Seen
 from bide.errors import BideError
 
@@ -65,12 +66,12 @@ def silent(seen: Seen) -> Iterator[Finding]:
     troubled = [name for name, found in {**seen.queues, **seen.of_topics}.items() if isinstance(found, BideError)]
     if troubled:
         advice = "most of their replicas are down: start the nodes that are away. What they hold is safe until then"
-        yield Finding("silent queues", f"{len(troubled)}: {_few(troubled)}", "bad", advice)
+        yield Finding("silent queues", f"{_few(troubled)}", "bad", advice)
 
 
 def unknown_topics(seen: Seen) -> Iterator[Finding]:
     """The index is written once the queue is there, so a process that was killed in between has left one unwritten."""
-    if seen.told.queues is None or seen.unused:
+    if seen.told.queues is None or not isinstance(seen.queues.get(seen.names.index), Counts):
         return
     prefix = seen.names.topic("")
     topics = [name.removeprefix(prefix) for name in seen.told.queues if name.startswith(prefix)]

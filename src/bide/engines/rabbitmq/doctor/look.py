@@ -13,6 +13,7 @@ from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
 
+ENOUGH = 3  # queues that don't answer, after which no other one is asked: each may take the whole timeout
 AHEAD = 500  # names of topics that the broker sends ahead
 QUIET = 1.0  # seconds without another name, after which there is none
 
@@ -60,12 +61,17 @@ class Look:
         return Counts(found.message_count or 0, found.consumer_count or 0)
 
     async def queues(self, names: Iterable[str]) -> dict[str, Counts | BideError | None]:
-        """Of each what `queue` says, or why it says nothing."""
+        """Of each what `queue` says, or why it says nothing. When several are silent, the others are taken for it."""
         found: dict[str, Counts | BideError | None] = {}
+        errors: list[BideError] = []
         for name in names:
+            if len(errors) == ENOUGH:
+                found[name] = errors[-1]
+                continue
             try:
                 found[name] = await self.queue(name)
             except BideError as error:
+                errors.append(error)
                 found[name] = error
         return found
 

@@ -11,9 +11,10 @@ from bide.engines.rabbitmq.doctor.management import Management, Refused
 from bide.engines.rabbitmq.doctor.probe import Probe, Probed
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
-from bide.errors import BideError
+from bide.errors import BideError, Unavailable
 
 REPORTED = 6.0  # seconds: queues report their numbers to the management API every 5
+LONGEST = 30.0  # seconds
 MOST_TOPICS = 1_000  # whose queues are looked at over AMQP
 
 
@@ -27,6 +28,16 @@ class Told(NamedTuple):
     held: Mapping[str, int] | None = None  # messages that have waited to be passed on in two looks, by queue
     bindings: frozenset[tuple[str, str, str]] | None = None  # source, key, destination
     refused: Mapping[str, str] = {}
+
+
+class Looked(NamedTuple):
+    """What was seen over AMQP; the same fields as in Seen."""
+
+    made: bool
+    exchanges: Mapping[str, bool]
+    queues: Mapping[str, Counts | BideError | None]
+    topics: Sequence[str]
+    of_topics: Mapping[str, Counts | BideError | None]
 
 
 class Seen(NamedTuple):
@@ -54,29 +65,41 @@ class Seen(NamedTuple):
 
 
 async def seen(address: Address, names: Names, line: AsyncLine) -> Seen:
-    """Asks both ways at once. Raises what the connection raises; the management API may be silent."""
-    asked = asyncio.to_thread(told, address, names)
-    found: Seen
-    found, said = await asyncio.gather(_looked(address, names, line), asked)
-    return found._replace(told=said)
+    """Asks both ways at once. Raises what the connection raises; the rest may be silent."""
+    broker, probing = await Look(address, line).told_by_broker(), AsyncLine(address, confirms=True)
+    asked = asyncio.create_task(asyncio.to_thread(told, address, names))
+    looking = asyncio.create_task(_looked(address, names, line))
+    trying = asyncio.create_task(Probe(address, names, probing).found())
+    await asyncio.wait({looking, trying}, timeout=max(LONGEST, 10 * address.timeout))
+    silent = Unavailable(f"{address.shown} did not answer in time.")
+    queues: dict[str, Counts | BideError | None] = {name: silent for name, _ in names.queues()}
+    looked = Looked(True, {}, queues, [], {})
+    try:
+        if looking.done():
+            looked = looking.result()
+        probed = trying.result() if trying.done() else Probed(trouble=str(silent))
+    finally:
+        for each, task in ((line, looking), (probing, trying)):
+            if not task.done():  # such as one that waits for a queue that has lost most of its replicas
+                each.abandon()
+                task.cancel()
+        await probing.close()
+    return Seen(address, names, broker, *looked, probed, await asked)
 
 
-async def _looked(address: Address, names: Names, line: AsyncLine) -> Seen:
+async def _looked(address: Address, names: Names, line: AsyncLine) -> Looked:
     look = Look(address, line)
-    broker = await look.told_by_broker()
     made = await look.exchange(names.made)
     exchanges = {name: await look.exchange(name) for name, *_ in names.exchanges()}
     queues = await look.queues(name for name, _ in names.queues())
     topics: list[str] = []
     if isinstance(queues[names.index], Counts):
-        topics = await look.topics(names)
+        try:
+            topics = await look.topics(names)
+        except BideError as error:
+            queues[names.index] = error
     of_topics = await look.queues(of(topic) for topic in topics[:MOST_TOPICS] for of in (names.topic, names.dead))
-    probing = AsyncLine(address, confirms=True)
-    try:
-        probed = await Probe(address, names, probing).found()
-    finally:
-        await probing.close()
-    return Seen(address, names, broker, made, exchanges, queues, topics, of_topics, probed)
+    return Looked(made, exchanges, queues, topics, of_topics)
 
 
 def told(address: Address, names: Names) -> Told:
