@@ -140,7 +140,8 @@ class AsyncEndings:
         if current is not None and None in found:
             try:
                 with told(self._address.shown, acts=True):
-                    await self._send_acknowledgements(current, [each.tag for each in arrived if each.channel is current])
+                    async with asyncio.timeout(self._address.timeout):
+                        await self._send_acknowledgements(current, [each.tag for each in arrived if each.channel is current])
                     await current.flow(active=True, timeout=self._address.timeout)
             except BideError as error:
                 await self.line.drop()
