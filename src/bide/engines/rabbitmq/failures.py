@@ -59,7 +59,7 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
             f"{shown}: {said}. A queue or exchange of this namespace was made with other settings: use another namespace, or "
             "remove it by `bide doctor --remove` when it is empty."
         )
-    if isinstance(error, theirs.ChannelNotFoundEntity):
+    if isinstance(error, theirs.ChannelNotFoundEntity) and not acts:
         return Unavailable(f"{shown}: {said}. Somebody has removed it, so nothing was done; the next call makes it again.")
     if isinstance(error, theirs.PublishError):
         return Unavailable(f"{shown} found no queue for the message, so it was not sent. The next send makes the queue again.")

@@ -91,6 +91,17 @@ class AsyncLine:
             async with asyncio.timeout(self._address.timeout):
                 return await self._connection.channel(publisher_confirms=self._confirms, on_return_raises=True)
 
+    async def is_blocked(self) -> bool:
+        """Whether the broker has said that it hears nothing more on this connection for now: its memory or disk is full."""
+        if (channel := self.opened) is None:
+            return False
+        try:
+            async with asyncio.timeout(0):
+                await channel.connection.ready()
+        except TimeoutError:
+            return True
+        return False
+
     async def version(self) -> tuple[int, int]:
         """The broker's."""
         await self.channel()

@@ -6,9 +6,10 @@ from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.sending import AsyncSender
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
 from bide.engines.rabbitmq.aio.walking import walk
-from bide.engines.rabbitmq.failures import told
+from bide.engines.rabbitmq.failures import is_astray, told
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
+from bide.errors import BideError
 from bide.logs import Log
 
 _log = Log("bide.rabbitmq")
@@ -31,15 +32,25 @@ class AsyncLost:
         if not at_once and clock < self._looked + PAUSE:
             return 0
         self._looked = clock
-        channel = await self._line.another()
-        with told(self._address.shown):
-            async with asyncio.timeout(self._address.timeout):
-                found = (await channel.queue_declare(self._names.lost, passive=True)).message_count
-                await channel.close()
-        if not found:
+        if await self._line.is_blocked() or not await self._count():
             return 0
         await self._topics.mend()
         return await self._send_on(now)
+
+    async def _count(self) -> int:
+        """How many messages are there. The queue is made again if it was removed."""
+        channel = await self._line.another()
+        try:
+            with told(self._address.shown):
+                async with asyncio.timeout(self._address.timeout):
+                    found = (await channel.queue_declare(self._names.lost, passive=True)).message_count
+                    await channel.close()
+        except BideError as error:
+            if not is_astray(error):
+                raise
+            await self._topics.mend()
+            return 0
+        return found or 0
 
     async def _send_on(self, now: int) -> int:
         count = 0

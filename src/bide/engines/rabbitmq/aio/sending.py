@@ -32,6 +32,8 @@ class AsyncSender:
     async def send(self, messages: Sequence[tuple[Label, bytes]], now: int) -> list[BideError | None]:
         """Each to its queue, or into the ladder if it is due later. Answers what became of each."""
         written = [(label.written(each), each, body) for each, body in messages]
+        if await self._line.is_blocked():
+            await self._unblocked(await self._line.channel())
         if self._topics.torn:
             await self._topics.mend()
         for topic in {each.topic for each, _ in messages}:

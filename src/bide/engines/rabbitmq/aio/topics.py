@@ -45,7 +45,7 @@ class AsyncTopics:
         if self._is_fresh(name):
             return
         async with self._lock:
-            if self._is_fresh(name):
+            if self._is_fresh(name) or (name in self._seen and await self._line.is_blocked()):
                 return
             channel = await self._line.another()
             try:
@@ -62,6 +62,8 @@ class AsyncTopics:
     async def count(self, topic: str) -> int:
         """How many messages wait in the topic's queue, which is made if there is none."""
         name = self._names.topic(topic)
+        if await self._line.is_blocked():
+            return 0
         channel = await self._line.another()
         try:
             with told(self._address.shown):
