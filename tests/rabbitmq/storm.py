@@ -204,6 +204,10 @@ class Storm:
             patience,
         )
 
+    def pause(self, seconds: float) -> None:
+        """How long a fault lasts."""
+        self.sends.over.wait(seconds)
+
     def acked(self) -> set[str]:
         """The ids of what the workers have ended for good, or may have."""
         for path in self.folder.glob("worker-*.jsonl"):
