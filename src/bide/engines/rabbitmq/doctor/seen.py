@@ -9,7 +9,7 @@ from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.doctor.look import Counts, Look
 from bide.engines.rabbitmq.doctor.management import Management, Refused
 from bide.engines.rabbitmq.doctor.probe import Probe, Probed
-from bide.engines.rabbitmq.ladder import Names
+from bide.engines.rabbitmq.ladder import Names, Step
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
 
@@ -116,7 +116,8 @@ def told(address: Address, names: Names) -> Told:
     flags, nodes = asked("flags", "feature-flags"), asked("nodes", "nodes")
     queues = held = bindings = None
     try:
-        queues = {each["name"]: each for each in management.queues(names.prefix)}
+        probes = names.wait(Step("probe.", "", "", 0))  # one that was killed leaves it for a minute
+        queues = {each["name"]: each for each in management.queues(names.prefix) if not each["name"].startswith(probes)}
         held = _held(management, names, queues)
         bindings = frozenset(_bindings(management, names))
     except Refused as error:
