@@ -92,3 +92,7 @@ def test_a_parked_message_leads_to_its_topic(owner: str) -> None:
         assert _matches(NAMES.parking(owner), key)
         assert _matches(NAMES.to_topic(topic), key)
         assert not any(_matches(pattern, key) for pattern, _ in BOUND[NAMES.enter])
+
+
+def test_a_delay_that_is_too_long_climbs_the_whole_ladder() -> None:
+    assert routing_key(MAX_DELAY + TICK, "mail") == routing_key(MAX_DELAY, "mail")

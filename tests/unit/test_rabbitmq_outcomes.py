@@ -1,5 +1,7 @@
 """What becomes of a RabbitMQ message when its delivery ends, and what its label tells from copy to copy."""
 
+import json
+
 import pytest
 
 from bide.engines.base import End, NewMessage
@@ -76,6 +78,31 @@ def test_a_label_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("headers", [None, {}, {HEADER: "no json"}, {HEADER: 5}, {HEADER: "{}"}, {HEADER: '{"id": 1}'}])
 def test_what_others_have_sent_has_no_label(headers: dict[str, object] | None) -> None:
     assert label.read(headers, b"x") is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": "x" * 300},
+        {"id": ""},
+        {"id": "\ud800"},
+        {"topic": "a:b"},
+        {"topic": "x" * 200},
+        {"topic": "#\n"},
+        {"due": -1},
+        {"due": 10**18},
+        {"due": 10**30},
+        {"since": 1.5},
+        {"told": -5},
+        {"used": 2**40},
+        {"most": "3"},
+        {"headers": {"a": 1}},
+    ],
+)
+def test_a_label_that_bide_can_t_have_written_is_none(wrong: dict[str, object]) -> None:
+    right: dict[str, object] = {"id": "1", "topic": "mail", "due": 5, "since": 5}
+    assert label.read({HEADER: json.dumps(right)}, b"x") is not None
+    assert label.read({HEADER: json.dumps(right | wrong)}, b"x") is None
 
 
 def test_headers_that_the_protocol_can_t_carry_are_refused() -> None:

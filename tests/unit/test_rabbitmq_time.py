@@ -74,3 +74,12 @@ def test_one_asks_at_a_time_and_not_again_when_the_bounds_are_close() -> None:
     found.hear(101, now + 0.001, now + 0.001)
     found.end_asking()
     assert not found.wanted
+
+
+def test_a_message_of_another_broker_does_not_move_the_time() -> None:
+    found = BrokerTime()
+    _tell(found, 0)
+    heard = time.monotonic()
+    found.hear_of({"x-death": [{"time": datetime(9999, 1, 1, tzinfo=UTC)}]}, heard)
+    assert abs(found.now() - time.time() * 1000) < 1_500
+    assert found.wanted

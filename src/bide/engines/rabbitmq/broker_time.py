@@ -44,7 +44,9 @@ class BrokerTime:
         with self._lock:
             slack = DRIFT * max(0.0, heard - self._at)
             self._low, self._high, self._at = self._low - slack, self._high + slack, max(self._at, heard)
-            if low > self._high or high < self._low:  # the broker's clock was set
+            if sent == -math.inf and low > self._high:  # the broker's clock was set, or another broker's is told of: ask
+                self._asked = -math.inf
+            elif low > self._high or high < self._low:  # the broker's clock was set
                 self._low, self._high = low, high
             else:
                 self._low, self._high = max(self._low, low), min(self._high, high)

@@ -1,9 +1,10 @@
 """What goes with a message from copy to copy, in a header of ours, and what a delivery of it means."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from bide.engines.base import NO_HEADERS, Claimed, NewMessage, Stored
@@ -13,23 +14,29 @@ HEADER = "bide"
 COUNT = "x-delivery-count"  # the broker's: how often this copy was delivered before
 MOST = 100_000  # bytes of a label: all headers of a message go in one frame of the protocol, of 128 KiB
 LONGEST_ERROR = 16_000  # characters
+LATEST = 253_402_300_799_999  # ms: the last year that Python's dates have
+
+# Anybody can write to a queue: what these types refuse was not sent by bide.
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,128}\Z")]
+Time = Annotated[int, Meta(ge=0, le=LATEST)]
+Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
 class Label(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A message without its body. Times are the engine's, in milliseconds."""
 
-    id: str
-    topic: str
-    due: int
-    since: int  # when it first fell due in this life
-    most: int = 3  # attempts
-    used: int = 0  # attempts, before this copy was made
-    told: int = 0  # deliveries, before this copy was made
-    began: int | None = None
+    id: Word
+    topic: Word
+    due: Time
+    since: Time  # when it first fell due in this life
+    most: Number = 3  # attempts
+    used: Number = 0  # attempts, before this copy was made
+    told: Number = 0  # deliveries, before this copy was made
+    began: Time | None = None
     expires: int | None = None
     headers: Mapping[str, str] = NO_HEADERS
     error: str | None = None
-    died: int | None = None
+    died: Time | None = None
 
     def expired(self, now: int) -> bool:
         return self.expires is not None and self.expires <= now
@@ -133,4 +140,4 @@ def read(headers: Mapping[str, Any] | None, body: bytes) -> Delivered | None:
     except (KeyError, TypeError, msgspec.DecodeError):
         return None
     count = (headers or {}).get(COUNT)
-    return Delivered(label, body, count if isinstance(count, int) else 0)
+    return Delivered(label, body, count if isinstance(count, int) and 0 <= count <= 2**31 else 0)

@@ -49,8 +49,8 @@ def ticks(ms: int) -> int:
 
 
 def routing_key(ms: int, topic: str) -> str:
-    """The steps of a delay, which is rounded up to whole ticks."""
-    seconds, rest = divmod(ticks(ms), 1000)
+    """The steps of a delay, which is rounded up to whole ticks. One that is too long goes round from the end of the ladder."""
+    seconds, rest = divmod(ticks(min(ms, MAX_DELAY)), 1000)
     words = [f"s{level}" for level in reversed(range(LEVELS)) if seconds >> level & 1]
     for digit, times in (("b", rest // _COARSE), ("a", rest % _COARSE // _FINE)):
         if times:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
+from aiormq import Channel
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
@@ -22,6 +23,7 @@ from bide.errors import BideError, OutcomeUnknown, Unavailable
 from bide.ids import sequence
 
 T = TypeVar("T")
+AGAIN = 1.0  # seconds after which it is tried again to end what could not be ended
 LATER = 1_000  # ms after which a message comes again that is held here by another delivery
 STRANGE = "It was not sent by bide: only bide can send to the queue of a topic."
 
@@ -50,13 +52,21 @@ class AsyncEndings:
         self._channel: AbstractChannel | None = None  # the one of these numbers
         self._tags = Tags()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing that was delivered here can be ended any more."""
+        return self.loop is not None and self.loop.is_closed()
+
     async def run(self, part: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do this in the loop of these deliveries, which may be another one than the caller's."""
         if self.loop is None or asyncio.get_running_loop() is self.loop:
             return await part()
+        asking = part()
         try:
-            asked = asyncio.run_coroutine_threadsafe(part(), self.loop)
+            asked = asyncio.run_coroutine_threadsafe(asking, self.loop)
         except RuntimeError:
+            asking.close()
+            self.line.abandon()
             raise Unavailable("The event loop that received this message is closed: the broker delivers it again.") from None
         try:
             async with asyncio.timeout(self._address.timeout):
@@ -79,6 +89,16 @@ class AsyncEndings:
                 answers[place] = answer
         return answers
 
+    async def see_to(self, endings: Sequence[Ending]) -> None:
+        """End what nobody waits for. The broker leaves it here until it is acknowledged, so there is no giving up."""
+        left = list(endings)
+        while left:
+            answers = await self.end(left)
+            left = [each for each, answer in zip(left, answers, strict=True) if isinstance(answer, BideError)]
+            left = [each for each in left if not each.arrived.channel.is_closed]
+            if left:
+                await asyncio.wait([cast(Channel, each.arrived.channel).closing for each in left], timeout=AGAIN)
+
     async def send_round(self, arrived: Sequence[Arrived], delay: int = 0) -> None:
         """Give back what was not begun here, as copies that count no attempt."""
         now = self._holdings.time.now()
@@ -90,7 +110,7 @@ class AsyncEndings:
             else:
                 due = max(copy.due, now + delay) if delay else copy.due
                 endings.append(Ending(each, Outcome("scheduled", copy.again(due, copy.used, copy.told, copy.began))))
-        await self.end(endings)
+        await self.see_to(endings)
 
     async def refuse(self, topic: str, channel: AbstractChannel, message: DeliveredMessage) -> None:
         """Bury what bide has not sent, where people find it."""
@@ -98,7 +118,7 @@ class AsyncEndings:
         delivery = cast(Basic.Deliver, message.delivery)
         strange = Label(id=self._new_id(), topic=topic, due=now, since=now)
         arrived = Arrived(Delivered(strange, message.body, 0), channel, delivery.delivery_tag or 0, time.monotonic())
-        await self.end([Ending(arrived, Outcome("dead", strange.buried(now, 0, 0, STRANGE)))])
+        await self.see_to([Ending(arrived, Outcome("dead", strange.buried(now, 0, 0, STRANGE)))])
 
     def _on_lost(self, channel: AbstractChannel) -> None:
         """The broker gives all that was delivered here to others."""

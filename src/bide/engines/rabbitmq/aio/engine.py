@@ -135,6 +135,10 @@ class AsyncRabbit(AsyncLacking):
         return Claim(found, self._time.now(now), None)
 
     async def settle(self, ends: Sequence[End], *, connection: object | None = None, now: int | None = None) -> list[Ended]:
+        """To the end, also when the caller is cancelled: the driver would close the channel with all deliveries on it."""
+        return await asyncio.shield(self._inbox.do(self._settle(ends, now)))
+
+    async def _settle(self, ends: Sequence[End], now: int | None) -> list[Ended]:
         time = self._time.now(now)
         held = [self._holdings.take(Hold(end.topic, end.id, end.token)) for end in ends]
         asked = [
@@ -157,6 +161,9 @@ class AsyncRabbit(AsyncLacking):
         return [self._holdings.extend(hold, until) for hold in holds]
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
+        return await asyncio.shield(self._inbox.do(self._tend(budget, ended_by, now)))
+
+    async def _tend(self, budget: int, ended_by: int | None, now: int | None) -> Tended:
         time = self._time.now(now)
         ended = self._holdings.take_ended(time if ended_by is None else min(time, ended_by), budget)
         what = [lease_ended(each.delivered, time, each.began) for each in ended]
@@ -222,10 +229,10 @@ class AsyncRabbit(AsyncLacking):
         """None: the message may not be handled now, and what is to become of it is seen to."""
         delivered = arrived.delivered
         if delivered.label.expired(now):
-            self._inbox.do(self._endings.end([Ending(arrived, Outcome("expired"))]))
+            self._inbox.do(self._endings.see_to([Ending(arrived, Outcome("expired"))]))
         elif delivered.attempt > delivered.label.most:
             delivered = replace(delivered, count=delivered.count - 1)  # the attempt that is not made
-            self._inbox.do(self._endings.end([Ending(arrived, lease_ended(delivered, now))]))
+            self._inbox.do(self._endings.see_to([Ending(arrived, lease_ended(delivered, now))]))
         elif not self._holdings.add(Held(arrived, self._endings, request, now, until)):
             self._inbox.do(self._endings.send_round([arrived], LATER))
         else:
@@ -245,7 +252,8 @@ class AsyncRabbit(AsyncLacking):
                 found = [error] * len(places)
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
-                if isinstance(answer, BideError) and not wanted[place][0].arrived.channel.is_closed:
+                is_lost = keeper.is_gone or wanted[place][0].arrived.channel.is_closed
+                if isinstance(answer, BideError) and not is_lost:
                     self._holdings.put_back(wanted[place][0])
         return answers
 

@@ -5,7 +5,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.channel import Channel
@@ -24,6 +24,7 @@ from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import Unavailable
 from bide.wakeable import AsyncSignal
 
+T = TypeVar("T")
 SURPLUS = 1.0  # seconds after which a message that nobody claims goes back, for others
 IDLE = 15.0  # seconds after which a topic that nobody asks for is not received any more
 LATE = 60.0  # seconds after which a consumer that was ended gets nothing more
@@ -60,7 +61,7 @@ class AsyncInbox:
         self._here: dict[str, deque[Arrived]] = {}  # by topic; for all that are received
         self._sleepers: Sleepers[str] = Sleepers()
         self._asleep: set[AsyncSignal] = set()
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._look: asyncio.TimerHandle | None = None
         self._numbers = itertools.count(1)  # of consumers
         self._closed = False
@@ -73,7 +74,7 @@ class AsyncInbox:
             consumer, needed = self._consumers.get(topic), held.get(topic, 0) + room
             if consumer is not None and consumer.room >= needed:
                 consumer.asked = time.monotonic()
-            elif await self._begin(topic, needed):
+            elif await asyncio.shield(self.do(self._begin(topic, needed))):
                 began.append(topic)
         if began and not any(self._has(topic) for topic in began):
             await self._sleep(began, PROMPT)
@@ -115,6 +116,8 @@ class AsyncInbox:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._address.timeout)
         await self._line.close()
+        if self._tasks:  # they are told so
+            await asyncio.wait(self._tasks, timeout=self._address.timeout)
 
     def abandon(self) -> None:
         self._closed = True
@@ -194,13 +197,14 @@ class AsyncInbox:
             else:
                 self._sleepers.wake([topic])
 
-    def do(self, part: Coroutine[Any, Any, object]) -> None:
-        """Meanwhile. If it fails, the broker has the message still, and delivers it again."""
+    def do(self, part: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Meanwhile, and to its end if that may be."""
         task = asyncio.get_running_loop().create_task(part)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
-    def _done(self, task: "asyncio.Task[object]") -> None:
+    def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # which is as good as said
@@ -216,14 +220,14 @@ class AsyncInbox:
         """End the receiving of topics that nobody asks for, and give back what came too much."""
         self._look = None
         now, wanted = time.monotonic(), set(self._sleepers.topics())
-        for topic, consumer in list(self._consumers.items()):
-            waiting = self._here.get(topic) or ()
-            surplus = any(each.at <= now - SURPLUS for each in waiting)
+        for topic in {*self._consumers, *self._here}:  # a message may come after the receiving of its topic was ended
+            consumer = self._consumers.get(topic)
+            surplus = any(each.at <= now - SURPLUS for each in self._here.get(topic, ()))
             if surplus and topic in wanted:
                 self._sleepers.wake([topic])  # whoever was woken for it has not come
-            elif surplus or (consumer.asked <= now - IDLE and topic not in wanted):
+            elif surplus or (consumer is not None and consumer.asked <= now - IDLE and topic not in wanted):
                 self.do(self._stop(topic))
-        if self._consumers:
+        if self._consumers or any(self._here.values()):
             self._look_again(SURPLUS if any(self._here.values()) else IDLE)
 
     async def _stop(self, topic: str) -> None:

@@ -103,4 +103,7 @@ class AsyncParking:
         if held is not None and held.arrived.channel is message.channel:
             tag, held.arrived = held.arrived.tag, Arrived(held.delivered, message.channel, tag, time.monotonic())
         with told(self._address.shown):
-            await message.channel.basic_ack(tag)
+            if held is None and message.delivery.redelivered:  # what it was made of was acknowledged, and then the channel lost
+                await message.channel.basic_reject(tag, requeue=False)  # to its topic
+            else:
+                await message.channel.basic_ack(tag)
