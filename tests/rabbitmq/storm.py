@@ -221,7 +221,7 @@ class Storm:
                     record = json.loads(line)
                     if record["result"] == "invoke":
                         self._asked[record["call"]] = record["id"]
-                    elif record["result"] == "ok":
+                    elif record["result"] in ("ok", "unknown"):
                         self._acked.add(self._asked[record["call"]])
         return self._acked
 
