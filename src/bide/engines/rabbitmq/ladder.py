@@ -18,7 +18,10 @@ MAX_DELAY = 2**LEVELS * 1000 - TICK  # ms; eight and a half years
 _ARRIVED = "@"  # the word before the topic, after all steps
 _PARKED = "!"  # begins the word that stands for a receiver
 
-QUORUM: Mapping[str, Any] = {"x-queue-type": "quorum"}
+QUORUM: Mapping[str, Any] = {
+    "x-queue-type": "quorum",
+    "x-queue-leader-locator": "balanced",  # what passes between two queues stands still if both were led by a node that is lost
+}
 
 
 class Step(NamedTuple):

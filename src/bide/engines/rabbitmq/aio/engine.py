@@ -124,6 +124,9 @@ class AsyncRabbit(AsyncLacking):
         await self._inbox.receive(topics, limit)
         time = self._time.now(now)
         found = self._take(topics, limit, request, time, time + lease)
+        if not found and await self._inbox.more(topics):
+            time = self._time.now(now)
+            found = self._take(topics, limit, request, time, time + lease)
         self._inbox.hand_on(topics)
         if found:
             self._parking.watch()

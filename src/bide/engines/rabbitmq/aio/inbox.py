@@ -28,6 +28,7 @@ T = TypeVar("T")
 SURPLUS = 1.0  # seconds after which a message that nobody claims goes back, for others
 IDLE = 15.0  # seconds after which a topic that nobody asks for is not received any more
 LATE = 60.0  # seconds after which a consumer that was ended gets nothing more
+RECENT = 1.0  # seconds for which a topic that has brought a message may bring another one
 PROMPT = 0.5  # seconds for the messages that were there when the receiving of a topic began
 
 
@@ -38,6 +39,7 @@ class _Consumer:
         self.tag = tag
         self.room = room  # messages that may be here and not acknowledged
         self.asked = time.monotonic()
+        self.came = -RECENT  # when it brought a message last
 
 
 class AsyncInbox:
@@ -76,8 +78,25 @@ class AsyncInbox:
                 consumer.asked = time.monotonic()
             elif await asyncio.shield(self.do(self._begin(topic, needed))):
                 began.append(topic)
-        if began and not any(self._has(topic) for topic in began):
-            await self._sleep(began, PROMPT)
+        await self._await_first(began)
+
+    async def more(self, topics: Sequence[str]) -> bool:
+        """Whether there are more of these topics after all: a message may be on its way here when the one before was taken."""
+        since = time.monotonic() - RECENT
+        lively = [topic for topic in topics if topic in self._consumers and self._consumers[topic].came > since]
+        for topic in lively:
+            if await self._topics.count(topic):
+                return await self._await_first(lively)
+        return any(self._has(topic) for topic in topics)
+
+    async def _await_first(self, topics: Sequence[str]) -> bool:
+        """Wait for a message that is on its way; whether it has come."""
+        until = time.monotonic() + PROMPT
+        while topics and not self._closed and not any(self._has(topic) for topic in topics):
+            if (left := until - time.monotonic()) <= 0:
+                return False
+            await self._sleep(topics, left)
+        return bool(topics)
 
     def next(self, topic: str, now: int) -> Arrived | None:
         """The message that came first, of those that are due."""
@@ -185,6 +204,8 @@ class AsyncInbox:
             self.do(self._endings.refuse(topic, message.channel, message))
             return
         self._holdings.time.hear_of(headers, now)
+        if topic in self._consumers:
+            self._consumers[topic].came = now
         arrived = Arrived(delivered, message.channel, message.delivery.delivery_tag, now)
         early = delivered.label.due - self._holdings.time.now()
         if early > TICK:
@@ -229,6 +250,20 @@ class AsyncInbox:
                 self.do(self._stop(topic))
         if self._consumers or any(self._here.values()):
             self._look_again(SURPLUS if any(self._here.values()) else IDLE)
+            self._look_at_one(now)
+
+    def _look_at_one(self, now: float) -> None:
+        """By turns: whether messages wait of a topic that has brought none for a while."""
+        topic = next(iter(self._consumers))
+        consumer = self._consumers[topic] = self._consumers.pop(topic)
+        if consumer.came <= now - IDLE and not self._holdings.counts(self._line.opened).get(topic):
+            self.do(self._try_again(topic, consumer))
+
+    async def _try_again(self, topic: str, consumer: _Consumer) -> None:
+        """A queue that somebody has removed and made again does not always tell its consumers."""
+        if await self._topics.count(topic) and self._consumers.get(topic) is consumer:
+            room, consumer.room = consumer.room, 0
+            await self._begin(topic, room)
 
     async def _stop(self, topic: str) -> None:
         async with self._lock:
