@@ -19,7 +19,7 @@ pytest_plugins = ["pytester"]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 BLOCK = re.compile(
-    r"^(?P<skip><!-- (not run|run with PostgreSQL) -->\n+)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^(?P<skip><!-- (not run|run with (PostgreSQL|RabbitMQ)) -->\n+)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
 )
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 ONE_OF_THE_CONTRACT = "test_a_message_is_never_handed_out_early"
