@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiormq
 import pytest
@@ -24,7 +25,7 @@ async def test_in_one_queue_a_short_ttl_waits_behind_a_long_one(channel: Abstrac
     orders = (await channel.queue_declare("", exclusive=True)).queue or ""
     await channel.basic_consume(orders, lambda message: arrived.put(message.body), no_ack=True)
     delay = f"delay-{kind}"
-    arguments = {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": orders}
+    arguments: dict[str, Any] = {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": orders}
     await channel.queue_declare(delay, durable=True, arguments=arguments)
     # When a message of 20 ms comes behind one of 2 s
     for body, ttl in ((b"long", 2_000), (b"short", 20)):

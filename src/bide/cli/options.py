@@ -20,7 +20,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="URL of the queue. Default: $BIDE_URL, or sqlite:///bide.db. Other users can see it in the process list.",
+        help="URL of the queue: sqlite:///, redis://, postgres://, amqp://. Default: $BIDE_URL, or sqlite:///bide.db. "
+        "Other users can see it in the process list.",
         rich_help_panel=_QUEUE,
     ),
 ]

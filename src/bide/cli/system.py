@@ -61,6 +61,7 @@ def demo(
     examples=(
         ("bide doctor", "$BIDE_URL, or bide.db in this folder"),
         ("bide doctor --url sqlite:////var/lib/bide.db", ""),
+        ("bide doctor --url amqp://localhost/shop?management=http://localhost:15672", ""),
         ("bide doctor --json", "for a script"),
         ("bide doctor --fix", "first stop the programs that use the file"),
         ("bide doctor --url redis:// --acl", "create users on a Redis server"),
