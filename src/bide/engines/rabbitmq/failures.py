@@ -81,9 +81,9 @@ def is_refused(error: BaseException) -> bool:
 
 
 def _is_shut_out(error: BaseException) -> bool:
-    """The driver takes the broker's refusal of a virtual host for an unexpected frame, and quotes it."""
+    """The driver takes the broker's refusal of a virtual host for an unexpected frame, and names it."""
     return isinstance(error, theirs.ConnectionNotAllowed) or (
-        isinstance(error, theirs.InvalidFrameError) and "NOT_ALLOWED" in str(error.args)
+        isinstance(error, theirs.InvalidFrameError) and "got <Connection.Close" in str(error.args)
     )
 
 
