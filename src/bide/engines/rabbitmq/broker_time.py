@@ -35,9 +35,6 @@ class BrokerTime:
             self._floor = max(self._floor, self._real(), given or 0)
             return self._floor
 
-    def seconds_until(self, due: int) -> float:
-        return max(0.0, (due - self.now()) / 1000)
-
     def hear(self, second: float, sent: float, heard: float) -> None:
         """The broker did something in this second by its clock: after `sent` and before `heard` by the monotonic one."""
         low, high = second - heard, second + 1 - sent

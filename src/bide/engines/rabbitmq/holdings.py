@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from bide.engines.base import Hold
@@ -38,7 +38,7 @@ class Arrived:
 class Held:
     """A delivery that was claimed."""
 
-    def __init__(self, arrived: "Arrived", keeper: "Keeper", request: str | None, began: int, until: int) -> None:
+    def __init__(self, arrived: Arrived, keeper: Keeper, request: str | None, began: int, until: int) -> None:
         self.arrived = arrived
         self.delivered: Delivered = arrived.delivered
         self.keeper = keeper
@@ -59,36 +59,26 @@ class Holdings:
         with self._lock:
             return self._held.setdefault(held.delivered.label.id, held) is held
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._held
-
-    def find(self, hold: Hold) -> Held | None:
-        """The delivery, if it is still held."""
-        held = self._held.get(hold.id)
-        if held is None or held.delivered.token != hold.token or held.delivered.label.topic != hold.topic:
-            return None
-        return held
-
     def held(self, id: str, told: int) -> Held | None:
         """The delivery of this message and number, if it is still held."""
         held = self._held.get(id)
         return held if held is not None and held.delivered.told == told else None
 
     def take(self, hold: Hold) -> Held | None:
-        """The same, and remove it: it is being ended."""
+        """The delivery, if it is still held. It is removed, since it is being ended."""
         with self._lock:
-            held = self.find(hold)
+            held = self._find(hold)
             if held is not None:
                 del self._held[hold.id]
             return held
 
     def put_back(self, held: Held) -> None:
-        """It could not be ended."""
+        """It could not be ended, so it is still held."""
         self.add(held)
 
     def extend(self, hold: Hold, until: int) -> bool:
         with self._lock:
-            held = self.find(hold)
+            held = self._find(hold)
             if held is not None:
                 held.until = until
             return held is not None
@@ -111,8 +101,11 @@ class Holdings:
         """The channel is lost, and with it its deliveries: the broker gives them to others."""
         self._take(self.of_channel(channel), None)
 
-    def next_end(self) -> int | None:
-        return min((each.until for each in self._all()), default=None)
+    def _find(self, hold: Hold) -> Held | None:
+        held = self._held.get(hold.id)
+        if held is None or held.delivered.token != hold.token or held.delivered.label.topic != hold.topic:
+            return None
+        return held
 
     def _all(self) -> Collection[Held]:
         with self._lock:
@@ -140,12 +133,12 @@ _places: "weakref.WeakValueDictionary[tuple[str, ...], Holdings]" = weakref.Weak
 _lock = threading.Lock()
 
 
-def holdings_at(place: tuple[str, ...], make: Callable[[], Holdings] = Holdings) -> Holdings:
+def holdings_at(place: tuple[str, ...]) -> Holdings:
     """The table of a place, which lives as long as somebody uses it."""
     with _lock:
         found = _places.get(place)
         if found is None:
-            found = _places[place] = make()
+            found = _places[place] = Holdings()
         return found
 
 

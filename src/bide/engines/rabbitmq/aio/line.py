@@ -85,11 +85,10 @@ class AsyncLine:
 
     async def another(self) -> AbstractChannel:
         """One more channel on the same connection, for the caller to close: an error on it leaves the first one as it is."""
-        await self.channel()
-        assert self._connection is not None
+        connection = (await self.channel()).connection
         with told(self._address.shown):
             async with asyncio.timeout(self._address.timeout):
-                return await self._connection.channel(publisher_confirms=self._confirms, on_return_raises=True)
+                return await connection.channel(publisher_confirms=self._confirms, on_return_raises=True)
 
     async def is_blocked(self) -> bool:
         """Whether the broker has said that it hears nothing more on this connection for now: its memory or disk is full."""
@@ -104,9 +103,8 @@ class AsyncLine:
 
     async def version(self) -> tuple[int, int]:
         """The broker's."""
-        await self.channel()
-        assert self._connection is not None
-        found = re.match(r"(\d+)\.(\d+)", str(self._connection.server_properties.get("version")))
+        connection = (await self.channel()).connection
+        found = re.match(r"(\d+)\.(\d+)", str(connection.server_properties.get("version")))
         return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
     async def drop(self) -> None:
