@@ -14,12 +14,13 @@ from pamqp.commands import Basic
 
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.broker_time import BrokerTime
+from bide.errors import Unavailable
 from bide.logs import Log
 
 _log = Log("bide.rabbitmq")
 ROUNDS = 4  # each narrows the bounds to about a tenth
-PARTS = 10
-HEAD_START = 0.02  # seconds
+PARTS = 10  # of the time in which a second may begin: a message is sent at the end of each
+HEAD_START = 0.02  # seconds from planning a round to its first message
 
 
 class AsyncTelling:
@@ -73,6 +74,7 @@ class _Conversation:
         self._alarm: str | None = None
         self._consumer = ""
         self._answered = asyncio.Event()
+        channel.closing.add_done_callback(lambda _: self._answered.set())
 
     async def narrow(self) -> None:
         """Send messages all over the time in which the broker's next second may begin."""
@@ -96,6 +98,8 @@ class _Conversation:
 
     async def _answer(self) -> None:
         while self._sent:
+            if self._channel.is_closed:
+                raise Unavailable("The connection was lost before the broker had told its time.")
             self._answered.clear()
             await self._answered.wait()
 
