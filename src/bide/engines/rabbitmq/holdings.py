@@ -59,6 +59,9 @@ class Holdings:
         with self._lock:
             return self._held.setdefault(held.delivered.label.id, held) is held
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._held
+
     def held(self, id: str, told: int) -> Held | None:
         """The delivery of this message and number, if it is still held."""
         held = self._held.get(id)
