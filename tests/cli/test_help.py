@@ -12,12 +12,14 @@ import typer
 from bide import Queue
 from bide.cli.app import app
 from tests.cli.running import Bide, buried
+from tests.servers.rabbitmq import RabbitServer
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 WANTED = {
     "send", "list", "show", "cancel", "reschedule", "stats", "topics", "timeline", "dead", "requeue", "purge", "pause",
     "resume", "demo", "doctor",
 }  # fmt: skip
+WITH_RABBITMQ = {"doctor"}  # those with examples that name a broker
 
 
 def examples(name: str) -> Iterator[str]:
@@ -63,9 +65,34 @@ def test_the_examples_do_what_they_say(bide: Bide, queue: Queue, folder: Path, n
     (folder / "carts.jsonl").write_text("1\n2\n")
     (folder / "all.jsonl").write_text(bide("list", "--all", "--json").out)
     for example in examples(name):
+        if "amqp:" in example:
+            assert name in WITH_RABBITMQ
+            continue
         arguments = shlex.split(example.rpartition("| ")[2])
         ended = bide(*arguments[1:], stdin="1\n2\n")
         deletes = name == "purge" or (name == "cancel" and "--all" in arguments)
         asks = deletes and not {"--yes", "--dry-run"} & set(arguments)
         unknown = any(re.fullmatch("[0-9a-f]{16}", each) for each in arguments)
         assert ended.code == (2 if asks else 1 if unknown and name == "show" else 4 if unknown else 0), ended
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", sorted(WITH_RABBITMQ))
+def test_the_examples_with_rabbitmq_do_what_they_say(
+    bide: Bide, rabbitmq_server: RabbitServer, rabbitmq_url: str, name: str
+) -> None:
+    """With a broker of the tests in place of the one that the example names."""
+    with Queue(rabbitmq_url) as queue:
+        queue.send("order.cancel", {"order": 42}, delay="1h")
+    shown = [example for example in examples(name) if "amqp:" in example]
+    assert shown
+    for example in shown:
+        there = re.sub(r"amqp://[^\s?]*", rabbitmq_url, example)
+        arguments = shlex.split(there.replace("http://localhost:15672", rabbitmq_server.management_url))[1:]
+        asks = "--remove" in arguments
+        ended = bide(*arguments)
+        assert ended.code == (2 if asks else 0), ended
+        if asks:
+            ended = bide(*arguments, "--yes")
+            assert ended.code == 0, ended
+            assert "with 1 message." in ended.out
