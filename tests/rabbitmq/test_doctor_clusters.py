@@ -35,6 +35,8 @@ def test_a_node_that_leads_all_queues_or_lacks_one_is_told_of(rabbitmq_cluster: 
         queue.send("mail", 1, delay="1h")
     rabbitmq_cluster.wait_until_whole()
     assert until(rabbitmq_cluster, "ok", "replicas").value == "3 of each queue"
+    until(rabbitmq_cluster, "ok", "leaders")
+    rabbitmq_cluster.lead_from(first)
     assert until(rabbitmq_cluster, "warn", "leaders").advice.endswith("rabbitmq-queues rebalance quorum")
     rabbitmq_cluster.rebalance()
     until(rabbitmq_cluster, "ok", "leaders")

@@ -16,6 +16,10 @@ PATIENCE = 120.0  # seconds: a start takes 20, and more where others work, too
 PAUSE = 0.05  # seconds between two looks
 FORMATION = "cluster_formation.peer_discovery_backend = classic_config"
 BARE = "?disable_stats=true"
+LEAD = (
+    "[rabbit_quorum_queue:transfer_leadership(Queue, node()) || "
+    "Queue <- rabbit_amqqueue:list(), amqqueue:get_type(Queue) =:= rabbit_quorum_queue]."
+)
 FoundT = TypeVar("FoundT")
 
 
@@ -75,6 +79,17 @@ class RabbitCluster:
     def rebalance(self) -> None:
         """Move the lead of quorum queues, so that all nodes lead as many."""
         self.running[0].ctl("rebalance", "quorum", program="rabbitmq-queues")
+
+    def lead_from(self, node: RabbitServer) -> None:
+        """Move the lead of all quorum queues to this node, as the restarts of the others may do. All nodes have to run."""
+
+        def leads_all() -> bool:
+            if all(queue["leader"] == node.node for queue in self._quorum_queues()):
+                return True
+            node.ctl("eval", LEAD)
+            return False
+
+        self._until(leads_all, f"{node.node} that leads all quorum queues")
 
     def _start(self) -> None:
         epmd = self._started.enter_context(Epmd())
