@@ -47,10 +47,12 @@ def run(program: str, url: str, off: int) -> str:
 
 @pytest.mark.parametrize("sender", [-MINUTES, 0, MINUTES])
 @pytest.mark.parametrize("receiver", [-MINUTES, 0, MINUTES])
-def test_clocks_that_are_minutes_off_make_nothing_early_nor_minutes_late(rabbitmq_url: str, sender: int, receiver: int) -> None:
-    with Queue(rabbitmq_url) as queue:
+def test_clocks_that_are_minutes_off_make_nothing_early_nor_minutes_late(
+    rabbitmq_shared_url: str, sender: int, receiver: int
+) -> None:
+    with Queue(rabbitmq_shared_url) as queue:
         queue.receive("mail")  # makes the ladder, which takes seconds
-    run(SENDER, rabbitmq_url, sender)
-    late = [float(line) for line in run(RECEIVER, rabbitmq_url, receiver).split()]
+    run(SENDER, rabbitmq_shared_url, sender)
+    late = [float(line) for line in run(RECEIVER, rabbitmq_shared_url, receiver).split()]
     assert len(late) == len(DELAYS)
     assert min(late) >= 0

@@ -17,6 +17,8 @@ TAKEN = ("eaddrinuse", "address already in use", "could not bind to distribution
 READY = "Server startup complete"
 # Messages whose dead-lettering fails are tried again after 5 seconds, not after 180, and 512 at once, not 32.
 TUNED = "{dead_letter_worker_publisher_confirm_timeout, 5000}, {dead_letter_worker_consumer_prefetch, 512}"
+# Queues report to the HTTP API twice a second, not every 5 seconds.
+PROMPT = "{collect_statistics_interval, 500}, {quorum_tick_interval, 500}"
 ON_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1} -start_epmd false"
 SETTINGS = (
     "log.console = true",
@@ -34,7 +36,8 @@ class RabbitServer(Server):
     """A broker of its own, for `with`: it runs inside the block, and nothing is left of it afterwards.
 
     Everybody on this machine may log in as `guest`. `lines` are added to its rabbitmq.conf. `tuned` sets in its
-    advanced.config what makes dead-lettering at least once go on soon after a restart. With `management` it has the HTTP API.
+    advanced.config what makes dead-lettering at least once go on soon after a restart, `prompt` what makes the HTTP API tell of
+    changes soon. With `management` it has the HTTP API.
     Brokers with the same `epmd` can be nodes of one cluster; each has a `name` of its own there.
     """
 
@@ -44,6 +47,7 @@ class RabbitServer(Server):
         self,
         *,
         tuned: bool = False,
+        prompt: bool = False,
         management: bool = False,
         lines: Sequence[str] = (),
         name: str = "bide",
@@ -53,7 +57,7 @@ class RabbitServer(Server):
         super().__init__(patience)
         self.lines = list(lines)
         self.node = f"{name}@localhost"
-        self._tuned = tuned
+        self._advanced = ", ".join([*([TUNED] if tuned else []), *([PROMPT] if prompt else [])])
         self._has_management = management
         self._shared_epmd = epmd
         self._epmd: Epmd | None = None
@@ -164,7 +168,7 @@ class RabbitServer(Server):
     def _write_settings(self) -> None:
         plugins = "rabbitmq_management" if self._has_management else ""
         self._write("enabled_plugins", f"[{plugins}].\n")
-        self._write("advanced.config", f"[{{rabbit, [{TUNED if self._tuned else ''}]}}].\n")
+        self._write("advanced.config", f"[{{rabbit, [{self._advanced}]}}].\n")
         self._write("rabbitmq.conf", "".join(f"{line}\n" for line in self._settings()))
         self._write("env.conf", "")  # or it would read the one in /etc
 

@@ -24,7 +24,7 @@ class NewRabbit(Protocol):
 def rabbitmq_server() -> Iterator[RabbitServer]:
     """One broker for all tests of this process, with the HTTP API. Don't stop it: `new_rabbitmq` is for that."""
     needs_rabbitmq()
-    with RabbitServer(management=True) as server:
+    with RabbitServer(management=True, prompt=True) as server:
         yield server
 
 
