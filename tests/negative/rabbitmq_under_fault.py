@@ -35,7 +35,7 @@ class Planted(NamedTuple):
 
 def ignores_tokens(patch: pytest.MonkeyPatch) -> None:
     """A delivery is ended by the message's id: whoever holds it by then."""
-    patch.setattr(Holdings, "find", lambda self, hold: self._held.get(hold.id))
+    patch.setattr(Holdings, "_find", lambda self, hold: self._held.get(hold.id))
 
 
 def ignores_due_times(patch: pytest.MonkeyPatch) -> None:
