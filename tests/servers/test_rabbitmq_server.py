@@ -116,7 +116,9 @@ async def test_a_frozen_one_does_not_answer_until_it_thaws(new_rabbitmq: NewRabb
 
 
 @pytest.mark.usefixtures("new_rabbitmq")
-@pytest.mark.parametrize("state", ["running", "frozen", "stopped", "killed"])
+@pytest.mark.parametrize(
+    "state", ["running", "frozen", *(pytest.param(each, marks=pytest.mark.slow) for each in ("stopped", "killed"))]
+)
 def test_nothing_is_left_of_it(state: str) -> None:
     with RabbitServer() as server:
         server.ctl("status")
@@ -138,7 +140,7 @@ def test_a_setting_that_it_refuses_is_told_with_its_log(new_rabbitmq: NewRabbit)
         new_rabbitmq(lines=["no_such_setting = 1"])
 
 
-@pytest.mark.parametrize("which", ["clients", "distribution"])
+@pytest.mark.parametrize("which", ["clients", pytest.param("distribution", marks=pytest.mark.slow)])
 def test_a_port_that_was_taken_meanwhile_is_not_the_end(
     new_rabbitmq: NewRabbit, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
