@@ -319,6 +319,7 @@ class Engine(ABC):
     def pause(self, topic: str, paused: bool) -> None:
         """Stop handing out a topic's messages, or go on.
 
+        - Once a pause has answered, nothing more is handed out.
         - What was handed out before a pause can still end.
         - Resuming wakes a sleeper.
         """

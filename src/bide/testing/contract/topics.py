@@ -1,5 +1,7 @@
 """Verbs for a whole topic: requeue, purge, pause and resume."""
 
+import asyncio
+
 import pytest
 
 from bide.core.when import MAX_DELAY_MS
@@ -216,6 +218,15 @@ class Pausing:
         # And this one goes on once it is resumed
         await bench.engine.pause("mail", False)
         assert bodies(await bench.claim("mail", limit=5)) == [b"mail", b"later mail"]
+
+    @needs("pause", "inspect")
+    async def test_once_a_pause_has_answered_nothing_more_is_handed_out(self, bench: Bench) -> None:
+        await bench.put_all(*[NewMessage("mail", b"x")] * 20)
+        claims = [asyncio.ensure_future(bench.claim("mail")) for _ in range(20)]
+        await bench.engine.pause("mail", True)
+        leased = (await bench.engine.stats("mail", now=bench.now)).leased
+        found = await asyncio.gather(*claims)
+        assert leased == sum(map(len, found)) == (await bench.engine.stats("mail", now=bench.now)).leased
 
     @needs("pause")
     async def test_what_was_handed_out_before_a_pause_can_still_end(self, bench: Bench) -> None:

@@ -88,6 +88,7 @@ begin
             room := 0;
         end if;
     end if;
+    perform pg_advisory_xact_lock_shared(8243127, hashtext('bide'));  -- see pause
     select array_agg(t.name order by t.place), array_agg(t.first order by t.place) into awake, starts
     from unnest(topics, firsts) with ordinality as t(name, first, place)
     where not exists (select 1 from bide.topic p where p.name = any (array[t.name]) and p.paused);

@@ -232,7 +232,9 @@ begin
 end $$;
 
 create or replace function bide.pause(of text, stop boolean) returns void language plpgsql as $$
+-- Waits for claims that are under way: they may not have seen that the topic is paused, and nothing is handed out afterwards.
 begin
+    perform pg_advisory_xact_lock(8243127, hashtext('bide'));
     insert into bide.topic as t (name, paused) values (of, stop)
     on conflict (name) do update set paused = excluded.paused where t.paused <> excluded.paused;
     if not stop then
