@@ -1,5 +1,7 @@
 """What `bide doctor` says of a RabbitMQ broker."""
 
+import re
+
 import pytest
 
 from bide import Queue
@@ -53,7 +55,20 @@ def test_a_queue_at_work_is_well(host: Host) -> None:
     assert found["alarms"].value == "none: the broker takes messages"
     assert "within" in found["clock"].value
     assert found["topic mail"].value == "0 ready, 0 leased, 0 dead, 0 receivers"
+    assert found["oldest overdue"].value == "none: no topic has ready messages"
     assert (host.queues(), host.exchanges()) == before
+
+
+def test_the_command_that_it_names_shows_since_when_the_oldest_message_is_due(host: Host, rabbitmq_server: RabbitServer) -> None:
+    with Queue(host.url) as queue:
+        queue.send("other")
+        first, _ = queue.send_many("mail", [1, 2])
+        asked = examined(host.url)["oldest overdue"].value
+        command = re.search(r"rabbitmq-queues (peek --vhost) VHOST (\S+ 1);", asked)
+        assert command is not None, asked
+        said = rabbitmq_server.ctl(*command[1].split(), host.name, *command[2].split(), program="rabbitmq-queues")
+        assert f'"due":{first.due}' in said
+        assert [each.attempt for each in queue.receive("mail", limit=2)] == [1, 1]
 
 
 def test_without_the_management_api_it_says_how_to_find_out(host: Host) -> None:

@@ -83,9 +83,17 @@ def lost(seen: Seen) -> Iterator[Finding]:
 
 
 def overdue(seen: Seen) -> Iterator[Finding]:
-    if not seen.unused:
-        value = "not known: RabbitMQ shows no message without delivering it, and that would count as an attempt"
-        yield Finding("oldest overdue", value)
+    """Of the topic that has the most ready messages: only an operator can look at a message without taking it."""
+    if seen.unused:
+        return
+    most = max(_topics(seen), key=lambda each: each.ready, default=None)
+    if most is None or not most.ready:
+        yield Finding("oldest overdue", "none: no topic has ready messages")
+        return
+    queue = seen.names.topic(most.name)
+    value = "not known: clients can't look at a message without taking it, which counts as an attempt"
+    advice = f"Ask: rabbitmq-queues peek --vhost VHOST {queue} 1; due in its header bide is in ms since 1970, like: date +%s000"
+    yield Finding("oldest overdue", f"{value}. {advice}")
 
 
 def _topics(seen: Seen) -> Iterator[_Topic]:
