@@ -59,7 +59,8 @@ class TestRabbitmq(EngineContract):
 
     @pytest.fixture
     def make_source(self, rabbitmq_url: str) -> Callable[..., Source]:
-        return lambda **settings: Place(Settings(url=rabbitmq_url, **settings), self.engines)
+        """On a busy machine a broker may take long to answer: an ack that is given up comes again, and counts an attempt."""
+        return lambda **settings: Place(Settings(url=f"{rabbitmq_url}?timeout=60", **settings), self.engines)
 
     @pytest_asyncio.fixture
     async def bench(self, engine: AsyncEngine, make_engine: Callable[..., AsyncEngine]) -> AsyncIterator[Bench]:

@@ -23,7 +23,7 @@ from typing import Self
 from bide import AsyncQueue, Queue
 from bide.errors import EngineError
 from bide.prove import AsyncRecorded, History, Recorded
-from bide.types import Sent
+from bide.types import Outgoing, Sent
 from tests.rabbitmq.account import Account, account
 from tests.worker.processes import Running, Shop, until
 
@@ -114,7 +114,8 @@ class Sends:
             while not self.over.wait(PACE):
                 with contextlib.suppress(EngineError):
                     if chance.random() < 0.05:
-                        self._accepted(queue.send_many(chance.choice(TOPICS), list(range(10))))
+                        many = [Outgoing(n, max_attempts=50) for n in range(10)]
+                        self._accepted(queue.send_many(chance.choice(TOPICS), many))
                     else:
                         self._accepted([queue.send(chance.choice(TOPICS), 1, delay=self._delay(chance), max_attempts=50)])
 
@@ -207,6 +208,13 @@ class Storm:
     def pause(self, seconds: float) -> None:
         """How long a fault lasts."""
         self.sends.over.wait(seconds)
+
+    def replace_worker(self, place: int, number: int) -> None:
+        """End a worker by this signal, and start its successor."""
+        ended = self.workers[place]
+        ended.send(number)
+        ended.wait(PATIENCE)
+        self.workers[place] = self.start_worker()
 
     def acked(self) -> set[str]:
         """The ids of what the workers have ended for good, or may have."""

@@ -59,7 +59,9 @@ def test_a_queue_at_work_is_well(host: Host) -> None:
     assert (host.queues(), host.exchanges()) == before
 
 
-def test_the_command_that_it_names_shows_since_when_the_oldest_message_is_due(host: Host, rabbitmq_server: RabbitServer) -> None:
+def test_the_command_that_it_names_shows_since_when_the_oldest_message_is_due(
+    host: Host, rabbitmq_server: RabbitServer
+) -> None:
     with Queue(host.url) as queue:
         queue.send("other")
         first, _ = queue.send_many("mail", [1, 2])
