@@ -313,6 +313,11 @@ def test_a_url_of_sqlalchemy_is_refused_with_the_one_to_write() -> None:
             Queue(f"{scheme}://user:hunter2@host/shop")
 
 
+def test_a_scheme_of_others_is_refused_with_the_one_to_write() -> None:
+    with pytest.raises(UnknownEngine, match=r"^There is no engine for pyamqp://\. Write amqp:// for the same server\.$"):
+        Queue("pyamqp://user:hunter2@host//")
+
+
 def test_two_clocks_for_one_name_are_refused() -> None:
     Queue("memory://two-clocks", clock=ManualClock())
     with pytest.raises(ConfigError, match="another clock"):

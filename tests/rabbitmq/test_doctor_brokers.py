@@ -121,7 +121,7 @@ def test_a_management_api_that_refuses_the_login_is_told_of_without_the_password
     assert found["management"].level == "warn"
     assert "it refuses the login" in found["management"].value
     assert "s3cret" not in str(found)
-    assert "the management API says" in found["nodes"].value
+    assert "see management" in found["nodes"].value
     assert told(found, "bad") == {}
 
 

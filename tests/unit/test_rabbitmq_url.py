@@ -51,12 +51,26 @@ def test_a_url_may_name_the_brokers_of_a_cluster() -> None:
         "amqp://u:p@host/?cafile=secr3t",
         "amqp://u:p@host/?management=secr3t",
         "amqp://u:secr3t@ho st/",
+        "amqp://u:secr3t@host//",
     ],
 )
 def test_a_bad_url_is_refused_and_shows_no_password(url: str) -> None:
     with pytest.raises(BadUrl) as refused:
         _read(url)
     assert "secr3t" not in str(refused.value)
+
+
+def test_a_file_that_can_t_be_read_is_named_by_its_option() -> None:
+    with pytest.raises(ConfigError, match="option certfile names no file") as refused:
+        _read("amqps://u:p@host/?certfile=/secr3t")
+    assert "secr3t" not in str(refused.value)
+
+
+def test_commands_for_the_operator_name_user_and_virtual_host() -> None:
+    address = _read("amqp://a%20b:p@host/shop%2Feu?namespace=x.y")
+    patterns = r"'^x\.y:' '^(x\.y:|amq\.default$)' '^x\.y:'"
+    assert address.rights == f"rabbitmqctl set_permissions -p shop/eu 'a b' {patterns}"
+    assert _read("amqp://host").ctl("list_bindings") == "rabbitmqctl list_bindings"
 
 
 def test_nothing_shows_the_password() -> None:

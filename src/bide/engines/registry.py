@@ -82,6 +82,10 @@ _ENGINES = {
 """URL scheme: the engine's package, and the extra that brings its driver."""
 
 
+_SAME = {"pyamqp": "amqp", "rabbitmq": "amqp", "valkey": "redis", "valkeys": "rediss"}
+"""What others call a scheme: what it is called here."""
+
+
 def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
     """Every engine's package has a `source(settings)` of its own; this calls the right one, and puts the guard before it."""
     scheme = scheme_of(settings.url)
@@ -89,6 +93,8 @@ def source(settings: Settings, hooks: Sequence[Hook] = ()) -> Source:
         plain, plus, _ = scheme.partition("+")
         if plus and plain in _ENGINES:  # of SQLAlchemy, such as postgresql+psycopg://
             raise UnknownEngine(f"There is no engine for {scheme}://. bide brings its own driver: write {plain}:// here.")
+        if scheme in _SAME:
+            raise UnknownEngine(f"There is no engine for {scheme}://. Write {_SAME[scheme]}:// for the same server.")
         known = ", ".join(f"{name}://" for name in _ENGINES)
         raise UnknownEngine(f"There is no engine for {scheme}:// in this release. There is: {known}")
     package, extra = _ENGINES[scheme]

@@ -1,6 +1,7 @@
 """What errors of the broker and the driver mean to a user."""
 
 import asyncio
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -51,8 +52,8 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
         )
     if isinstance(error, theirs.ChannelAccessRefused):
         return ConfigError(
-            f"{shown}: this user lacks a right: {said}. Let it configure, write and read all names that begin with the "
-            "namespace: rabbitmqctl set_permissions."
+            f"{shown}: this user lacks a right: {said.removeprefix('ACCESS_REFUSED - ')}. `bide doctor` prints the command "
+            "that gives it all that bide needs."
         )
     if isinstance(error, theirs.ChannelPreconditionFailed):
         return SchemaMismatch(
@@ -66,6 +67,16 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
     if isinstance(error, theirs.DeliveryError):
         return QueueFull(
             f"{shown} refused the message: its queue is full, or most of its replicas are away. `bide doctor` tells which."
+        )
+    cause = error.__cause__  # the driver gives its own errors for those of the connection
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Unavailable(
+            f"{shown}: the broker's certificate is not trusted: {cause.verify_message}. Name the file of the authority that "
+            "signed it, by the URL's option cafile."
+        )
+    if isinstance(cause, ssl.SSLError):
+        return Unavailable(
+            f"{shown} does not speak TLS there: {said}. Write amqp://, or the broker's port for TLS, such as 5671."
         )
     return _lost(shown, said, acts)
 

@@ -1,6 +1,8 @@
 """Reads a RabbitMQ URL: which brokers and virtual host, and what the queue was asked for."""
 
+import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -12,7 +14,8 @@ ESCAPED = "In a password write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 
 DEFAULT = Settings(url="").namespace
 HEARTBEAT = 8  # seconds: a broker that gives no sign of life for three times as long is taken for lost
 _PORTS = {"amqp": 5672, "amqps": 5671}
-_TLS = ("cafile", "capath", "certfile", "keyfile", "no_verify_ssl")  # options of the driver
+_FILES = ("cafile", "capath", "certfile", "keyfile")
+_TLS = (*_FILES, "no_verify_ssl")  # options of the driver
 _OPTIONS = ("namespace", "timeout", "make", "management", "consumer_timeout")
 _YES_NO = {"1": True, "0": False}
 _NAMESPACE = r"[A-Za-z0-9._-]{1,64}"  # the names of queues have at most 255 bytes
@@ -25,6 +28,8 @@ class Address:
     shown: str
     namespace: str
     urls: tuple[str, ...] = field(repr=False)  # one for each broker of a cluster; they hold the password
+    user: str
+    vhost: str
     timeout: float  # seconds for an answer
     consumer_timeout: float  # seconds for which the broker lets a receiver work on a message
     make: bool  # what is missing on the broker; otherwise that is an error
@@ -34,6 +39,19 @@ class Address:
     def place(self) -> tuple[str, ...]:
         """What tells two addresses apart: the same brokers, user, virtual host and namespace are the same place."""
         return (*self.urls, self.namespace)
+
+    @property
+    def rights(self) -> str:
+        """The command that gives the user all rights that bide needs here."""
+        own = "^" + self.namespace.replace(".", r"\.") + ":"
+        patterns = (own, f"^({own[1:]}|amq\\.default$)", own)  # to configure, write and read
+        return self.ctl(f"set_permissions {shlex.quote(self.user)} {' '.join(map(shlex.quote, patterns))}")
+
+    def ctl(self, command: str) -> str:
+        """A command of the broker's operator, for this virtual host."""
+        verb, _, words = command.partition(" ")
+        scope = f" -p {shlex.quote(self.vhost)}" if self.vhost != "/" else ""
+        return f"rabbitmqctl {verb}{scope} {words}".rstrip()
 
 
 def read(settings: Settings) -> Address:
@@ -48,12 +66,17 @@ def read(settings: Settings) -> Address:
     except ValueError:
         raise BadUrl(f"The URL can't be read. {FORM} {ESCAPED}") from None
     login, _, hosts = parts.netloc.rpartition("@")
+    if parts.path == "//":  # as Celery writes it
+        raise BadUrl("The URL ends with //. Here the virtual host / is written as one slash or none: amqp://host:5672/.")
     if "@" in login or parts.fragment or parts.path.count("/") > 1:
         raise BadUrl(f"The URL holds an @, a # or a / that it should not. {FORM} {ESCAPED}")
     asked = _options(given)
     tls = {name: asked[name] for name in _TLS if name in asked}
     if tls and parts.scheme != "amqps":
         raise BadUrl(f"The URL has options for TLS, but begins with {parts.scheme}://: write amqps:// or leave them out.")
+    for name in _FILES:
+        if name in tls and not os.access(tls[name], os.R_OK):
+            raise ConfigError(f"The URL's option {name} names no file that this process may read: give its whole path.")
     brokers = [_broker(each, _PORTS[parts.scheme]) for each in (hosts or "localhost").split(",")]
     vhost = unquote(parts.path.removeprefix("/")) or "/"
     options = urlencode({"heartbeat": HEARTBEAT, "name": "bide", **tls})
@@ -62,6 +85,8 @@ def read(settings: Settings) -> Address:
         shown=f"{parts.scheme}://{','.join(brokers)}/{'' if vhost == '/' else quote(vhost, safe='')}",
         namespace=_namespace(asked.get("namespace", settings.namespace), settings.namespace),
         urls=tuple(urls),
+        user=unquote(login.partition(":")[0]) or "guest",
+        vhost=vhost,
         timeout=_number("timeout", asked.get("timeout", "5"), 0.1, 600),
         consumer_timeout=_number("consumer_timeout", asked.get("consumer_timeout", "1800"), 3, 10**9),
         make=_yes_no("make", asked.get("make", "1")),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 import socket
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError, Unavailable
 
 CLOSED = "The RabbitMQ engine is closed: make a new queue."
+# The driver logs each lost connection, which bide tells by an error: shown only by applications that set up logging.
+logging.getLogger("aiormq").addHandler(logging.NullHandler())
 
 
 class _Transport(TransportFactory):

@@ -1,5 +1,6 @@
 """What is found of messages: how many wait for how long, what each topic has, and what is stuck or lost."""
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -30,12 +31,12 @@ def waiting(seen: Seen) -> Iterator[Finding]:
     if seen.unused:
         return
     levels = [(step, _messages(seen, seen.names.wait(step))) for step in STEPS]
-    held = [f"{count:,} for {span(step.ms / 1000) or f'{step.ms} ms'}" for step, count in levels if count]
+    held = [f"{count:,} in the queue of {span(step.ms / 1000) or f'{step.ms} ms'}" for step, count in levels if count]
     total = sum(count for _, count in levels)
     more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
     value = f"{plural(total, 'message')}{': ' if held else ''}{', '.join(held[:SHOWN])}{more}"
     if seen.told.queues is None:
-        value += ". Not those that the broker is about to pass on: rabbitmqctl list_queues name messages"
+        value += f". Not those that the broker is about to pass on: {seen.address.ctl('list_queues name messages')}"
     yield Finding("waiting", value)
 
 
@@ -92,7 +93,8 @@ def overdue(seen: Seen) -> Iterator[Finding]:
         return
     queue = seen.names.topic(most.name)
     value = "not known: clients can't look at a message without taking it, which counts as an attempt"
-    advice = f"Ask: rabbitmq-queues peek --vhost VHOST {queue} 1; due in its header bide is in ms since 1970, like: date +%s000"
+    command = f"rabbitmq-queues peek --vhost {shlex.quote(seen.address.vhost)} {queue} 1"
+    advice = f"Ask: {command}; due in its header bide is in ms since 1970, like: date +%s000"
     yield Finding("oldest overdue", f"{value}. {advice}")
 
 

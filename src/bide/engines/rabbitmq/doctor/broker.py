@@ -1,5 +1,6 @@
 """What is found of the broker itself: version, nodes, alarms, the user's rights, and whether it loses messages."""
 
+import shlex
 from collections.abc import Iterator
 
 from bide.core.amounts import span
@@ -32,7 +33,8 @@ def management(seen: Seen) -> Iterator[Finding]:
         yield Finding("management", value)
     elif "queues" in told.refused:
         advice = (
-            "see that the plugin rabbitmq_management is on, and that the user has the tag monitoring: rabbitmqctl set_user_tags"
+            "see that the plugin rabbitmq_management is on, and that the user has the tag monitoring: "
+            f"rabbitmqctl set_user_tags {shlex.quote(told.user)} monitoring"
         )
         yield Finding("management", f"{told.shown}: {told.refused['queues']}", "warn", advice)
     else:
@@ -89,10 +91,7 @@ def flags(seen: Seen) -> Iterator[Finding]:
 
 def rights(seen: Seen) -> Iterator[Finding]:
     if seen.probed.refused:
-        prefix = seen.names.prefix.replace(".", r"\.")
-        own, sent = rf"'^({prefix}.*|amq\.gen.*)$'", rf"'^({prefix}.*|amq\.default)$'"
-        advice = f"give the user its rights: rabbitmqctl set_permissions -p VHOST USER {own} {sent} {own}"
-        yield Finding("rights", "; ".join(seen.probed.refused), "bad", advice)
+        yield Finding("rights", "; ".join(seen.probed.refused), "bad", f"give the user its rights: {seen.address.rights}")
     elif seen.probed.trouble:
         yield Finding("rights", f"not known: {seen.probed.trouble}", "warn", "see what else is wrong, and ask again")
     elif not seen.probed.blocked:
@@ -108,8 +107,8 @@ def dead_lettering(seen: Seen) -> Iterator[Finding]:
     if not probed.at_least_once:
         advice = (
             "delayed messages could be lost, so bide does not use this broker: run `rabbitmqctl enable_feature_flag "
-            "stream_queue`, and see by `rabbitmqctl list_policies` that none sets overflow for queues that begin with "
-            f"{seen.names.prefix}wait"
+            f"stream_queue`, and see by `{seen.address.ctl('list_policies')}` that none sets overflow for queues that begin "
+            f"with {seen.names.prefix}wait"
         )
         yield Finding("dead-lettering", "at most once", "bad", advice)
     elif not probed.passed_on:
@@ -164,4 +163,6 @@ def consumer_timeout(seen: Seen) -> Iterator[Finding]:
 def not_told(seen: Seen, what: str, command: str) -> str:
     """That it is not known, and how an operator finds out."""
     why = seen.told.refused.get(what)
+    if why is not None and why == seen.told.refused.get("queues"):
+        why = "see management"
     return f"not known{f', the management API says: {why}' if why else ' over AMQP'}. Ask: {command}"

@@ -33,7 +33,7 @@ def bindings(seen: Seen) -> Iterator[Finding]:
         return
     known, names = seen.told.bindings, seen.names
     if known is None:
-        yield Finding("bindings", not_told(seen, "queues", "rabbitmqctl list_bindings"))
+        yield Finding("bindings", not_told(seen, "queues", seen.address.ctl("list_bindings")))
         return
     wanted = {*names.bindings(), (names.lost, "", names.lost)}
     wanted |= {(exchange, pattern, names.topics) for exchange, pattern in names.arrivals()}

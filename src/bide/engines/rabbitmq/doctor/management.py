@@ -39,7 +39,7 @@ class Management:
         self._headers = {"Authorization": "Basic " + base64.b64encode(login).decode(), "Accept": "application/json"}
         host = parts.netloc.rpartition("@")[2]
         self.shown: str = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
-        self.user: str = unquote(broker.username or "")
+        self.user: str = unquote(user or "guest")
         self._vhost = unquote(broker.path.removeprefix("/"))
         self._timeout = address.timeout
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _Straight()]

@@ -50,7 +50,7 @@ class _Told(NamedTuple):
 def policies(seen: Seen) -> Iterator[Finding]:
     queues = seen.told.queues
     if queues is None:
-        asked = not_told(seen, "queues", "rabbitmqctl list_policies, and rabbitmqctl list_operator_policies")
+        asked = not_told(seen, "queues", f"{seen.address.ctl('list_policies')}, and with list_operator_policies")
         yield Finding("policies", f"{asked}. None may set ttl, length, overflow, expires or delivery-limit for our queues")
         return
     found = defaultdict[_Told, list[str]](list)

@@ -6,7 +6,6 @@ and a queue like those of the ladder, which the broker removes after a minute if
 
 import asyncio
 import contextlib
-import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -27,7 +26,6 @@ from bide.errors import BideError
 SOON = 7.0  # seconds: a broker that is set as docs/rabbitmq.md says tries again after 5
 PAUSE = 0.02  # seconds between two looks into a queue
 DURABLE = 2  # delivery mode
-_UNNAMED = re.compile(r"amq\.gen-[\w-]+")
 
 
 class Probed(NamedTuple):
@@ -71,7 +69,7 @@ class Probe:
             await self._tidy()
 
     async def _refused(self) -> tuple[str, ...]:
-        """Try each right once: for names of the namespace, for those that the broker makes up, and to send to a queue."""
+        """Try each right once: for names of the namespace, and to send to a queue."""
         own = {"routing_key": "nowhere", "mandatory": True, "timeout": self._address.timeout}
         trials: tuple[Callable[[AbstractChannel], Awaitable[object]], ...] = (
             lambda channel: channel.queue_declare(self._target, exclusive=True),
@@ -80,7 +78,6 @@ class Probe:
             lambda channel: channel.basic_publish(b"", exchange=self._target, **own),  # type: ignore[arg-type]
             lambda channel: channel.basic_publish(b"", exchange="", **own),  # type: ignore[arg-type]
             lambda channel: channel.basic_get(self._target, no_ack=True),
-            _use_unnamed,
             lambda channel: channel.queue_declare(self._waiting, durable=True, arguments=self._arguments),
         )
         refused = dict[str, None]()
@@ -89,7 +86,7 @@ class Probe:
             try:
                 await trial(channel)
             except theirs.ChannelAccessRefused as error:
-                refused[_UNNAMED.sub("amq.gen-…", _right(error).replace(self._once, "…"))] = None
+                refused[_right(error).replace(self._once, "…")] = None
             except (theirs.PublishError, theirs.ChannelNotFoundEntity):
                 pass  # returned, as it leads nowhere; not found, as it could not be made before
             finally:
@@ -166,12 +163,6 @@ def _behind(arrived: DeliveredMessage | None, sent: float, now: float) -> tuple[
         return None, 0.0
     middle = noted.timestamp() + 0.5
     return (sent + now) / 2 - middle, 0.5 + (now - sent) / 2
-
-
-async def _use_unnamed(channel: AbstractChannel) -> None:
-    """The engine has such queues to be told of the broker's time."""
-    name = (await channel.queue_declare("", exclusive=True)).queue or ""
-    await channel.basic_get(name, no_ack=True)
 
 
 def _right(error: BaseException) -> str:

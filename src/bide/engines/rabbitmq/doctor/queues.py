@@ -16,7 +16,7 @@ def replicas(seen: Seen) -> Iterator[Finding]:
     queues, nodes = _replicated(seen), len(seen.told.nodes or ())
     if queues is None:
         if not seen.unused:
-            yield Finding("replicas", not_told(seen, "queues", "rabbitmqctl list_queues name members online leader"))
+            yield Finding("replicas", not_told(seen, "queues", seen.address.ctl("list_queues name members online leader")))
         return
     if not queues:
         return

@@ -22,6 +22,7 @@ class Told(NamedTuple):
     """What the management API said. None: this was not answered, and `refused` says why."""
 
     shown: str = ""  # empty: the URL names no management API
+    user: str = ""  # who asked
     nodes: Sequence[Mapping[str, Any]] | None = None
     flags: Mapping[str, str] | None = None  # name: state
     queues: Mapping[str, Mapping[str, Any]] | None = None
@@ -124,6 +125,7 @@ def told(address: Address, names: Names) -> Told:
         refused["queues"] = str(error)
     return Told(
         shown=management.shown,
+        user=management.user,
         nodes=nodes,
         flags=None if flags is None else {each["name"]: each["state"] for each in flags},
         queues=queues,
