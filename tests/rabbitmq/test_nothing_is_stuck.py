@@ -147,7 +147,7 @@ async def test_what_comes_after_the_receiving_was_ended_goes_to_others(new: New,
     one, other = await new(), await new()
     monkeypatch.setattr(inbox, "SURPLUS", 0.05)
     assert (await one.claim(["mail"], 1, LEASE)).messages == []
-    one._inbox._consumers.clear()  # the broker delivers to it still
+    one._inbox._sources.clear()  # the broker delivers to it still
     await one.put([NewMessage("mail", b"x")])
     assert (await _claimed(other)).body == b"x"
 

@@ -14,6 +14,9 @@ class _Writer:
     def __init__(self) -> None:
         self.told: list[bytes | str] = []
 
+    def is_closing(self) -> bool:
+        return False
+
     def write(self, data: bytes) -> None:
         self.told.append(data)
 

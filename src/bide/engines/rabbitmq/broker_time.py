@@ -32,8 +32,10 @@ class BrokerTime:
     def now(self, given: int | None = None) -> int:
         """In milliseconds. A given time that is ahead of the engine's moves it there."""
         with self._lock:
-            self._floor = max(self._floor, self._real(), given or 0)
-            return self._floor
+            now = max(self._floor, self._real(), given or 0)
+            if self._low > -math.inf or given:  # before the broker has told its time, this machine's clock may be far ahead
+                self._floor = now
+            return now
 
     def hear(self, second: float, sent: float, heard: float) -> None:
         """The broker did something in this second by its clock: after `sent` and before `heard` by the monotonic one."""

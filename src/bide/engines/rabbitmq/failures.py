@@ -55,7 +55,7 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
             f"{shown}: this user lacks a right: {said.removeprefix('ACCESS_REFUSED - ')}. `bide doctor` prints the command "
             "that gives it all that bide needs."
         )
-    if isinstance(error, theirs.ChannelPreconditionFailed):
+    if isinstance(error, theirs.ChannelPreconditionFailed) and "inequivalent arg" in said:
         return SchemaMismatch(
             f"{shown}: {said}. A queue or exchange of this namespace was made with other settings: use another namespace, or "
             "remove it by `bide doctor --remove` when it is empty."
@@ -84,6 +84,11 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
 def is_astray(error: BideError) -> bool:
     """Whether there was no queue to lead a message to: somebody has removed it, its exchange or its binding."""
     return isinstance(error.__cause__, theirs.PublishError | theirs.ChannelNotFoundEntity)
+
+
+def is_foreseen(error: BaseException) -> bool:
+    """Whether it is one of ours, or one that a lost connection brings."""
+    return isinstance(error, (BideError, *_LOST))
 
 
 def is_refused(error: BaseException) -> bool:

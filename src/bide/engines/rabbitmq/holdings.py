@@ -14,6 +14,7 @@ from typing import Protocol
 from bide.engines.base import Hold
 from bide.engines.rabbitmq.broker_time import BrokerTime
 from bide.engines.rabbitmq.label import Delivered
+from bide.engines.rabbitmq.losses import SUSPECT, Losses
 
 
 class Keeper(Protocol):
@@ -28,11 +29,12 @@ class Channel(Protocol):
 class Arrived:
     """A delivery that the broker has made."""
 
-    def __init__(self, delivered: Delivered, channel: Channel, tag: int, at: float) -> None:
+    def __init__(self, delivered: Delivered, channel: Channel, tag: int, at: float, consumer: str | None = None) -> None:
         self.delivered = delivered
         self.channel = channel
         self.tag = tag  # the broker's number of the delivery, on its channel
         self.at = at  # monotonic: it must be given back in time
+        self.consumer = consumer  # through which it came; None: it was asked for by itself
 
 
 class Held:
@@ -52,6 +54,7 @@ class Holdings:
         self._lock = threading.Lock()
         self._held: dict[str, Held] = {}  # by the id of the message
         self.time: BrokerTime = BrokerTime()
+        self.losses: Losses = Losses()
         self.sound: bool = False  # whether the broker was found to lose nothing
 
     def add(self, held: Held) -> bool:
@@ -75,9 +78,9 @@ class Holdings:
                 del self._held[hold.id]
             return held
 
-    def put_back(self, held: Held) -> None:
-        """It could not be ended, so it is still held."""
-        self.add(held)
+    def put_back(self, held: Held) -> bool:
+        """It could not be ended, so it is still held. False: a copy of it is held already."""
+        return self.add(held)
 
     def extend(self, hold: Hold, until: int) -> bool:
         with self._lock:
@@ -90,8 +93,12 @@ class Holdings:
         return [each for each in self._all() if each.request == request]
 
     def counts(self, channel: object) -> Mapping[str, int]:
-        """How many deliveries of a channel are held, by topic."""
-        return Counter(each.delivered.label.topic for each in self.of_channel(channel))
+        """How many deliveries of a channel are held, by the consumer through which they came."""
+        return Counter(each.arrived.consumer or "" for each in self.of_channel(channel))
+
+    def has_suspect(self) -> bool:
+        """Whether a delivery is held of a message that may have ended the processes that had it before."""
+        return any(each.delivered.lost >= SUSPECT for each in self._all())
 
     def of_channel(self, channel: object) -> list[Held]:
         return [each for each in self._all() if each.arrived.channel is channel]
@@ -102,7 +109,8 @@ class Holdings:
 
     def drop(self, channel: object) -> None:
         """The channel is lost, and with it its deliveries: the broker gives them to others."""
-        self._take(self.of_channel(channel), None)
+        for held in self._take(self.of_channel(channel), None):
+            self.losses.note(held.delivered)
 
     def _find(self, hold: Hold) -> Held | None:
         held = self._held.get(hold.id)
@@ -130,6 +138,7 @@ class Holdings:
         self._lock = threading.Lock()
         self._held = {}
         self.time = BrokerTime()
+        self.losses = Losses()
 
 
 _places: "weakref.WeakValueDictionary[tuple[str, ...], Holdings]" = weakref.WeakValueDictionary()

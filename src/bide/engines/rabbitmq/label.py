@@ -37,22 +37,25 @@ class Label(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     headers: Mapping[str, str] = NO_HEADERS
     error: str | None = None
     died: Time | None = None
+    lost: Number = 0  # of the deliveries before, the last ones in a row that were lost with their channel
 
     def expired(self, now: int) -> bool:
         return self.expires is not None and self.expires <= now
 
-    def again(self, due: int, used: int, told: int, began: int | None) -> "Label":
+    def again(self, due: int, used: int, told: int, began: int | None, lost: int = 0) -> "Label":
         """Of the copy that comes back after a delivery."""
-        return replace(self, due=due, used=used, told=told, began=began)
+        return replace(self, due=due, used=used, told=told, began=began, lost=lost)
 
     def buried(self, now: int, used: int, told: int, error: str | None) -> "Label":
         """Of the dead letter."""
-        return replace(self, used=used, told=told, error=None if error is None else error[:LONGEST_ERROR], died=now)
+        return replace(
+            self, used=min(used, self.most), told=told, error=None if error is None else error[:LONGEST_ERROR], died=now
+        )
 
     def revived(self, due: int) -> "Label":
         """Of a dead letter in its new life."""
         expires = None if self.expires is None else due + self.expires - self.since
-        return replace(self, due=due, since=due, used=0, began=None, expires=expires, error=None, died=None)
+        return replace(self, due=due, since=due, used=0, lost=0, began=None, expires=expires, error=None, died=None)
 
     def stored(self, body: bytes) -> Stored:
         """As a dead letter is shown."""
@@ -79,10 +82,16 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     label: Label
     body: bytes
     count: int
+    known: int = 0  # of these, those that were no fault of the message
 
     @property
     def attempt(self) -> int:
-        return self.label.used + self.count + 1
+        return self.label.used + self.count - self.known + 1
+
+    @property
+    def lost(self) -> int:
+        """How many deliveries in a row were lost, and may have been the fault of the message."""
+        return self.label.lost + self.count - self.known
 
     @property
     def told(self) -> int:

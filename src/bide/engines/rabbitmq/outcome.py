@@ -29,7 +29,8 @@ def outcome(end: End, delivered: Delivered, now: int) -> Outcome:
     if label.expired(max(due, now)):
         return Outcome("expired")
     used = delivered.attempt if end.verdict == "retry" else delivered.attempt - 1
-    return Outcome("scheduled", label.again(due, used, delivered.told, end.began or label.began))
+    lost = 0 if end.verdict == "retry" else delivered.lost  # a handler that could tell has not ended its process
+    return Outcome("scheduled", label.again(due, used, delivered.told, end.began or label.began, lost))
 
 
 def lease_ended(delivered: Delivered, now: int, began: int | None = None) -> Outcome:
@@ -39,9 +40,10 @@ def lease_ended(delivered: Delivered, now: int, began: int | None = None) -> Out
         return Outcome("expired")
     if delivered.attempt >= label.most:
         return Outcome("dead", label.buried(now, delivered.attempt, delivered.told, label.error or LEASE_ENDED))
-    return Outcome("scheduled", label.again(label.due, delivered.attempt, delivered.told, label.began or began))
+    return Outcome("scheduled", label.again(label.due, delivered.attempt, delivered.told, label.began or began, delivered.lost))
 
 
 def unused(delivered: Delivered) -> Label:
     """Of the copy of a message that arrived here and was not begun."""
-    return delivered.label.again(delivered.label.due, delivered.attempt - 1, delivered.told, delivered.label.began)
+    label = delivered.label
+    return label.again(label.due, delivered.attempt - 1, delivered.told, label.began, delivered.lost)

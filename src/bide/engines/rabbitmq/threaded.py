@@ -138,20 +138,20 @@ class Rabbit(Engine):
             await self._engine.open()
             return await verb()
 
-        loop = self._started()
+        with self._lock:  # so that it is there when the engine is closed
+            asked = asyncio.run_coroutine_threadsafe(opened(), self._started())
         try:
-            return asyncio.run_coroutine_threadsafe(opened(), loop).result()
+            return asked.result()
         except CancelledError:
             raise Unavailable(CLOSED) from None
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._closed:
-                raise Unavailable(CLOSED)
-            if self._process != os.getpid():  # a fork has neither the thread nor a connection of its own
-                self._process, self._engine, self._loop = os.getpid(), self._make(), None
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="bide-rabbitmq", daemon=True)
-                self._thread.start()
-            return self._loop
+        if self._closed:
+            raise Unavailable(CLOSED)
+        if self._process != os.getpid():  # a fork has neither the thread nor a connection of its own
+            self._process, self._engine, self._loop = os.getpid(), self._make(), None
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="bide-rabbitmq", daemon=True)
+            self._thread.start()
+        return self._loop

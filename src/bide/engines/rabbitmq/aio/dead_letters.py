@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from bide.engines.base import Scanned, Stored, Swept
+from bide.engines.base import Scanned, Swept
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.sending import AsyncSender
 from bide.engines.rabbitmq.aio.walking import walk
@@ -21,22 +21,23 @@ class AsyncDeadLetters:
         self._sender = sender
 
     async def scan(self, topic: str, limit: int, after: str | None) -> Scanned:
-        """A page, oldest first. `after`: the time of death and the id of the last one of the page before."""
+        """A page, as they lie in the queue. `after`: the time of death and the id of the last one of the page before.
+
+        If that one is gone, those that died later follow.
+        """
         mark = _read_mark(after)
-        page: list[Label] = []
-        stored: list[Stored] = []
+        page: list[Delivered] = []
         async with walk(self._line, self._address, self._names.dead(topic)) as (_, taken):
             async for each in taken:
                 if each.delivered is None:
                     continue
-                found = each.delivered.label
-                if mark is not None and _place(found) <= mark:
-                    continue
-                if len(page) == limit:
-                    return Scanned(stored, _mark(page[-1]))
-                page.append(found)
-                stored.append(found.stored(each.delivered.body))
-        return Scanned(stored, None)
+                if mark is not None and each.delivered.label.id == mark[1]:
+                    mark, page = None, []
+                elif mark is None and len(page) == limit:
+                    return _page(page, more=True)
+                elif mark is None or (each.delivered.label.died or 0, each.delivered.label.id) > mark:
+                    page.append(each.delivered)
+        return _page(page[:limit], more=len(page) > limit)
 
     async def requeue(self, topic: str, ids: Sequence[str] | None, limit: int, due: Callable[[int], int], now: int) -> Swept:
         """`due` tells when number n of them is due."""
@@ -44,7 +45,7 @@ class AsyncDeadLetters:
         async def revive(number: int, delivered: Delivered) -> None:
             await self._sender.send_all([(delivered.label.revived(due(number)), delivered.body)], now)
 
-        return await self._sweep(topic, ids, limit, revive)
+        return await self._sweep(topic, ids, limit, revive, revives=True)
 
     async def purge(self, topic: str, ids: Sequence[str] | None, limit: int) -> Swept:
         async def drop(number: int, delivered: Delivered) -> None:
@@ -53,13 +54,22 @@ class AsyncDeadLetters:
         return await self._sweep(topic, ids, limit, drop)
 
     async def _sweep(
-        self, topic: str, ids: Sequence[str] | None, limit: int, do: Callable[[int, Delivered], Awaitable[None]]
+        self,
+        topic: str,
+        ids: Sequence[str] | None,
+        limit: int,
+        do: Callable[[int, Delivered], Awaitable[None]],
+        *,
+        revives: bool = False,
     ) -> Swept:
+        """`revives`: what somebody else has put there stays, since it is no message of bide's."""
         wanted = None if ids is None else set(ids)
         count = 0
         async with walk(self._line, self._address, self._names.dead(topic)) as (channel, taken):
             async for each in taken:
-                if wanted is not None and (each.delivered is None or each.delivered.label.id not in wanted):
+                if each.delivered is None and (wanted is not None or revives):
+                    continue
+                if wanted is not None and each.delivered is not None and each.delivered.label.id not in wanted:
                     continue
                 if count == limit:
                     return Swept(count, True)
@@ -75,8 +85,8 @@ class AsyncDeadLetters:
         return Swept(count, False)
 
 
-def _place(dead: Label) -> tuple[int, str]:
-    return dead.died or 0, dead.id
+def _page(found: Sequence[Delivered], *, more: bool) -> Scanned:
+    return Scanned([each.label.stored(each.body) for each in found], _mark(found[-1].label) if more else None)
 
 
 def _mark(dead: Label) -> str:

@@ -1,11 +1,11 @@
 """Ends deliveries: what is to come back is copied first, and then the delivery is acknowledged on its channel."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from aiormq import Channel
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
@@ -24,6 +24,8 @@ from bide.ids import sequence
 
 T = TypeVar("T")
 AGAIN = 1.0  # seconds after which it is tried again to end what could not be ended
+PATIENCE = 4  # timeouts: to end a delivery, the broker may have to answer several times
+LOT = 100  # messages that are ended together, when nobody waits for them
 LATER = 1_000  # ms after which a message comes again that is held here by another delivery
 STRANGE = "It was not sent by bide: only bide can send to the queue of a topic."
 
@@ -46,7 +48,8 @@ class AsyncEndings:
         self._topics = topics
         self._holdings = holdings
         self._dead_for = dead_for
-        self.on_lost: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[AbstractChannel], None] = lambda channel: None
+        self.before: Callable[[Sequence[Arrived]], Awaitable[None]] = _nothing  # acknowledgements
         self._new_id = sequence()
         self._acknowledging = asyncio.Lock()
         self._channel: AbstractChannel | None = None  # the one of these numbers
@@ -69,8 +72,10 @@ class AsyncEndings:
             self.line.abandon()
             raise Unavailable("The event loop that received this message is closed: the broker delivers it again.") from None
         try:
-            async with asyncio.timeout(self._address.timeout):
-                return await asyncio.wrap_future(asked)
+            async with asyncio.timeout(PATIENCE * self._address.timeout):
+                return await asyncio.shield(
+                    asyncio.wrap_future(asked)
+                )  # if it was cancelled, the driver would close the channel
         except TimeoutError:
             raise OutcomeUnknown("The event loop that received this message does not answer: it may be blocked.") from None
 
@@ -90,14 +95,31 @@ class AsyncEndings:
         return answers
 
     async def see_to(self, endings: Sequence[Ending]) -> None:
-        """End what nobody waits for. The broker leaves it here until it is acknowledged, so there is no giving up."""
+        """End what nobody waits for. The broker leaves it here until it is acknowledged, so there is no giving up.
+
+        What may have been copied is not copied again: the broker gives it to others.
+        """
         left = list(endings)
         while left:
-            answers = await self.end(left)
-            left = [each for each, answer in zip(left, answers, strict=True) if isinstance(answer, BideError)]
-            left = [each for each in left if not each.arrived.channel.is_closed]
-            if left:
-                await asyncio.wait([cast(Channel, each.arrived.channel).closing for each in left], timeout=AGAIN)
+            answers, tried, left = await self.end(left[:LOT]), left[:LOT], left[LOT:]
+            failed = [(each, answer) for each, answer in zip(tried, answers, strict=True) if isinstance(answer, BideError)]
+            failed = [(each, answer) for each, answer in failed if not each.arrived.channel.is_closed]
+            await self._return([each.arrived for each, answer in failed if isinstance(answer, OutcomeUnknown)])
+            again = [each for each, answer in failed if not isinstance(answer, OutcomeUnknown)]
+            left += again
+            if again:
+                await asyncio.sleep(AGAIN)
+
+    async def _return(self, arrived: Sequence[Arrived]) -> None:
+        """To the head of its queue. The broker counts this as a delivery that was lost."""
+        current = self.line.opened
+        for each in arrived:
+            if current is not None and each.channel is current:
+                self._holdings.losses.note(each.delivered)
+                async with self._acknowledging:
+                    self._note(current, [each.tag])
+                    with contextlib.suppress(Exception):  # of the driver: then the channel is lost, and all of it goes back
+                        await current.basic_nack(each.tag, requeue=True, wait=False)
 
     async def send_round(self, arrived: Sequence[Arrived], delay: int = 0) -> None:
         """Give back what was not begun here, as copies that count no attempt."""
@@ -109,6 +131,7 @@ class AsyncEndings:
                 endings.append(Ending(each, Outcome("expired")))
             else:
                 due = max(copy.due, now + delay) if delay else copy.due
+                due = due if copy.expires is None else min(due, copy.expires - 1)
                 endings.append(Ending(each, Outcome("scheduled", copy.again(due, copy.used, copy.told, copy.began))))
         await self.see_to(endings)
 
@@ -120,10 +143,14 @@ class AsyncEndings:
         arrived = Arrived(Delivered(strange, message.body, 0), channel, delivery.delivery_tag or 0, time.monotonic())
         await self.see_to([Ending(arrived, Outcome("dead", strange.buried(now, 0, 0, STRANGE)))])
 
+    async def acknowledge(self, channel: AbstractChannel, tag: int) -> None:
+        """A delivery that was not claimed."""
+        await self._send_acknowledgements(channel, [tag])
+
     def _on_lost(self, channel: AbstractChannel) -> None:
         """The broker gives all that was delivered here to others."""
         self._holdings.drop(channel)
-        self.on_lost()
+        self.on_lost(channel)
 
     async def _copy(self, endings: Sequence[Ending]) -> list[BideError | None]:
         """Send what is to come again, and bury what is dead. The reason, of what was not."""
@@ -158,19 +185,28 @@ class AsyncEndings:
         lost = OutcomeUnknown(f"{self._address.shown}: the connection was lost, and the broker delivers it again.")
         found: list[BideError | None] = [None if current is not None and each.channel is current else lost for each in arrived]
         if current is not None and None in found:
+            await self.before(arrived)
             try:
                 with told(self._address.shown, acts=True):
                     async with asyncio.timeout(self._address.timeout):
                         await self._send_acknowledgements(current, [each.tag for each in arrived if each.channel is current])
                     await current.flow(active=True, timeout=self._address.timeout)
             except BideError as error:
-                await self.line.drop()
+                await self.line.drop(current)
                 return [each or error for each in found]
         return found
 
     async def _send_acknowledgements(self, channel: AbstractChannel, tags: Sequence[int]) -> None:
         async with self._acknowledging:  # one at a time, since none may overtake another one
-            if channel is not self._channel:
-                self._channel, self._tags = channel, Tags()
-            for tag, multiple in self._tags.acknowledgements(tags):
+            for tag, multiple in self._note(channel, tags):
                 await channel.basic_ack(tag, multiple, wait=False)
+
+    def _note(self, channel: AbstractChannel, tags: Sequence[int]) -> Iterator[tuple[int, bool]]:
+        """What to send for deliveries of a channel that end now."""
+        if channel is not self._channel:
+            self._channel, self._tags = channel, Tags()
+        return self._tags.acknowledgements(tags)
+
+
+async def _nothing(arrived: Sequence[Arrived]) -> None:
+    """Nobody is to be told."""

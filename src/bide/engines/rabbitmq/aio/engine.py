@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from bide.core.when import due_time
 from bide.engines.base import (
     MAX_BATCH,
@@ -35,6 +33,7 @@ from bide.engines.rabbitmq.holdings import Arrived, Held, Holdings
 from bide.engines.rabbitmq.label import label_of
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
+from bide.engines.rabbitmq.losses import SUSPECT
 from bide.engines.rabbitmq.outcome import Outcome, lease_ended, outcome
 from bide.errors import BadTime, BideError, OutcomeUnknown, SchemaMismatch, Unavailable
 from bide.ids import sequence
@@ -56,17 +55,22 @@ class AsyncRabbit(AsyncLacking):
         self._topics = AsyncTopics(address, names, self._line, dead_max)
         self._sender = AsyncSender(address, names, self._line, self._topics)
         self._dead_letters = AsyncDeadLetters(address, names, self._line, self._sender)
-        self._lost = AsyncLost(address, names, self._line, self._sender, self._topics)
+        self._lost = AsyncLost(address, names, self._line, self._sender, self._topics, dead_for)
         self._endings = AsyncEndings(address, self._sender, self._topics, holdings, dead_for)
+        self._topics.looking = self._endings.line
         self._inbox = AsyncInbox(address, names, self._topics, holdings, self._endings)
         self._new_id = sequence()
-        self._parking = AsyncParking(address, names, self._endings.line, self._sender, holdings)
+        self._parking = AsyncParking(address, names, self._endings, self._sender, holdings)
         self._telling = AsyncTelling(self._line, self._time, names.prefix)
+        self._opening = asyncio.Lock()
         self._opened = False
 
     async def open(self) -> None:
-        if self._opened:
-            return
+        async with self._opening:
+            if not self._opened:
+                await self._open()
+
+    async def _open(self) -> None:
         self._endings.loop = asyncio.get_running_loop()
         with told(self._address.shown):
             async with asyncio.timeout(max(OPENING, self._address.timeout)):
@@ -79,12 +83,20 @@ class AsyncRabbit(AsyncLacking):
                         )
                     channel = await self._line.another()
                     await topology.make(channel, self._names)
-                if not self._holdings.sound:
-                    await topology.probe(channel, self._names)
-                    self._holdings.sound = True
                 await channel.close()
-        await self._telling.first()
+        await self._test()
+        if not await self._line.is_blocked():
+            await self._telling.first()
         self._opened = True
+
+    async def _test(self) -> None:
+        """Whether the broker loses nothing; once for all engines of the process. One that is full takes nothing, either."""
+        if not self._holdings.sound and not await self._line.is_blocked():
+            channel = await self._line.another()
+            with told(self._address.shown):
+                self._holdings.sound = await topology.probe(channel, self._names, self._address.timeout)
+                if self._holdings.sound:
+                    await channel.close()
 
     async def close(self) -> None:
         await self._telling.close()
@@ -99,6 +111,7 @@ class AsyncRabbit(AsyncLacking):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
+        await self._test()
         self._telling.see_to()
         time = self._time.now(now)
         labels = [label_of(new, self._new_id(), self._due(new.delay, new.at, time)) for new in messages]
@@ -121,9 +134,12 @@ class AsyncRabbit(AsyncLacking):
         if told.messages or not topics:
             return told
         self._telling.see_to()
-        await self._inbox.receive(topics, limit)
         time = self._time.now(now)
         found = self._take(topics, limit, request, time, time + lease)
+        if len(found) < limit:
+            await self._inbox.receive(topics, limit - len(found), patient=not found)
+            time = self._time.now(now)
+            found += self._take(topics, limit - len(found), request, time, time + lease)
         if not found and await self._inbox.more(topics):
             time = self._time.now(now)
             found = self._take(topics, limit, request, time, time + lease)
@@ -234,8 +250,9 @@ class AsyncRabbit(AsyncLacking):
         if delivered.label.expired(now):
             self._inbox.do(self._endings.see_to([Ending(arrived, Outcome("expired"))]))
         elif delivered.attempt > delivered.label.most:
-            delivered = replace(delivered, count=delivered.count - 1)  # the attempt that is not made
             self._inbox.do(self._endings.see_to([Ending(arrived, lease_ended(delivered, now))]))
+        elif delivered.lost >= SUSPECT and self._holdings.has_suspect():
+            self._inbox.do(self._endings.send_round([arrived], self._holdings.losses.turn(now) - now))
         elif not self._holdings.add(Held(arrived, self._endings, request, now, until)):
             self._inbox.do(self._endings.send_round([arrived], LATER))
         else:
@@ -256,8 +273,9 @@ class AsyncRabbit(AsyncLacking):
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
                 is_lost = keeper.is_gone or wanted[place][0].arrived.channel.is_closed
-                if isinstance(answer, BideError) and not is_lost:
-                    self._holdings.put_back(wanted[place][0])
+                if isinstance(answer, BideError) and not is_lost and not self._holdings.put_back(wanted[place][0]):
+                    copied = [Ending(wanted[place][0].arrived, Outcome("done"))]  # its copy is here already
+                    self._inbox.do(keeper.run(lambda keeper=keeper, copied=copied: keeper.see_to(copied)))  # type: ignore[misc]
         return answers
 
 

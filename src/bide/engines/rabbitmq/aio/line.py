@@ -110,8 +110,10 @@ class AsyncLine:
         found = re.match(r"(\d+)\.(\d+)", str(connection.server_properties.get("version")))
         return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
-    async def drop(self) -> None:
-        """Leave this connection: the next call makes a new one."""
+    async def drop(self, channel: AbstractChannel | None = None) -> None:
+        """Leave this connection: the next call makes a new one. With a channel: only if it is still the one of this line."""
+        if channel is not None and channel is not self._channel:
+            return
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             with contextlib.suppress(Exception):

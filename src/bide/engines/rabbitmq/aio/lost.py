@@ -2,28 +2,36 @@
 
 import asyncio
 
+from bide.engines.rabbitmq.aio.ending import STRANGE
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.sending import AsyncSender
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
 from bide.engines.rabbitmq.aio.walking import walk
 from bide.engines.rabbitmq.failures import is_astray, told
+from bide.engines.rabbitmq.label import Label
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
 from bide.errors import BideError
+from bide.ids import sequence
 from bide.logs import Log
 
 _log = Log("bide.rabbitmq")
+TOPIC = "lost"  # of the dead letters that others have sent
 PAUSE = 5.0  # seconds between two looks
 MOST = 1_000  # messages in one go
 
 
 class AsyncLost:
-    def __init__(self, address: Address, names: Names, line: AsyncLine, sender: AsyncSender, topics: AsyncTopics) -> None:
+    def __init__(
+        self, address: Address, names: Names, line: AsyncLine, sender: AsyncSender, topics: AsyncTopics, dead_for: int
+    ) -> None:
         self._address = address
         self._names = names
         self._line = line
         self._sender = sender
         self._topics = topics
+        self._dead_for = dead_for
+        self._new_id = sequence()
         self._looked = -PAUSE
 
     async def bring_back(self, now: int, *, at_once: bool = False) -> int:
@@ -56,7 +64,11 @@ class AsyncLost:
         count = 0
         async with walk(self._line, self._address, self._names.lost) as (channel, taken):
             async for each in taken:
-                if each.delivered is not None:
+                if each.delivered is None:
+                    await self._bury(each.body, now)
+                    with told(self._address.shown, acts=True):
+                        await channel.basic_ack(each.tag)
+                else:
                     if not count:
                         _log.warning(
                             "Messages led nowhere, since queues or bindings of namespace %s were removed: they are sent on.",
@@ -71,3 +83,8 @@ class AsyncLost:
                 if count == MOST:
                     break
         return count
+
+    async def _bury(self, body: bytes, now: int) -> None:
+        """Somebody else has sent it: it is found among the dead letters of a topic of its own."""
+        strange = Label(id=self._new_id(), topic=TOPIC, due=now, since=now).buried(now, 0, 0, STRANGE)
+        await self._sender.bury(await self._topics.dead(TOPIC), strange, body, self._dead_for)

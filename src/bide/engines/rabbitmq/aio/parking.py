@@ -13,7 +13,7 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
 from bide.engines.rabbitmq import label
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.ending import AsyncEndings
 from bide.engines.rabbitmq.aio.sending import AsyncSender
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.holdings import Arrived, Held, Holdings
@@ -29,10 +29,12 @@ UNUSED_MS = 7 * 86_400_000  # after which the queue of a dead process is removed
 
 
 class AsyncParking:
-    def __init__(self, address: Address, names: Names, line: AsyncLine, sender: AsyncSender, holdings: Holdings) -> None:
+    def __init__(self, address: Address, names: Names, endings: AsyncEndings, sender: AsyncSender, holdings: Holdings) -> None:
         self._address = address
         self._names = names
-        self._line = line  # on which deliveries come
+        self._endings = endings
+        self._line = endings.line  # on which deliveries come
+        self._closed = False
         self._sender = sender
         self._holdings = holdings
         self._after = address.consumer_timeout / PARTS
@@ -47,6 +49,7 @@ class AsyncParking:
             self._alarm = asyncio.get_running_loop().call_later(self._after, self._begin)
 
     async def close(self) -> None:
+        self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
         if self._renewing is not None:
@@ -64,19 +67,20 @@ class AsyncParking:
         try:
             for held in kept:
                 if held.arrived.at <= time.monotonic() - self._after:
-                    await self._park(held)
-        except BideError as error:
-            _log.warning("Deliveries could not be renewed with the broker, and will be tried again soon: %s", error)
+                    try:
+                        await self._park(held)
+                    except BideError as error:
+                        _log.warning("A delivery could not be renewed with the broker, which is tried again soon: %s", error)
         finally:
             self._renewing = None
-            if kept:
+            if kept and not self._closed:
                 oldest = min(held.arrived.at for held in kept) + self._after - time.monotonic()
                 self._alarm = asyncio.get_running_loop().call_later(max(oldest, self._after / PARTS), self._begin)
 
     async def _park(self, held: Held) -> None:
         await self._receive()
         given = held.delivered
-        copy = given.label.again(given.label.due, given.attempt, given.told, given.label.began)
+        copy = given.label.again(given.label.due, given.attempt, given.told, given.label.began, given.lost + 1)
         await self._sender.send_by(self._names.enter, self._names.parking(self._owner, copy.topic), copy, given.body)
 
     async def _receive(self) -> None:
@@ -106,4 +110,4 @@ class AsyncParking:
             if held is None and message.delivery.redelivered:  # what it was made of was acknowledged, and then the channel lost
                 await message.channel.basic_reject(tag, requeue=False)  # to its topic
             else:
-                await message.channel.basic_ack(tag)
+                await self._endings.acknowledge(message.channel, tag)

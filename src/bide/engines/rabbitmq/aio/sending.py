@@ -48,7 +48,7 @@ class AsyncSender:
             if not isinstance(error, BideError):
                 raise error
         if any(isinstance(each, OutcomeUnknown) for each in failed) and not await self._is_blocked(channel, BLINK):
-            await self._line.drop()  # one that the broker has blocked is kept, since it knows that
+            await self._line.drop(channel)  # one that the broker has blocked is kept, since it knows that
         return [each if isinstance(each, BideError) else None for each in found]
 
     async def send_all(self, messages: Sequence[tuple[Label, bytes]], now: int) -> None:

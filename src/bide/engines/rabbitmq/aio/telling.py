@@ -20,6 +20,7 @@ from bide.logs import Log
 _log = Log("bide.rabbitmq")
 ROUNDS = 4  # each narrows the bounds to about a tenth
 PARTS = 10  # of the time in which a second may begin: a message is sent at the end of each
+LONGEST = 60.0  # seconds for all rounds; a timeout of the driver closes the channel, and its queues go with the connection
 HEAD_START = 0.02  # seconds from planning a round to its first message
 
 
@@ -57,9 +58,10 @@ class AsyncTelling:
     async def _ask(self) -> None:
         try:
             with contextlib.suppress(Exception):  # the wall clock is believed meanwhile, and it is asked again
-                conversation = _Conversation(await self._line.another(), self._time, self._prefix)
-                await conversation.narrow()
-                await conversation.end()
+                async with asyncio.timeout(LONGEST):
+                    conversation = _Conversation(await self._line.another(), self._time, self._prefix)
+                    await conversation.narrow()
+                    await conversation.end()
         finally:
             self._time.end_asking()
             self._asking = None

@@ -13,9 +13,10 @@ from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.ladder import QUORUM, Names
 from bide.engines.rabbitmq.location import Address
-from bide.errors import Unavailable
+from bide.errors import QueueFull, Unavailable
 
 MAKING = 60.0  # seconds for the whole ladder, at most
+TOLD = 1.0  # seconds for the broker to tell the receivers of a queue that it was removed: they would hear of no new one
 FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
 COUNTS_BY_ITSELF = (4, 0)  # versions since this one drop what was delivered twenty times, unless told otherwise
 
@@ -25,10 +26,12 @@ class AsyncTopics:
         self._address = address
         self._names = names
         self._line = line
+        self.looking: AsyncLine = line  # on which nothing is sent, so a broker that is full answers there
         self._dead_max = dead_max
         self.torn: bool = False  # whether a message was returned from the ladder
         self._lock = asyncio.Lock()
         self._seen: dict[str, float] = {}  # queues, and when
+        self._removed: dict[str, float] = {}  # queues that somebody has removed, and when that was found out
 
     async def mend(self) -> None:
         """Make all of the ladder that is missing."""
@@ -47,6 +50,8 @@ class AsyncTopics:
         async with self._lock:
             if self._is_fresh(name) or (name in self._seen and await self._line.is_blocked()):
                 return
+            if await self._line.is_blocked():
+                raise QueueFull(f"{self._address.shown} takes nothing for now, so there is no queue for the topic {topic} yet.")
             channel = await self._line.another()
             try:
                 with told(self._address.shown):
@@ -62,9 +67,7 @@ class AsyncTopics:
     async def count(self, topic: str) -> int:
         """How many messages wait in the topic's queue, which is made if there is none."""
         name = self._names.topic(topic)
-        if await self._line.is_blocked():
-            return 0
-        channel = await self._line.another()
+        channel = await self.looking.another()
         try:
             with told(self._address.shown):
                 async with asyncio.timeout(self._address.timeout):
@@ -118,10 +121,13 @@ class AsyncTopics:
         name = self._names.topic(topic)
         if known:
             self.forget(topic)
+            self._removed[name] = time.monotonic()
             raise Unavailable(
                 f"{self._address.shown}: somebody has removed the queue of the topic {topic} with the messages in it. Nothing "
                 "was done; the next call makes it again."
             )
+        if (left := self._removed.pop(name, 0.0) + TOLD - time.monotonic()) > 0:
+            await asyncio.sleep(left)
         channel = await self._line.another()
         arguments = await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
         await channel.queue_declare(name, durable=True, arguments=arguments)

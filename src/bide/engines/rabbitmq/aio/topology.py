@@ -43,8 +43,8 @@ async def make(channel: AbstractChannel, names: Names) -> None:
     await channel.exchange_declare(names.made, exchange_type="fanout", durable=True)
 
 
-async def probe(channel: AbstractChannel, names: Names) -> None:
-    """Refuse a broker that would lose messages: what a queue declares is not always what it does.
+async def probe(channel: AbstractChannel, names: Names, patience: float) -> bool:
+    """Refuse a broker that would lose messages: what a queue declares is not always what it does. False: it takes none now.
 
     A queue with the arguments of the ladder, and room for one message, dead-letters into an exchange that leads nowhere. The
     broker has to keep the first message, so that it refuses others; one that only says at-least-once drops them all.
@@ -55,10 +55,26 @@ async def probe(channel: AbstractChannel, names: Names) -> None:
     try:
         for _ in range(TRIES):
             try:
-                await channel.basic_publish(b"", routing_key=name, properties=Basic.Properties(delivery_mode=2))
+                async with asyncio.timeout(patience):
+                    await channel.basic_publish(b"", routing_key=name, properties=Basic.Properties(delivery_mode=2))
             except theirs.DeliveryError:
-                return
+                return True
+            except TimeoutError:
+                if channel.connection.is_opened and not await _is_ready(channel):  # the queue goes by itself, in a minute
+                    return False
+                raise
             await asyncio.sleep(BETWEEN)
+        raise SchemaMismatch(AT_MOST_ONCE)
     finally:
-        await channel.queue_delete(name)
-    raise SchemaMismatch(AT_MOST_ONCE)
+        if not channel.is_closed and await _is_ready(channel):
+            await channel.queue_delete(name)
+
+
+async def _is_ready(channel: AbstractChannel) -> bool:
+    """Whether the broker has not told this connection to wait."""
+    try:
+        async with asyncio.timeout(0):
+            await channel.connection.ready()
+    except TimeoutError:
+        return False
+    return True

@@ -23,6 +23,7 @@ class Taken:
         assert isinstance(message.delivery, Basic.GetOk)
         self.tag: int = message.delivery.delivery_tag or 0
         self.left: int = message.delivery.message_count or 0  # in the queue behind it
+        self.body: bytes = message.body
         self.delivered: Delivered | None = label.read(message.header.properties.headers, message.body)
 
 

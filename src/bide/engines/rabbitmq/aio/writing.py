@@ -44,4 +44,6 @@ class GatheringWriter:
     def _flush(self) -> None:
         if self._parts:
             parts, self._parts = self._parts, []
+            if self._beneath.is_closing():  # the connection was lost meanwhile, which its reader tells
+                return
             self._beneath.write(b"".join(parts))

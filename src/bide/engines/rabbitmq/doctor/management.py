@@ -20,6 +20,10 @@ class Refused(Exception):
     """The API did not answer with what was asked for. The text says why, without a secret."""
 
 
+class Missing(Refused):
+    """There is no such thing."""
+
+
 class _Straight(urllib.request.HTTPRedirectHandler):
     """A redirect is an error: it would send the password elsewhere."""
 
@@ -55,7 +59,7 @@ class Management:
             with self._opener.open(urllib.request.Request(url, headers=self._headers), timeout=self._timeout) as answer:
                 return json.loads(answer.read(MOST))
         except urllib.error.HTTPError as error:
-            raise Refused(_why(error)) from None
+            raise (Missing if error.code == 404 else Refused)(_why(error)) from None
         except (OSError, ValueError) as error:  # URLError is an OSError
             reason = getattr(error, "reason", error)
             raise Refused(f"no answer: {getattr(reason, 'strerror', None) or type(reason).__name__}") from None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.doctor.look import Counts, Look
-from bide.engines.rabbitmq.doctor.management import Management, Refused
+from bide.engines.rabbitmq.doctor.management import Management, Missing, Refused
 from bide.engines.rabbitmq.doctor.probe import Probe, Probed
 from bide.engines.rabbitmq.ladder import Names, Step
 from bide.engines.rabbitmq.location import Address
@@ -149,7 +149,7 @@ def _bindings(management: Management, names: Names) -> Iterator[tuple[str, str, 
     for exchange, *_ in names.exchanges():
         try:
             found = management.get("exchanges", "{vhost}", exchange, "bindings", "source")
-        except Refused:  # it is not there
+        except Missing:
             continue
         for each in found:
             yield exchange, each["routing_key"], each["destination"]
