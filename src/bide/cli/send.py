@@ -30,8 +30,8 @@ _OUTCOMES = {
     "send",
     help="Send one message, or one for each line of a file; or send what another queue had.\n\n"
     "The message is due now, after --delay or at --at. The body is JSON. Without a body, it is null.\n\n"
-    "A whole file is checked before its first line is sent. Lines are sent in batches of 1,000. Each batch is sent "
-    "completely or not at all.\n\n"
+    "A whole file is checked before its first line is sent. Lines are sent in batches of 1,000. On SQLite and PostgreSQL, each "
+    "batch is sent completely or not at all. On Redis and RabbitMQ, a part of a batch that fails may be sent.\n\n"
     "Without TOPIC, --from takes lines of `bide list --all --json`, each of which names its topic. The messages keep their "
     "key, due time, headers, priority and expiry, and the attempts that they have left. They get new ids. Within ten minutes, "
     "the same lines can be sent again: nothing is sent twice. RabbitMQ takes them twice.",
