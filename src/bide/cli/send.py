@@ -95,7 +95,13 @@ def send(
     ] = None,
     max_attempts: Annotated[
         int | None,
-        typer.Option("--max-attempts", metavar="N", min=1, max=1_000, help="Maximum number of attempts. Default: 3."),
+        typer.Option(
+            "--max-attempts",
+            metavar="N",
+            min=1,
+            max=1_000,
+            help="Maximum number of attempts. Default: 3, whatever the task says.",
+        ),
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header of the message. May be repeated.")
