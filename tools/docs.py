@@ -10,11 +10,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import bide.engines
 from bide.core import lifecycle
 from bide.engines.base import Capabilities
 from bide.errors import BideError
+from bide.queue.aio.planning import NEEDED
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -24,18 +26,19 @@ WORDS = {
     "accepted": "accepted means",
     "cancel": "cancel and reschedule",
     "lookup": "`get`",
-    "keys": "keys and `if_exists`",
+    "keys": "keys, `if_exists`, `unique_for`",
     "idempotent": "`operation` acts once",
     "fencing": "old tokens are refused",
     "extend": "leases can be extended",
     "attempts": "attempts are counted and limited",
     "traces": "records of failed attempts are kept",
-    "inspect": "`messages`, `stats`, `purge`",
+    "inspect": "`messages`, `stats`, `timeline`, `purge`",
     "dead": "dead letters: `messages`, `requeue`, `purge`",
     "pause": "pause and resume",
     "priority": "priority",
     "gates": "locks and limits",
-    "results": "kept results",
+    "results": "kept results and `depends_on`",
+    "schedules": "schedules",
     "ordered": "exact order of due times",
     "transactional": "joins your transaction",
     "wake": "a send wakes an idle receiver",
@@ -46,7 +49,7 @@ WORDS = {
     "max_topics": "topics that one receiver or worker may serve",
     "colours": "available as",
 }
-"""What each capability is called in the docs, in the order of the table."""
+"""What each capability is called in the docs, in the order of the table. Schedules are none: they need several."""
 
 
 SCHEMES = {"rabbitmq": "amqp"}
@@ -64,7 +67,7 @@ def engine_table() -> str:
     """An engine a line: what to choose by."""
     rows = [["engine", WORDS["accepted"], WORDS["persistent"], WORDS["transactional"], "can't do"]]
     for name, can in engines().items():
-        lacking = [WORDS[word] for word in WORDS if getattr(can, word) is False and word not in ("persistent", "transactional")]
+        lacking = [WORDS[word] for word in WORDS if _value(word, can) is False and word not in ("persistent", "transactional")]
         choices = [_shown("persistent", can), _shown("transactional", can)]
         rows.append([f"`{name}://`", can.accepted, *choices, ", ".join(lacking) or "–"])
     return _table(rows)
@@ -74,7 +77,8 @@ def capability_table() -> str:
     """A capability a line: all there is to know."""
     all_engines = engines()
     rows = [["capability", *(f"`{name}://`" for name in all_engines)]]
-    rows += [[WORDS[word], *(_shown(word, can) for can in all_engines.values())] for word in Capabilities.__struct_fields__]
+    assert {*WORDS} == {*Capabilities.__struct_fields__, "schedules"}
+    rows += [[WORDS[word], *(_shown(word, can) for can in all_engines.values())] for word in WORDS]
     return _table(rows)
 
 
@@ -101,8 +105,12 @@ def recipe(name: str) -> str:
     return f"{says}\n\n```py\n# examples/recipes/{name}.py\n{code}```\n"
 
 
+def _value(word: str, can: Capabilities) -> Any:
+    return all(getattr(can, each) for each in NEEDED) if word == "schedules" else getattr(can, word)
+
+
 def _shown(word: str, can: Capabilities) -> str:
-    value = getattr(can, word)
+    value = _value(word, can)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if word == "tick":

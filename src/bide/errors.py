@@ -103,7 +103,7 @@ class OutcomeUnknown(EngineError):
     """The engine's answer was lost: the change may or may not have happened.
 
     Send again with `operation`: the engine then acts once at most. For a batch, `operations` has one for each message, in
-    order.
+    order. On RabbitMQ, which remembers no operations, it is None: sending again may send twice.
     """
 
     def __init__(

@@ -1,13 +1,16 @@
 """Commands on an engine that tells nothing of what is pending, but of its dead letters. They run in this process."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from bide import Queue
-from bide.cli.app import run
+from bide.cli.app import app, run
 from bide.cli.exits import Exit
 
 ABLE = "These engines can: sqlite://, redis://, postgres:// and memory://."
@@ -95,34 +98,42 @@ def test_the_question_tells_how_many(
     assert len(queue.messages("t", state="dead")) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (["stats"], "list topics or count messages"),
-        (["stats", "t"], "list topics or count messages"),
-        (["topics"], "list topics or count messages"),
-        (["timeline", "t"], "tell how many messages fall due at which time"),
-        (["list", "t"], "list or purge messages that are not dead letters"),
-        (["purge", "t", "--state", "ready", "--yes"], "list or purge messages that are not dead letters"),
-        (["cancel", "t", "--all", "--yes"], "list or purge messages that are not dead letters"),
-        (["cancel", "00000000002a1f3c"], "cancel or reschedule messages"),
-        (["cancel", "t", "--key", "k"], "cancel or reschedule messages"),
-        (["reschedule", "00000000002a1f3c", "--delay", "1m"], "cancel or reschedule messages"),
-        (["show", "00000000002a1f3c"], "look messages up"),
-        (["pause", "t"], "pause topics"),
-        (["resume", "t"], "pause topics"),
-        (["watch", "--once"], "count messages, so there is nothing to watch"),
-        (["watch", "t", "--json"], "count messages, so there is nothing to watch"),
-        (["schedules"], "keep schedules: leave out @queue.every"),
-        (["schedules", "pause", "s"], "keep schedules: leave out @queue.every"),
-    ],
+REFUSED = (
+    (["stats"], "list topics or count messages"),
+    (["stats", "t"], "list topics or count messages"),
+    (["topics"], "list topics or count messages"),
+    (["timeline", "t"], "tell how many messages fall due at which time"),
+    (["list", "t"], "list or purge messages that are not dead letters"),
+    (["purge", "t", "--state", "ready", "--yes"], "list or purge messages that are not dead letters"),
+    (["cancel", "t", "--all", "--yes"], "list or purge messages that are not dead letters"),
+    (["cancel", "00000000002a1f3c"], "cancel or reschedule messages"),
+    (["cancel", "t", "--key", "k"], "cancel or reschedule messages"),
+    (["reschedule", "00000000002a1f3c", "--delay", "1m"], "cancel or reschedule messages"),
+    (["show", "00000000002a1f3c"], "look messages up"),
+    (["pause", "t"], "pause topics"),
+    (["resume", "t"], "pause topics"),
+    (["watch", "--once"], "count messages, so there is nothing to watch"),
+    (["watch", "t", "--json"], "count messages, so there is nothing to watch"),
+    (["schedules"], "keep schedules: leave out @queue.every"),
+    (["schedules", "pause", "s"], "keep schedules: leave out @queue.every"),
 )
+
+
+@pytest.mark.parametrize(("arguments", "what"), REFUSED)
 def test_what_it_can_not_do_is_said_in_a_sentence(
     queue: Queue, command: Callable[..., tuple[int, str, str]], arguments: list[str], what: str
 ) -> None:
     queue.send("t", 1)
     assert command(*arguments) == (Exit.FAILED, "", f"bide: modest:// can't {what}. {ABLE}\n")
     assert [each.body for each in queue.receive("t")] == [1]
+
+
+def test_the_help_of_these_commands_and_options_names_the_engine_that_lacks_them() -> None:
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    named = {name for name, each in commands.items() if re.search(r"^(Not o|O)n RabbitMQ\b", each.help, re.MULTILINE)}
+    assert named == {arguments[0] for arguments, _ in REFUSED} | {"dead", "requeue"}
+    options = {each.name for each in commands["send"].params if (each.help or "").endswith(" Not on RabbitMQ.")}
+    assert options == {"key", "if_exists", "max_wait", "unique_for", "priority", "operation"}
 
 
 def test_messages_are_sent(queue: Queue, command: Callable[..., tuple[int, str, str]]) -> None:

@@ -30,6 +30,7 @@ section: Section = Section("Messages")
         ("bide cancel order.cancel --all --key 'order:*' --dry-run", "shows which"),
         ("bide cancel order.cancel --all --key 'order:*' --yes", "does not ask"),
     ),
+    needs="cancel",
 )
 def cancel(
     options: QueueOptions,

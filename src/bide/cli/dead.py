@@ -6,7 +6,7 @@ import typer
 
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.listing import LISTED, is_many, print_pages, read_pages
-from bide.cli.options import Delay, Json, JsonLines, Section, TopicOrPattern, Topics, parse_duration
+from bide.cli.options import ONLY_DEAD, Delay, Json, JsonLines, Section, TopicOrPattern, Topics, parse_duration
 from bide.cli.output import echo, echo_json, local, note, relative
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import DryRun, Filters, Meant, Steps, carry_out, counts_of, find_topics, left_out
@@ -22,7 +22,7 @@ section: Section = Section("Dead letters")
 
 @section.command(
     "dead",
-    help="List dead letters, each with its last error: of a topic, or of all topics.",
+    help="List dead letters, each with its last error: of a topic, or of all topics.\n\n" + ONLY_DEAD,
     examples=(
         ("bide dead", "of all topics, the first 100"),
         ("bide dead order.pack --error Timeout --younger 1h", ""),
@@ -61,7 +61,7 @@ def _row(info: Info, now: int) -> tuple[str, ...]:
     help="Deliver dead letters again, with all their attempts: by id, or --all.\n\n"
     "--error, --key, --older and --younger choose some of --all. With --spread, they fall due evenly over a time, so that "
     "they don't arrive together.\n\n"
-    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were requeued.",
+    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were requeued.\n\n" + ONLY_DEAD,
     examples=(
         ("bide requeue order.pack 00000000002a1f3c", "one, due now"),
         ("bide requeue order.pack --all --delay 10m", "all, due in ten minutes"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import JsonLines, Section, Topics
+from bide.cli.options import ONLY_DEAD, JsonLines, Section, Topics
 from bide.cli.output import LATE, body_text, echo_json, is_terminal, local, note, now_ms, relative
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import PAGE, Filters, find_topics
@@ -30,7 +30,7 @@ _STYLES = {"scheduled": "", "ready": "green", "leased": "cyan", "dead": "red"}
     "list",
     help="List the messages of a topic: pending messages by due time, then leased, then dead.\n\n"
     "Without a topic, list those of all topics. On a terminal, bodies are cut to its width. In a pipe or a file, they are "
-    "complete. `bide send --from` sends what `bide list --json` has printed.",
+    "complete. `bide send --from` sends what `bide list --json` has printed.\n\n" + ONLY_DEAD,
     examples=(
         ("bide list order.cancel", "the first 100"),
         ("bide list order.cancel --state dead --limit 10", ""),

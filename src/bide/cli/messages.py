@@ -24,6 +24,7 @@ section: Section = Section("Messages")
         ("bide show 00000000002a1f3c", "by its id"),
         ("bide show order.cancel --key order:42", "by its topic and key"),
     ),
+    needs="lookup",
 )
 def show(options: QueueOptions, message: IdOrTopic, *, key: Key = None, as_json: Json = False) -> int:
     target = Target(message, key)
@@ -81,6 +82,7 @@ def _attempts(attempts: Sequence[Attempt]) -> Iterator[tuple[str, str]]:
         ("bide reschedule 00000000002a1f3c --by 3d", "later than it was due"),
         ("bide reschedule order.cancel --key order:42 --at 2030-01-15T09:00:00Z", ""),
     ),
+    needs="cancel",
 )
 def reschedule(
     options: QueueOptions,

@@ -11,9 +11,14 @@ import typer
 from bide.cli.exits import WrongUsage
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.core.when import duration_ms
+from bide.engines.guard.able import ABLE
 from bide.errors import BadTime
 
 _QUEUE = "Queue"
+_NAMES = {"sqlite": "SQLite", "redis": "Redis", "postgres": "PostgreSQL", "amqp": "RabbitMQ"}
+
+ONLY_DEAD = "On RabbitMQ, name one topic: only its dead letters can be found."
+"""In the help of commands that find messages."""
 
 Url = Annotated[
     str | None,
@@ -78,6 +83,12 @@ Delay = Annotated[str | None, typer.Option("--delay", metavar="TIME", help="How 
 At = Annotated[str | None, typer.Option("--at", metavar="TIMESTAMP", help="Exact time: 2030-01-15T09:00:00+01:00.")]
 
 
+def lacking(capability: str) -> str:
+    """A sentence of the help: on which engines there is no such thing. Empty if all have the capability."""
+    names = [name for scheme, name in _NAMES.items() if scheme not in ABLE[capability]]
+    return f"Not on {' and '.join(names)}." if names else ""
+
+
 def parse_duration(text: str | None, option: str = "--delay") -> str | None:
     """A duration for the queue. A number alone is seconds."""
     if text is None:
@@ -128,14 +139,19 @@ class Section:
         self.typer: typer.Typer = typer.Typer()
         self._title = title
 
-    def command(self, name: str, *, help: str, examples: tuple[tuple[str, str], ...]) -> Callable[[Command], Command]:
+    def command(
+        self, name: str, *, help: str, examples: tuple[tuple[str, str], ...], needs: str | None = None
+    ) -> Callable[[Command], Command]:
         """Add a command. A first parameter of type QueueOptions gives it --url, --url-file and --namespace.
 
         A parameter whose type is another NamedTuple stands for its fields: each is an option. A parameter of the function that
         has the name of a field takes its place.
 
         `examples` are command lines with what each does. They are to be no wider than a terminal of 80 columns.
+        `needs` is the capability without which an engine can't run the command: the help names those engines.
         """
+        if needs is not None:
+            help = f"{help}\n\n{lacking(needs)}".rstrip()
 
         def add(function: Command) -> Command:
             declare = self.typer.command(name, help=help, epilog=_epilog(examples), rich_help_panel=self._title)

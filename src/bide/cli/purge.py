@@ -6,7 +6,7 @@ import typer
 
 from bide.cli.dead import check_named
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import Json, Section, TopicOrPattern
+from bide.cli.options import ONLY_DEAD, Json, Section, TopicOrPattern
 from bide.cli.output import echo, echo_json
 from bide.cli.queues import QueueOptions
 from bide.cli.sweep import DryRun, Filters, Meant, Steps, Yes, carry_out, counts_of, left_out
@@ -22,7 +22,7 @@ section: Section = Section("Topics")
     help="Permanently delete messages of a topic: those in one state, or dead letters by their ids.\n\n"
     "--error, --key, --older and --younger choose some of a state. Leased messages can't be deleted. The command shows the "
     "number and asks first. Without a terminal, it needs --yes.\n\n"
-    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were deleted.",
+    "Exit code 0: done. 4: some ids are not dead letters of this topic; the others were deleted.\n\n" + ONLY_DEAD,
     examples=(
         ("bide purge order.pack --state dead", "asks"),
         ("bide purge order.pack --state dead --yes", "does not ask"),

@@ -29,6 +29,7 @@ SILENT = 600_000  # ms: nobody has announced it for so long
         ("bide schedules pause report.daily", ""),
         ('bide schedules change report.daily "0 7 * * *"', "at 7:00"),
     ),
+    needs="inspect",
 )
 def schedules(
     options: QueueOptions,

@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.options import At, Delay, JsonLines, Section, parse_duration, parse_time
+from bide.cli.options import At, Delay, JsonLines, Section, lacking, parse_duration, parse_time
 from bide.cli.output import due, echo, echo_json, now_ms
 from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.send_lines import BodyError, parse_body, send_lines
@@ -30,11 +30,11 @@ _OUTCOMES = {
     "send",
     help="Send one message, or one for each line of a file; or send what another queue had.\n\n"
     "The message is due now, after --delay or at --at. The body is JSON. Without a body, it is null.\n\n"
-    "A whole file is checked before its first line is sent. Lines are sent in batches of 1,000. Each batch is sent "
-    "completely or not at all.\n\n"
+    "A whole file is checked before its first line is sent. Lines are sent in batches of 1,000. On SQLite and PostgreSQL, each "
+    "batch is sent completely or not at all. On Redis and RabbitMQ, a part of a batch that fails may be sent.\n\n"
     "Without TOPIC, --from takes lines of `bide list --all --json`, each of which names its topic. The messages keep their "
     "key, due time, headers, priority and expiry, and the attempts that they have left. They get new ids. Within ten minutes, "
-    "the same lines can be sent again: nothing is sent twice.",
+    "the same lines can be sent again: nothing is sent twice. RabbitMQ takes them twice.",
     examples=(
         ("bide send order.cancel '{\"order\": 42}' --delay 15m --key order:42", ""),
         ("bide send order.remind --at 2030-01-15T09:00:00+01:00", ""),
@@ -62,19 +62,31 @@ def send(
     text: Annotated[bool, typer.Option("--text", help="BODY, or each line, is plain text, not JSON.")] = False,
     delay: Delay = None,
     at: At = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Your name for the message until it ends.")] = None,
-    if_exists: Annotated[IfExists, typer.Option("--if-exists", help="What to do if a message has the key already.")] = "keep",
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help=f"Your name for the message until it ends. {lacking('keys')}")
+    ] = None,
+    if_exists: Annotated[
+        IfExists, typer.Option("--if-exists", help=f"What to do if a message has the key already. {lacking('keys')}")
+    ] = "keep",
     max_wait: Annotated[
         str | None,
         typer.Option(
-            "--max-wait", metavar="TIME", help="With --if-exists later: due at the latest this long after the first send."
+            "--max-wait",
+            metavar="TIME",
+            help=f"With --if-exists later: due at the latest this long after the first send. {lacking('keys')}",
         ),
     ] = None,
     unique_for: Annotated[
         str | None,
-        typer.Option("--unique-for", metavar="TIME", help="With --key: send nothing if one was sent with it in this time."),
+        typer.Option(
+            "--unique-for",
+            metavar="TIME",
+            help=f"With --key: send nothing if one was sent with it in this time. {lacking('keys')}",
+        ),
     ] = None,
-    priority: Annotated[Priority, typer.Option("--priority", help="Priority among messages that are due.")] = "normal",
+    priority: Annotated[
+        Priority, typer.Option("--priority", help=f"Priority among messages that are due. {lacking('priority')}")
+    ] = "normal",
     expires_in: Annotated[
         str | None,
         typer.Option(
@@ -83,14 +95,24 @@ def send(
     ] = None,
     max_attempts: Annotated[
         int | None,
-        typer.Option("--max-attempts", metavar="N", min=1, max=1_000, help="Maximum number of attempts. Default: 3."),
+        typer.Option(
+            "--max-attempts",
+            metavar="N",
+            min=1,
+            max=1_000,
+            help="Maximum number of attempts. Default: 3, whatever the task says.",
+        ),
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header of the message. May be repeated.")
     ] = None,
     operation: Annotated[
         str | None,
-        typer.Option("--operation", metavar="NAME", help="Sending again with this name within 10 minutes adds nothing."),
+        typer.Option(
+            "--operation",
+            metavar="NAME",
+            help=f"Sending again with this name within 10 minutes adds nothing. {lacking('idempotent')}",
+        ),
     ] = None,
     source: Annotated[
         str | None, typer.Option("--from", metavar="FILE", help="Send each line of FILE. Use - for standard input.")

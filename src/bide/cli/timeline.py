@@ -37,6 +37,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
         ("bide timeline --start 2030-01-15T08:00:00Z --end 2030-01-16T08:00:00Z", ""),
         ("bide timeline order.cancel --json", "one bar per line"),
     ),
+    needs="inspect",
 )
 def timeline(
     options: QueueOptions,

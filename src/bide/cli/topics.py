@@ -28,6 +28,7 @@ ALWAYS_EXACT = 10_000  # messages of a topic and state; more may be an estimate
     help="Count messages by state, of one topic or all topics.\n\n"
     "The answer also has how late the oldest message is, and when the next one is due.",
     examples=(("bide stats", "all topics together"), ("bide stats order.cancel --json", "one topic, for a program")),
+    needs="inspect",
 )
 def stats(
     options: QueueOptions,
@@ -72,6 +73,7 @@ def _pairs(counts: Stats, now: int, *, one: bool) -> list[tuple[str, str]]:
     help="List the topics with their counts.\n\n"
     "The list also has how late the oldest message is, and when the next one is due.",
     examples=(("bide topics", ""), ("bide topics --json", "one topic per line")),
+    needs="inspect",
 )
 def topics(options: QueueOptions, *, as_json: JsonLines = False) -> int:
     with options.open() as queue:
@@ -126,6 +128,7 @@ def _late(counts: Stats) -> bool:
     "pause",
     help="Stop delivering a topic's messages until you resume it. Running handlers go on.",
     examples=(("bide pause order.pack", ""),),
+    needs="pause",
 )
 def pause(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
     with options.open() as queue:
@@ -142,6 +145,7 @@ def pause(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
     "resume",
     help="Deliver the messages of a paused topic again.",
     examples=(("bide resume order.pack", ""),),
+    needs="pause",
 )
 def resume(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
     with options.open() as queue:

@@ -37,6 +37,7 @@ SHORTEST = 0.1  # seconds
         ("bide watch --once", "the tables, once"),
         ("bide watch --json", "one object per interval"),
     ),
+    needs="inspect",
 )
 def watch(
     options: QueueOptions,

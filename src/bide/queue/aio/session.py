@@ -192,7 +192,7 @@ class AsyncSession:
     async def put_many(
         self, new: Sequence[NewMessage], connection: object | None = None, *, wait: float | None = None
     ) -> list[Sent]:
-        """Send messages of one topic in parts of 1,000, each whole or not at all. Raises PartlySent when a later part fails.
+        """Send messages of one topic in parts of 1,000. Raises PartlySent when a later part fails.
 
         If their topic may be full: all or none, or with `wait` in parts that there is room for.
         """

@@ -31,7 +31,7 @@ from bide.queue.setup import Setup
 _log = Log("bide.schedules")
 _PART = 200  # schedules in one call
 _LEAST_LEASE = 1_000
-_NEEDED = ("keys", "cancel", "lookup", "inspect")
+NEEDED = ("keys", "cancel", "lookup", "inspect")
 
 
 def check(setup: Setup) -> None:
@@ -43,8 +43,8 @@ def check(setup: Setup) -> None:
 def check_engine(setup: Setup) -> None:
     """Refuse an engine that can't keep schedules."""
     can = setup.source.capabilities
-    if not all(getattr(can, each) for each in _NEEDED):
-        raise Unsupported(f"{setup.source.shown} can't keep schedules: leave out @queue.every. {others_can(*_NEEDED)}")
+    if not all(getattr(can, each) for each in NEEDED):
+        raise Unsupported(f"{setup.source.shown} can't keep schedules: leave out @queue.every. {others_can(*NEEDED)}")
 
 
 class Planner:

@@ -191,9 +191,12 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
     ) -> list[Sent]:
         """Send many messages: bodies, or Outgoing(…) with their own options. Returns a result for each, in order.
 
-        All are checked before the first is sent. They are sent in batches of 1,000; each is accepted completely or not at all.
-        If a later batch fails, PartlySent has the accepted ones; you can send all again with the same `operation`. With
-        `connection=`, all are part of the caller's transaction.
+        All are checked before the first is sent. They are sent in batches of 1,000. If a later batch fails, PartlySent has the
+        accepted ones; you can send all again with the same `operation`, if the engine remembers operations. With `connection=`,
+        all are part of the caller's transaction.
+
+        SQLite, PostgreSQL and memory accept a batch completely or not at all. Redis and RabbitMQ may accept a part of it: then
+        OutcomeUnknown has in `operations` what to send each message again with, or on RabbitMQ in `answers` those accepted.
 
         If the topic has most_pending and no room for all, QueueFull is raised and none is sent. With `wait`, they are sent in
         parts as there is room, which is waited for so long each time.

@@ -71,7 +71,8 @@ class AsyncLost:
                 else:
                     if not count:
                         _log.warning(
-                            "Messages led nowhere, since queues or bindings of namespace %s were removed: they are sent on.",
+                            "Queues or bindings of namespace %s were removed. Messages for which the broker found no queue are "
+                            "sent on.",
                             self._address.namespace,
                         )
                     topic = each.delivered.label.topic
