@@ -1,43 +1,21 @@
 """Whatever is cancelled, refused or lost on the way: no message stays with a process that does nothing with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiormq.abc import DeliveredMessage
 
-from bide.engines.base import Claimed, NewMessage, Settings
-from bide.engines.rabbitmq import RabbitSource
+from bide.engines.base import Claimed, NewMessage
 from bide.engines.rabbitmq.aio import inbox
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
 from bide.engines.rabbitmq.ladder import Names
-from bide.engines.rabbitmq.location import read
 from bide.errors import QueueFull
 from bide.testing.contract.bench import ending
-from tests.rabbitmq.short_ladder import ShortLadder
+from tests.rabbitmq.conftest import New
 
 LEASE = 600_000
-New = Callable[..., Awaitable[AsyncRabbit]]
-
-
-@pytest_asyncio.fixture
-async def new(rabbitmq_url: str) -> AsyncIterator[New]:
-    """Opens engines of processes of their own, as far as one process can have them."""
-    made: list[AsyncRabbit] = []
-
-    settings = Settings(url=rabbitmq_url)
-
-    async def make(names: Names | None = None) -> AsyncRabbit:
-        engine = RabbitSource(read(settings), settings, names or ShortLadder("bide")).aio()
-        made.append(engine)
-        await engine.open()
-        return engine
-
-    yield make
-    for engine in made:
-        await engine.close()
 
 
 async def _claimed(engine: AsyncRabbit, topic: str = "mail") -> Claimed:

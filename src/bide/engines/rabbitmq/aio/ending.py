@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
+from msgspec.structs import replace
 from pamqp.commands import Basic
 
 from bide.engines.base import Ended
@@ -50,6 +51,7 @@ class AsyncEndings:
         self._dead_for = dead_for
         self.on_lost: Callable[[AbstractChannel], None] = lambda channel: None
         self.before: Callable[[Sequence[Arrived]], Awaitable[None]] = _nothing  # acknowledgements
+        self.acknowledged: float = float("-inf")  # when it was done last
         self._new_id = sequence()
         self._acknowledging = asyncio.Lock()
         self._channel: AbstractChannel | None = None  # the one of these numbers
@@ -132,7 +134,7 @@ class AsyncEndings:
             else:
                 due = max(copy.due, now + delay) if delay else copy.due
                 due = due if copy.expires is None else min(due, copy.expires - 1)
-                endings.append(Ending(each, Outcome("scheduled", copy.again(due, copy.used, copy.told, copy.began))))
+                endings.append(Ending(each, Outcome("scheduled", replace(copy, due=due))))
         await self.see_to(endings)
 
     async def refuse(self, topic: str, channel: AbstractChannel, message: DeliveredMessage) -> None:
@@ -198,6 +200,7 @@ class AsyncEndings:
 
     async def _send_acknowledgements(self, channel: AbstractChannel, tags: Sequence[int]) -> None:
         async with self._acknowledging:  # one at a time, since none may overtake another one
+            self.acknowledged = time.monotonic()
             for tag, multiple in self._note(channel, tags):
                 await channel.basic_ack(tag, multiple, wait=False)
 

@@ -251,7 +251,7 @@ class AsyncRabbit(AsyncLacking):
             self._inbox.do(self._endings.see_to([Ending(arrived, Outcome("expired"))]))
         elif delivered.attempt > delivered.label.most:
             self._inbox.do(self._endings.see_to([Ending(arrived, lease_ended(delivered, now))]))
-        elif delivered.lost >= SUSPECT and self._holdings.has_suspect():
+        elif delivered.lost >= SUSPECT and (delivered.count > delivered.known or self._holdings.has_suspect()):
             self._inbox.do(self._endings.send_round([arrived], self._holdings.losses.turn(now) - now))
         elif not self._holdings.add(Held(arrived, self._endings, request, now, until)):
             self._inbox.do(self._endings.send_round([arrived], LATER))

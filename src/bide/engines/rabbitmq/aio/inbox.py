@@ -30,6 +30,8 @@ SURPLUS = 1.0  # seconds after which a message that nobody claims goes back, for
 IDLE = 15.0  # seconds after which a topic that nobody asks for is not received any more
 RECENT = 1.0  # seconds for which a topic that has brought a message may bring another one
 PROMPT = 0.5  # seconds for the messages that were there when the receiving of a topic began
+BURST = 0.005  # seconds in which another one comes, of messages that were there
+CALM = 0.1  # seconds after an acknowledgement in which the next message comes
 QUIET = 0.1  # seconds after which a caller that has not asked again does not want the next message at once
 
 
@@ -84,8 +86,8 @@ class AsyncInbox:
             ):
                 began.append(topic)
         self._look_again(IDLE)
-        if patient:
-            await self._await_first(began)
+        if patient and await self._await_first(began):
+            await self._await_rest(began, sum(rooms[topic] for topic in began))
 
     async def _get(self, topics: Sequence[str], room: int) -> None:
         for topic in topics:
@@ -115,6 +117,13 @@ class AsyncInbox:
                 return False
             await self._sleep(topics, left)
         return bool(topics)
+
+    async def _await_rest(self, topics: Sequence[str], room: int) -> None:
+        """The others come right behind the first one; what is not claimed now may have to go back."""
+        before, count = 0, 1
+        while before < count < room:
+            before, count = count, sum(len(self._here.get(topic, ())) for topic in topics)
+            await asyncio.sleep(BURST)
 
     def next(self, topic: str, now: int) -> Arrived | None:
         """The message that came first, of those that are due."""
@@ -147,6 +156,7 @@ class AsyncInbox:
             signal.set()
         with contextlib.suppress(Exception):  # of the driver: then the broker gives all of it to others
             async with asyncio.timeout(self._address.timeout):
+                await self._calm()
                 await self._consumers.end_all()
         self._consumers.closed = True
         left = [each for waiting in self._here.values() for each in waiting]
@@ -156,6 +166,14 @@ class AsyncInbox:
         await self._finish()
         await self._line.close()
         await self._finish()  # they are told so
+
+    async def _calm(self) -> None:
+        """Each acknowledgement lets the broker send one more. If its consumer ends meanwhile, it counts as lost."""
+        until = time.monotonic() + PROMPT
+        while self._sources and (now := time.monotonic()) < until:
+            if now > max(self._endings.acknowledged, *(source.came for source in self._sources.values())) + CALM:
+                break
+            await asyncio.sleep(CALM / 2)
 
     async def _finish(self) -> None:
         until = time.monotonic() + self._address.timeout

@@ -16,7 +16,7 @@ from bide.engines.rabbitmq.location import Address
 from bide.errors import QueueFull, Unavailable
 
 MAKING = 60.0  # seconds for the whole ladder, at most
-TOLD = 1.0  # seconds for the broker to tell the receivers of a queue that it was removed: they would hear of no new one
+TOLD = 0.2  # seconds for the broker to tell receivers that a queue was removed; if it is made before, they hear of no message
 FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
 COUNTS_BY_ITSELF = (4, 0)  # versions since this one drop what was delivered twenty times, unless told otherwise
 
@@ -31,7 +31,6 @@ class AsyncTopics:
         self.torn: bool = False  # whether a message was returned from the ladder
         self._lock = asyncio.Lock()
         self._seen: dict[str, float] = {}  # queues, and when
-        self._removed: dict[str, float] = {}  # queues that somebody has removed, and when that was found out
 
     async def mend(self) -> None:
         """Make all of the ladder that is missing."""
@@ -121,13 +120,11 @@ class AsyncTopics:
         name = self._names.topic(topic)
         if known:
             self.forget(topic)
-            self._removed[name] = time.monotonic()
             raise Unavailable(
                 f"{self._address.shown}: somebody has removed the queue of the topic {topic} with the messages in it. Nothing "
                 "was done; the next call makes it again."
             )
-        if (left := self._removed.pop(name, 0.0) + TOLD - time.monotonic()) > 0:
-            await asyncio.sleep(left)
+        await asyncio.sleep(TOLD)  # if it was removed just now
         channel = await self._line.another()
         arguments = await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
         await channel.queue_declare(name, durable=True, arguments=arguments)

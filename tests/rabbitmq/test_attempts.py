@@ -1,0 +1,126 @@
+"""What counts as an attempt: what was begun and whose end nobody has told. What only passed through a process does not."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from bide.engines.base import Claimed, End, NewMessage, Verdict
+from bide.engines.rabbitmq import losses
+from bide.engines.rabbitmq.aio import inbox
+from bide.engines.rabbitmq.aio.engine import AsyncRabbit
+from tests.rabbitmq.conftest import New
+from tests.worker.conftest import once
+
+LEASE = 600_000
+PATIENCE = 20.0  # seconds
+
+
+def end(each: Claimed, verdict: Verdict) -> End:
+    return End(each.topic, each.id, each.token, verdict)
+
+
+def messages(count: int, **options: object) -> list[NewMessage]:
+    return [NewMessage("mail", str(n).encode(), **options) for n in range(count)]  # type: ignore[arg-type]
+
+
+async def claimed(engine: AsyncRabbit, count: int, topics: Sequence[str] = ("mail",)) -> list[Claimed]:
+    found: list[Claimed] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(found) < count:
+            found += (await engine.claim(topics, count - len(found), LEASE)).messages
+            if len(found) < count:
+                await engine.wait(topics, 1.0)
+    return found
+
+
+async def left_behind(engine: AsyncRabbit) -> None:
+    """Its process is killed."""
+    engine.abandon()
+    await once(lambda: engine._endings.line.opened is None)
+
+
+async def test_an_engine_that_is_closed_gives_back_what_nobody_has_claimed_and_no_attempt_counts(new: New) -> None:
+    sender, one = await new(apart=True), await new(apart=True)
+    await sender.put(messages(30, max_attempts=1))
+    held = await claimed(one, 10)
+    await one._inbox.receive(["mail"], 15)  # which nobody claims
+    await once(lambda: len(one._inbox._here["mail"]) == 15)
+    await one.settle([end(each, "release") for each in held])
+    await one.close()
+    again = await claimed(await new(apart=True), 30)
+    assert {each.attempt for each in again} == {1}
+    assert sorted(int(each.body) for each in again) == list(range(30))
+
+
+async def test_a_connection_that_is_lost_is_no_fault_of_the_messages(new: New) -> None:
+    engine = await new()
+    await engine.put(messages(5, max_attempts=1))
+    for _ in range(3):
+        held = await claimed(engine, 5)
+        assert {each.attempt for each in held} == {1}
+        await engine._endings.line.drop()
+
+
+async def test_what_a_dead_process_held_was_an_attempt_and_is_back_at_once(new: New) -> None:
+    one, two = await new(apart=True), await new(apart=True)
+    await one.put(messages(5))
+    await claimed(one, 5)
+    await left_behind(one)
+    assert {each.attempt for each in await claimed(two, 5)} == {2}
+
+
+async def test_messages_that_were_lost_twice_come_back_one_by_one(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "APART", 50)
+    sender = await new(apart=True)
+    await sender.put(messages(8))
+    for _ in range(2):
+        engine = await new(apart=True)
+        await claimed(engine, 8)
+        await left_behind(engine)
+    # Then each is handed out when no other one is held, and the others wait elsewhere
+    last, seen = await new(apart=True), set[str]()
+    while len(seen) < 8:
+        [alone] = await claimed(last, 1)
+        await once(lambda: not any(last._inbox._here.values()))
+        assert (await last.claim(["mail"], 8, LEASE)).messages == []
+        assert alone.attempt == 3
+        seen.add(alone.id)
+        assert await last.settle([end(alone, "done")]) == ["done"]
+
+
+async def test_a_retry_ends_the_suspicion(new: New) -> None:
+    sender = await new(apart=True)
+    await sender.put(messages(2, max_attempts=9))
+    for _ in range(2):
+        engine = await new(apart=True)
+        await claimed(engine, 2)
+        await left_behind(engine)
+    last = await new(apart=True)
+    [alone] = await claimed(last, 1)
+    await last.settle([end(alone, "retry")])
+    assert sorted(each.attempt for each in await claimed(last, 2)) == [3, 4]
+
+
+async def test_a_slot_that_is_free_takes_one_message_of_many_topics(new: New) -> None:
+    topics = [f"mail{n}" for n in range(12)]
+    sender, engine = await new(apart=True), await new(apart=True)
+    await sender.put([NewMessage(topic, b"x") for topic in topics for _ in range(3)])
+    for turn in range(1, 13):
+        await claimed(engine, 1, topics)
+        assert sum(engine._inbox._used().values()) <= turn
+        assert not any(engine._inbox._here.values())
+
+
+async def test_who_takes_ten_and_works_on_them_one_by_one_gets_all_in_their_order(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "QUIET", -1.0)  # each has taken long
+    engine, order = await new(), []
+    await engine.put(messages(60))
+    while len(order) < 60:
+        for each in await claimed(engine, 10):
+            order.append(int(each.body))
+            await engine.settle([end(each, "done")])
+            assert not any(engine._inbox._here.values())
+    assert order == list(range(60))
