@@ -116,7 +116,7 @@ async def test_who_takes_ten_and_works_on_them_one_by_one_gets_all_in_their_orde
     new: New, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "QUIET", -1.0)  # each has taken long
-    engine, order = await new(), []
+    engine, order = await new(), list[int]()
     await engine.put(messages(60))
     while len(order) < 60:
         for each in await claimed(engine, 10):

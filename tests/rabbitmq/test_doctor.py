@@ -150,6 +150,7 @@ def test_a_topic_whose_queue_was_removed_is_named(host: Host) -> None:
 
 def test_messages_that_found_no_queue_are_counted(host: Host) -> None:
     with Queue(host.url) as queue:
+        queue.receive("mail")  # makes its queue
         queue.send("mail", 1, delay=0.2)
         host.delete("queues", "bide:topic:mail")
         host.until("bide:lost", lambda each: each.get("messages") == 1)

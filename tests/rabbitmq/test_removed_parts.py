@@ -59,6 +59,7 @@ def broker(rabbitmq_server: RabbitServer, rabbitmq_url: str) -> Broker:
 async def queue(rabbitmq_url: str) -> AsyncIterator[AsyncQueue]:
     async with AsyncQueue(rabbitmq_url) as queue:
         await queue.send("other", "first")  # all of the ladder is made
+        await queue.receive(TOPIC)  # and its queue
         yield queue
 
 

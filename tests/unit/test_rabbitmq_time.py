@@ -28,6 +28,16 @@ def test_a_wall_clock_that_is_wrong_is_not(ahead: float) -> None:
     assert abs(found.now() / 1000 - time.time() - ahead) < 1.1
 
 
+def test_time_goes_on_at_half_speed_when_the_broker_s_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = BrokerTime()
+    _tell(found, 3_600)
+    before = found.now()
+    _tell(found, 0)
+    began = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + 10)
+    assert 4_990 <= found.now() - before <= 5_100
+
+
 def test_tellings_around_the_end_of_a_second_narrow_the_bounds() -> None:
     found = BrokerTime()
     base = time.monotonic()

@@ -18,7 +18,10 @@ STALE = 600.0  # seconds after which the bounds are asked for again
 
 
 class BrokerTime:
-    """Engine time: it never goes back. Thread-safe."""
+    """Engine time: it never goes back. If the broker's clock was set back, it runs at half speed until the two agree.
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,16 +29,19 @@ class BrokerTime:
         self._low, self._high = -math.inf, math.inf  # of the broker's clock minus the monotonic one
         self._at = time.monotonic()  # when the bounds were that narrow
         self._asked = -math.inf
-        self._floor = 0
+        self._floor, self._floor_at = 0, time.monotonic()
+        self._given = 0
         self._asking = False
 
     def now(self, given: int | None = None) -> int:
         """In milliseconds. A given time that is ahead of the engine's moves it there."""
         with self._lock:
-            now = max(self._floor, self._real(), given or 0)
-            if self._low > -math.inf or given:  # before the broker has told its time, this machine's clock may be far ahead
-                self._floor = now
-            return now
+            self._given = max(self._given, given or 0)
+            real, at = self._real(), time.monotonic()
+            now = max(real, self._floor + int((at - self._floor_at) * 1000) // 2)
+            if self._low > -math.inf:  # before the broker has told its time, this machine's clock may be far ahead
+                self._floor, self._floor_at = now, at
+            return max(now, self._given)
 
     def hear(self, second: float, sent: float, heard: float) -> None:
         """The broker did something in this second by its clock: after `sent` and before `heard` by the monotonic one."""

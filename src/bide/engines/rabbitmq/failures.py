@@ -1,6 +1,7 @@
 """What errors of the broker and the driver mean to a user."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,6 +61,8 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
             f"{shown}: {said}. A queue or exchange of this namespace was made with other settings: use another namespace, or "
             "remove it by `bide doctor --remove` when it is empty."
         )
+    if isinstance(error, theirs.ChannelLockedResource):
+        return Unavailable(f"{shown}: another process looks through the same messages. Try again when it is done.")
     if isinstance(error, theirs.ChannelNotFoundEntity) and not acts:
         return Unavailable(f"{shown}: {said}. Somebody has removed it, so nothing was done; the next call makes it again.")
     if isinstance(error, theirs.PublishError):
@@ -68,6 +71,8 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
         return QueueFull(
             f"{shown} refused the message: its queue is full, or most of its replicas are away. `bide doctor` tells which."
         )
+    if isinstance(error, TimeoutError):
+        said = "it does not answer in time"
     cause = error.__cause__  # the driver gives its own errors for those of the connection
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Unavailable(
@@ -84,6 +89,18 @@ def translated(error: BaseException, shown: str, *, acts: bool = False) -> BideE
 def is_astray(error: BideError) -> bool:
     """Whether there was no queue to lead a message to: somebody has removed it, its exchange or its binding."""
     return isinstance(error.__cause__, theirs.PublishError | theirs.ChannelNotFoundEntity)
+
+
+def is_of_one_queue(error: BideError) -> bool:
+    """Whether the broker refused one queue, and others may be well: rights, a queue that is gone, or has no leader."""
+    refused = theirs.ChannelAccessRefused, theirs.ChannelNotFoundEntity, theirs.ConnectionInternalError
+    return isinstance(error, QueueFull) or isinstance(error.__cause__, refused)
+
+
+def size_limit(error: BideError) -> int | None:
+    """The largest message that the broker takes, if it has closed the channel because of a larger one."""
+    found = re.search(r"larger than configured max size (\d+)", str(error.__cause__))
+    return None if found is None else int(found[1])
 
 
 def is_foreseen(error: BaseException) -> bool:

@@ -146,7 +146,7 @@ def read(headers: Mapping[str, Any] | None, body: bytes) -> Delivered | None:
     """A delivery, by what the broker gave. None: somebody else has sent it."""
     try:
         label = _decoder.decode((headers or {})[HEADER])
-    except (KeyError, TypeError, msgspec.DecodeError):
+    except (KeyError, TypeError, ValueError, RecursionError, msgspec.DecodeError):
         return None
     count = (headers or {}).get(COUNT)
     return Delivered(label, body, count if isinstance(count, int) and 0 <= count <= 2**31 else 0)

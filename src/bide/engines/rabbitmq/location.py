@@ -119,6 +119,8 @@ def _namespace(named: str, asked: str) -> str:
         raise ConfigError(f"The URL's namespace is {named}, and the queue's is {asked}: name it in one of the two places.")
     if not re.fullmatch(_NAMESPACE, named, re.ASCII):
         raise ConfigError("In RabbitMQ a namespace has at most 64 characters of A-Z a-z 0-9 . _ -: choose another one.")
+    if named.startswith("amq."):
+        raise ConfigError("The broker keeps names that begin with amq. for itself: choose another namespace.")
     return named
 
 

@@ -1,12 +1,12 @@
 """Lists, requeues and purges the dead letters of a topic: they are in a queue of their own, which is walked from its head."""
 
+import bisect
 from collections.abc import Awaitable, Callable, Sequence
 
 from bide.engines.base import Scanned, Swept
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.sending import AsyncSender
 from bide.engines.rabbitmq.aio.walking import walk
-from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.label import Delivered, Label
 from bide.engines.rabbitmq.ladder import Names
 from bide.engines.rabbitmq.location import Address
@@ -21,23 +21,19 @@ class AsyncDeadLetters:
         self._sender = sender
 
     async def scan(self, topic: str, limit: int, after: str | None) -> Scanned:
-        """A page, as they lie in the queue. `after`: the time of death and the id of the last one of the page before.
+        """A page, by the time of death and the id. `after`: those of the last one of the page before.
 
-        If that one is gone, those that died later follow.
+        All are looked at for each page: the broker keeps no order of messages that were taken and put back.
         """
-        mark = _read_mark(after)
+        mark = _read_mark(after) or (-1, "")
         page: list[Delivered] = []
-        async with walk(self._line, self._address, self._names.dead(topic)) as (_, taken):
-            async for each in taken:
-                if each.delivered is None:
-                    continue
-                if mark is not None and each.delivered.label.id == mark[1]:
-                    mark, page = None, []
-                elif mark is None and len(page) == limit:
-                    return _page(page, more=True)
-                elif mark is None or (each.delivered.label.died or 0, each.delivered.label.id) > mark:
-                    page.append(each.delivered)
-        return _page(page[:limit], more=len(page) > limit)
+        async with walk(self._line, self._address, self._names.dead(topic)) as along:
+            async for each in along.messages():
+                if each.delivered is not None and _place(each.delivered) > mark:
+                    bisect.insort(page, each.delivered, key=_place)
+                    del page[limit + 1 :]
+        stored = [each.label.stored(each.body) for each in page[:limit]]
+        return Scanned(stored, _mark(page[limit - 1].label) if len(page) > limit else None)
 
     async def requeue(self, topic: str, ids: Sequence[str] | None, limit: int, due: Callable[[int], int], now: int) -> Swept:
         """`due` tells when number n of them is due."""
@@ -65,8 +61,8 @@ class AsyncDeadLetters:
         """`revives`: what somebody else has put there stays, since it is no message of bide's."""
         wanted = None if ids is None else set(ids)
         count = 0
-        async with walk(self._line, self._address, self._names.dead(topic)) as (channel, taken):
-            async for each in taken:
+        async with walk(self._line, self._address, self._names.dead(topic)) as along:
+            async for each in along.messages():
                 if each.delivered is None and (wanted is not None or revives):
                     continue
                 if wanted is not None and each.delivered is not None and each.delivered.label.id not in wanted:
@@ -75,8 +71,7 @@ class AsyncDeadLetters:
                     return Swept(count, True)
                 if each.delivered is not None:
                     await do(count, each.delivered)
-                with told(self._address.shown, acts=True):
-                    await channel.basic_ack(each.tag)
+                await along.drop(each)
                 count += 1
                 if wanted is not None and each.delivered is not None:
                     wanted.discard(each.delivered.label.id)
@@ -85,8 +80,8 @@ class AsyncDeadLetters:
         return Swept(count, False)
 
 
-def _page(found: Sequence[Delivered], *, more: bool) -> Scanned:
-    return Scanned([each.label.stored(each.body) for each in found], _mark(found[-1].label) if more else None)
+def _place(dead: Delivered) -> tuple[int, str]:
+    return dead.label.died or 0, dead.label.id
 
 
 def _mark(dead: Label) -> str:

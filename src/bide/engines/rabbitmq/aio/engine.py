@@ -111,6 +111,10 @@ class AsyncRabbit(AsyncLacking):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
+        """To the end, also when the caller is cancelled: the driver would take a half-open channel for an error of all."""
+        return await asyncio.shield(self._inbox.do(self._put(messages, now)))
+
+    async def _put(self, messages: Sequence[NewMessage], now: int | None) -> list[Sent]:
         await self._test()
         self._telling.see_to()
         time = self._time.now(now)

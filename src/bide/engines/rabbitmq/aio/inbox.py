@@ -16,11 +16,12 @@ from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio.consumers import AsyncConsumers, Source
 from bide.engines.rabbitmq.aio.ending import AsyncEndings
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
-from bide.engines.rabbitmq.failures import is_foreseen
+from bide.engines.rabbitmq.failures import is_foreseen, is_of_one_queue
 from bide.engines.rabbitmq.holdings import Arrived, Holdings
 from bide.engines.rabbitmq.ladder import TICK, Names
 from bide.engines.rabbitmq.location import Address
 from bide.engines.sleepers import Sleeper, Sleepers
+from bide.errors import BideError
 from bide.logs import Log
 from bide.wakeable import AsyncSignal
 
@@ -31,6 +32,7 @@ IDLE = 15.0  # seconds after which a topic that nobody asks for is not received 
 RECENT = 1.0  # seconds for which a topic that has brought a message may bring another one
 PROMPT = 0.5  # seconds for the messages that were there when the receiving of a topic began
 BURST = 0.005  # seconds in which another one comes, of messages that were there
+RETRY = 10.0  # seconds until a topic that was refused is tried again
 CALM = 0.1  # seconds after an acknowledgement in which the next message comes
 QUIET = 0.1  # seconds after which a caller that has not asked again does not want the next message at once
 
@@ -58,6 +60,7 @@ class AsyncInbox:
         self._asleep: set[AsyncSignal] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._look: asyncio.TimerHandle | None = None
+        self._refused: dict[str, BideError] = {}  # topics that are left alone for a while
         self._turn = 0  # of topics that are asked one by one
 
     async def receive(self, topics: Sequence[str], room: int, *, patient: bool = True) -> None:
@@ -70,7 +73,7 @@ class AsyncInbox:
         for topic in topics:
             if topic in self._sources:
                 self._sources[topic].asked = now
-        dry = [topic for topic in topics if self._consumers.free(topic, used) <= 0]
+        dry = [topic for topic in topics if topic not in self._refused and self._consumers.free(topic, used) <= 0]
         if len(dry) <= room:
             shares = {topic: room // (len(dry) if topic in dry else len(topics)) for topic in topics}
             await self._add(shares, used, patient=patient)
@@ -81,13 +84,25 @@ class AsyncInbox:
     async def _add(self, rooms: Mapping[str, int], used: Mapping[str, int], *, patient: bool = False) -> None:
         began = []
         for topic, room in rooms.items():
-            if self._consumers.free(topic, used) < room and await asyncio.shield(
-                self.do(self._consumers.add(topic, room, used))
-            ):
-                began.append(topic)
+            if self._consumers.free(topic, used) < room and topic not in self._refused:
+                try:
+                    if await asyncio.shield(self.do(self._consumers.add(topic, room, used))):
+                        began.append(topic)
+                except BideError as error:
+                    if not is_of_one_queue(error):
+                        raise
+                    self._leave_alone(topic, error)
+        if rooms and self._refused.keys() >= rooms.keys():
+            raise self._refused[next(iter(rooms))]
         self._look_again(IDLE)
         if patient and await self._await_first(began):
             await self._await_rest(began, sum(rooms[topic] for topic in began))
+
+    def _leave_alone(self, topic: str, error: BideError) -> None:
+        """For a while: each try costs the connection, with the deliveries of all topics."""
+        _log.warning("The topic %s can't be received, which is tried again in %.0f s: %s", topic, RETRY, error)
+        self._refused[topic] = error
+        asyncio.get_running_loop().call_later(RETRY, self._refused.pop, topic, None)
 
     async def _get(self, topics: Sequence[str], room: int) -> None:
         for topic in topics:
@@ -105,7 +120,7 @@ class AsyncInbox:
         since = time.monotonic() - RECENT
         lively = [topic for topic in topics if topic in self._sources and self._sources[topic].came > since]
         for topic in lively:
-            if await self._topics.count(topic):
+            if await asyncio.shield(self.do(self._topics.count(topic))):
                 return await self._await_first(lively)
         return any(self._has(topic) for topic in topics)
 
@@ -284,7 +299,10 @@ class AsyncInbox:
             await self._consumers.add(topic, 1, {})
 
     async def _stop(self, topic: str) -> None:
+        if self._here.get(topic) and await self._topics.are_blocked():
+            return  # nothing can be given back now, and here it can be claimed
         await self._consumers.end(topic)
+        self._sleepers.wake({topic}.intersection(self._sleepers.topics()))  # of those who came meanwhile
         left = self._here.pop(topic, None)
         if left:
             await self._endings.send_round(list(left))

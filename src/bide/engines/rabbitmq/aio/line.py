@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import re
 import socket
 from collections.abc import Callable
 from typing import Any, cast
@@ -54,6 +53,7 @@ class AsyncLine:
         self._on_lost = on_lost
         self._confirms = confirms
         self._lock = asyncio.Lock()
+        self.walking: asyncio.Lock = asyncio.Lock()  # one walk at a time
         self.consuming: asyncio.Lock = asyncio.Lock()  # held from setting the prefetch until a consumer has begun with it
         self._transport: _Transport | None = None
         self._connection: AbstractConnection | None = None
@@ -80,7 +80,7 @@ class AsyncLine:
                 raise Unavailable(CLOSED)
             if (channel := self.opened) is None:
                 with told(self._address.shown):
-                    async with asyncio.timeout(self._address.timeout):
+                    async with asyncio.timeout(2 * self._address.timeout):
                         channel = await self._new_channel()
                 channel.closing.add_done_callback(lambda _, lost=channel: self._on_lost(lost))  # type: ignore[misc]
                 self._channel = channel
@@ -104,19 +104,13 @@ class AsyncLine:
             return True
         return False
 
-    async def version(self) -> tuple[int, int]:
-        """The broker's."""
-        connection = (await self.channel()).connection
-        found = re.match(r"(\d+)\.(\d+)", str(connection.server_properties.get("version")))
-        return (0, 0) if found is None else (int(found[1]), int(found[2]))
-
     async def drop(self, channel: AbstractChannel | None = None) -> None:
         """Leave this connection: the next call makes a new one. With a channel: only if it is still the one of this line."""
         if channel is not None and channel is not self._channel:
             return
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BideError), told(self._address.shown):
                 async with asyncio.timeout(self._address.timeout):
                     await connection.close()
 
@@ -136,15 +130,19 @@ class AsyncLine:
 
     async def _connect(self) -> AbstractConnection:
         """To the first broker of the cluster that lets us in, beginning with the one that did last."""
-        urls, failure = self._address.urls, None
+        urls = self._address.urls
+        failure: Exception | None = None
         for turn in range(len(urls)):
             place = (self._first + turn) % len(urls)
             transport = _Transport(tls=urls[place].startswith("amqps"))
             try:
                 connection = _Connection(urls[place], transport_factory=transport)
-                await connection.connect()
+                async with asyncio.timeout(self._address.timeout / len(urls)):
+                    await connection.connect()
             except BideError:
                 raise
+            except TimeoutError as error:  # a broker that stands still, beside which others may not
+                failure = error
             except Exception as error:
                 failure = error
                 if is_refused(error):

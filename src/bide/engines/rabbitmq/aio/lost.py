@@ -61,13 +61,12 @@ class AsyncLost:
         return found or 0
 
     async def _send_on(self, now: int) -> int:
-        count = 0
-        async with walk(self._line, self._address, self._names.lost) as (channel, taken):
-            async for each in taken:
+        count, failed = 0, set[str]()
+        async with walk(self._line, self._address, self._names.lost) as along:
+            async for each in along.messages():
                 if each.delivered is None:
                     await self._bury(each.body, now)
-                    with told(self._address.shown, acts=True):
-                        await channel.basic_ack(each.tag)
+                    await along.drop(each)
                 else:
                     if not count:
                         _log.warning(
@@ -76,10 +75,16 @@ class AsyncLost:
                             self._address.namespace,
                         )
                     topic = each.delivered.label.topic
+                    if topic in failed:
+                        continue
                     self._topics.forget(topic)
-                    await self._sender.send_all([(each.delivered.label, each.delivered.body)], now)
-                    with told(self._address.shown, acts=True):
-                        await channel.basic_ack(each.tag)
+                    try:
+                        await self._sender.send_all([(each.delivered.label, each.delivered.body)], now)
+                    except BideError as error:
+                        failed.add(topic)
+                        _log.warning("Messages of %s can't be sent on now, which is tried again soon: %s", topic, error)
+                        continue
+                    await along.drop(each)
                     count += 1
                 if count == MOST:
                     break

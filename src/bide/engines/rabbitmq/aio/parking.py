@@ -13,6 +13,7 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
 from bide.engines.rabbitmq import label
+from bide.engines.rabbitmq.aio import topology
 from bide.engines.rabbitmq.aio.ending import AsyncEndings
 from bide.engines.rabbitmq.aio.sending import AsyncSender
 from bide.engines.rabbitmq.failures import told
@@ -89,7 +90,11 @@ class AsyncParking:
         if channel is self._channel:
             return
         queue = self._names.parked(self._owner)
-        arguments: dict[str, Any] = {**self._names.arguments(STAY_MS, self._names.topics), "x-expires": UNUSED_MS}
+        arguments: dict[str, Any] = {
+            **self._names.arguments(STAY_MS, self._names.topics),
+            **topology.without_limit(channel),
+            "x-expires": UNUSED_MS,
+        }
         with told(self._address.shown):
             async with asyncio.timeout(self._address.timeout), self._line.consuming:
                 await channel.queue_declare(queue, durable=True, arguments=arguments)

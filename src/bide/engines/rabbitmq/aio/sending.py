@@ -1,24 +1,27 @@
 """Publishes messages, and waits until the broker has them safely."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import cast
 
 from aiormq import Channel
 from aiormq.abc import AbstractChannel
+from msgspec.structs import replace
 from pamqp.commands import Basic
 
 from bide.engines.rabbitmq import label
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
-from bide.engines.rabbitmq.failures import is_astray, told
+from bide.engines.rabbitmq.failures import is_astray, size_limit, told
 from bide.engines.rabbitmq.label import HEADER, Label
 from bide.engines.rabbitmq.ladder import Names, routing_key
 from bide.engines.rabbitmq.location import Address
-from bide.errors import BideError, OutcomeUnknown, QueueFull
+from bide.errors import BadOption, BideError, OutcomeUnknown, QueueFull, TooLarge
 
 DURABLE = 2  # delivery mode
 BLINK = 0.001  # seconds
+SHORT = 1_000  # characters of an error, if there is no more room
 LARGE = 16_384  # bytes: such a body has left this process before the next message is written
 
 
@@ -31,6 +34,7 @@ class AsyncSender:
 
     async def send(self, messages: Sequence[tuple[Label, bytes]], now: int) -> list[BideError | None]:
         """Each to its queue, or into the ladder if it is due later. Answers what became of each."""
+        began = time.monotonic()
         written = [(label.written(each), each, body) for each, body in messages]
         if await self._line.is_blocked():
             await self._unblocked(await self._line.channel())
@@ -40,6 +44,7 @@ class AsyncSender:
             await self._topics.see_to(topic)
         channel = await self._line.channel()
         await self._unblocked(channel)
+        now += int((time.monotonic() - began) * 1000)
         found = await asyncio.gather(
             *(self._send(channel, text, each, body, each.due - now) for text, each, body in written), return_exceptions=True
         )
@@ -59,7 +64,10 @@ class AsyncSender:
 
     async def bury(self, queue: str, dead: Label, body: bytes, keep: int) -> None:
         """Into a queue of dead letters, to be kept for so many milliseconds."""
-        text = label.written(dead)
+        try:
+            text = label.written(dead)
+        except BadOption:  # control characters take six bytes each
+            text = label.written(replace(dead, error=(dead.error or "")[:SHORT]))
         channel = await self._line.channel()
         await self._publish(channel, "", queue, text, dead.id, body, expiration=str(keep))
 
@@ -82,16 +90,24 @@ class AsyncSender:
         self, channel: AbstractChannel, exchange: str, key: str, text: str, id: str, body: bytes, expiration: str | None = None
     ) -> None:
         properties = Basic.Properties(headers={HEADER: text}, delivery_mode=DURABLE, message_id=id, expiration=expiration)
-        with told(self._address.shown, acts=True):
-            await cast(Channel, channel).basic_publish(
-                body,
-                exchange=exchange,
-                routing_key=key,
-                properties=properties,
-                mandatory=True,
-                timeout=self._address.timeout,
-                wait=len(body) > LARGE,
-            )
+        try:
+            with told(self._address.shown, acts=True):
+                await cast(Channel, channel).basic_publish(
+                    body,
+                    exchange=exchange,
+                    routing_key=key,
+                    properties=properties,
+                    mandatory=True,
+                    timeout=self._address.timeout,
+                    wait=len(body) > LARGE,
+                )
+        except BideError as error:
+            most = size_limit(error)
+            if most is not None and len(body) > most:
+                raise TooLarge(
+                    f"The broker takes messages of at most {most:,} bytes (max_message_size), and this one has {len(body):,}."
+                ) from error
+            raise
 
     async def _unblocked(self, channel: AbstractChannel) -> None:
         """A broker whose memory or disk is full takes nothing more until it has room."""

@@ -1,6 +1,7 @@
 """The queues of topics: made when a topic is first used, and looked at now and then, since somebody may remove them."""
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -13,12 +14,12 @@ from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.ladder import QUORUM, Names
 from bide.engines.rabbitmq.location import Address
-from bide.errors import QueueFull, Unavailable
+from bide.errors import BideError, QueueFull, Unavailable
 
 MAKING = 60.0  # seconds for the whole ladder, at most
 TOLD = 0.2  # seconds for the broker to tell receivers that a queue was removed; if it is made before, they hear of no message
+CLOSING = 5.0  # seconds
 FRESH = 5.0  # seconds for which a queue that was seen is believed to be there
-COUNTS_BY_ITSELF = (4, 0)  # versions since this one drop what was delivered twenty times, unless told otherwise
 
 
 class AsyncTopics:
@@ -80,6 +81,10 @@ class AsyncTopics:
         finally:
             await _close(channel)
 
+    async def are_blocked(self) -> bool:
+        """Whether the broker takes nothing for now."""
+        return await self._line.is_blocked()
+
     async def dead(self, topic: str) -> str:
         """The name of the queue of the topic's dead letters, which is made if there is none."""
         name = self._names.dead(topic)
@@ -127,18 +132,25 @@ class AsyncTopics:
         await asyncio.sleep(TOLD)  # if it was removed just now
         channel = await self._line.another()
         arguments = await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
-        await channel.queue_declare(name, durable=True, arguments=arguments)
-        await channel.basic_publish(
-            topic.encode(), routing_key=self._names.index, properties=Basic.Properties(delivery_mode=2), mandatory=True
-        )
+        try:
+            await channel.basic_publish(
+                topic.encode(), routing_key=self._names.index, properties=Basic.Properties(delivery_mode=2), mandatory=True
+            )
+            await channel.queue_declare(name, durable=True, arguments=arguments)
+        except BaseException as error:
+            self.torn = self.torn or isinstance(error, theirs.PublishError)
+            await _close(channel)
+            raise
         return channel
 
     async def _arguments(self) -> dict[str, Any]:
         """Of a queue from which nothing is dropped for having been delivered often: bide counts attempts."""
-        limit = {"x-delivery-limit": -1} if await self._line.version() >= COUNTS_BY_ITSELF else {}
-        return {**QUORUM, **limit}
+        return {**QUORUM, **topology.without_limit(await self._line.channel())}
 
 
 async def _close(channel: AbstractChannel) -> None:
-    if not channel.is_closed:
-        await channel.close()
+    """What was asked on it is answered, so it does not matter how this ends."""
+    with contextlib.suppress(BideError), told(""):
+        async with asyncio.timeout(CLOSING):
+            if not channel.is_closed:
+                await channel.close()

@@ -1,7 +1,10 @@
 """Makes the exchanges, queues and bindings of a namespace, and finds out whether the broker keeps its word."""
 
 import asyncio
+import re
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from aiormq import exceptions as theirs
 from aiormq.abc import AbstractChannel
@@ -10,6 +13,7 @@ from pamqp.commands import Basic
 from bide.engines.rabbitmq.ladder import Names, Step
 from bide.errors import SchemaMismatch
 
+LIMITS = (4, 0)  # versions since this one drop what was delivered twenty times, unless told otherwise
 BETWEEN = 0.05  # seconds between two messages of the probe: the broker counts what it holds a moment later
 TRIES = 4  # messages of the probe; with at-least-once the third is refused
 PROBE_MS = 1
@@ -18,6 +22,17 @@ AT_MOST_ONCE = (
     "`rabbitmqctl enable_feature_flag stream_queue`, and see that no policy sets overflow, dead-letter-strategy or "
     "max-length for queues whose names begin with the namespace; `bide doctor` tells more."
 )
+
+
+def without_limit(channel: AbstractChannel) -> Mapping[str, Any]:
+    """Arguments of a queue from which nothing is dropped for having been delivered often: bide counts attempts."""
+    return {"x-delivery-limit": -1} if version(channel) >= LIMITS else {}
+
+
+def version(channel: AbstractChannel) -> tuple[int, int]:
+    """The broker's."""
+    found = re.match(r"(\d+)\.(\d+)", str(channel.connection.server_properties.get("version")))
+    return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
 
 async def is_made(channel: AbstractChannel, names: Names) -> bool:
@@ -34,7 +49,8 @@ async def make(channel: AbstractChannel, names: Names) -> None:
     for name, kind, arguments in names.exchanges():
         await channel.exchange_declare(name, exchange_type=kind, durable=True, arguments=dict(arguments))
     for name, arguments in names.queues():
-        await channel.queue_declare(name, durable=True, arguments=dict(arguments))
+        more = without_limit(channel) if name == names.lost else {}
+        await channel.queue_declare(name, durable=True, arguments={**arguments, **more})
     await channel.queue_bind(names.lost, names.lost)
     for exchange, pattern, queue in names.bindings():
         await channel.queue_bind(queue, exchange, pattern, nowait=True)

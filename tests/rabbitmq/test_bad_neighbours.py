@@ -1,0 +1,58 @@
+"""What is wrong with one topic, broker or connection does no harm to the others."""
+
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from bide import Queue
+from bide.engines.base import NewMessage, Settings
+from bide.engines.rabbitmq import source
+from bide.errors import ConfigError
+from tests.rabbitmq.conftest import New
+from tests.rabbitmq.test_attempts import LEASE, claimed
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.rabbitmq_hosts import name_in
+from tests.worker.conftest import once
+
+
+async def test_a_topic_that_may_not_be_read_is_left_alone_and_the_others_are_served(
+    new: New, rabbitmq_server: RabbitServer, rabbitmq_url: str
+) -> None:
+    sender = await new(apart=True)
+    await sender.put([NewMessage("bad", b"x"), *(NewMessage("good", b"x") for _ in range(10))])
+    rabbitmq_server.management.put("users", "half", password="s3cret", tags="")
+    rights = {"configure": "^bide:", "write": "^(bide:|amq.default$)", "read": "^bide:(?!topic:bad)"}
+    rabbitmq_server.management.put("permissions", name_in(rabbitmq_url), "half", **rights)
+    engine = source(Settings(url=rabbitmq_url.replace("guest:guest", "half:s3cret"))).aio()
+    seen = await claimed(engine, 10, ["bad", "good"])
+    assert {(each.topic, each.attempt) for each in seen} == {("good", 1)}
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="lacks a right"):
+            await engine.claim(["bad"], 1, LEASE)
+    await engine.close()
+
+
+def test_a_broker_that_stands_still_is_passed_over(rabbitmq_url: str) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        place = urlsplit(rabbitmq_url).netloc
+        url = rabbitmq_url.replace(place, f"guest:guest@127.0.0.1:{silent.getsockname()[1]},{place.partition('@')[2]}")
+        with Queue(f"{url}?timeout=2") as queue:
+            queue.send("mail", 1)
+            assert [each.body for each in queue.receive("mail", wait="10s")] == [1]
+
+
+async def test_a_channel_that_ends_late_takes_nothing_of_the_next_one(new: New) -> None:
+    engine = await new()
+    await engine.put([NewMessage("mail", b"x") for _ in range(4)])
+    await claimed(engine, 1)
+    old = engine._endings.line.opened
+    assert old is not None
+    await engine._endings.line.drop()
+    await engine._inbox.receive(["mail"], 4)
+    await once(lambda: len(engine._inbox._here["mail"]) == 4)
+    engine._endings._on_lost(old)
+    await engine._endings.line.drop(old)
+    assert {each.attempt for each in await claimed(engine, 4)} == {1}
