@@ -33,6 +33,9 @@ async def take(node: RabbitServer, queue: str) -> bytes:
     return got.body
 
 
+pytestmark = pytest.mark.slow  # tests/rabbitmq/test_doctor_clusters.py starts a cluster each time
+
+
 async def test_a_killed_node_loses_the_lead_and_nothing_else(rabbitmq_cluster: RabbitCluster) -> None:
     first, second, third = rabbitmq_cluster.nodes
     await put(first, "kill")

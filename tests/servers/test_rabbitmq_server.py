@@ -86,7 +86,7 @@ async def test_settings_reach_it(new_rabbitmq: NewRabbit) -> None:
     assert server.ctl("eval", asked).split() == ["[{ok,90000},{ok,512}]"]
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 async def test_a_start_on_the_same_data_keeps_what_was_confirmed(new_rabbitmq: NewRabbit, way: str) -> None:
     server = new_rabbitmq()
     before = server.url, server.folder
@@ -140,7 +140,8 @@ def test_a_setting_that_it_refuses_is_told_with_its_log(new_rabbitmq: NewRabbit)
         new_rabbitmq(lines=["no_such_setting = 1"])
 
 
-@pytest.mark.parametrize("which", ["clients", pytest.param("distribution", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["clients", "distribution"])
 def test_a_port_that_was_taken_meanwhile_is_not_the_end(
     new_rabbitmq: NewRabbit, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:

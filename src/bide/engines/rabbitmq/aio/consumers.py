@@ -31,8 +31,8 @@ class Source:
 
     def __init__(self) -> None:
         self.rooms: dict[str, int] = {}  # by consumer: messages that may be here, or held, and came through it
-        self.asked = time.monotonic()
-        self.came = float("-inf")  # when it brought a message last
+        self.asked: float = time.monotonic()
+        self.came: float = float("-inf")  # when it brought a message last
 
     def free(self, used: Mapping[str, int]) -> int:
         return sum(max(0, room - used.get(tag, 0)) for tag, room in self.rooms.items())
@@ -56,7 +56,7 @@ class AsyncConsumers:
         self._on_removed = on_removed
         self._lock = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self.closed = False
+        self.closed: bool = False
         self._channel: AbstractChannel | None = None  # of these sources
         self.sources: dict[str, Source] = {}
 
