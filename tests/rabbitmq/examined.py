@@ -47,7 +47,7 @@ class Host:
     def queues(self) -> list[str]:
         """Without those that clients have made for themselves."""
         names = [each["name"] for each in self._server.management.get("queues", self.name, query="?columns=name")]
-        return [name for name in names if not name.startswith("amq.")]
+        return [name for name in names if not name.startswith("amq.") and ":clock:" not in name]
 
     def exchanges(self) -> list[str]:
         """Without those that every virtual host has."""

@@ -75,7 +75,7 @@ class AsyncInbox:
                 self._sources[topic].asked = now
         dry = [topic for topic in topics if topic not in self._refused and self._consumers.free(topic, used) <= 0]
         if len(dry) <= room:
-            shares = {topic: room // (len(dry) if topic in dry else len(topics)) for topic in topics}
+            shares = dict.fromkeys(topics, room // len(topics)) | dict.fromkeys(dry, room // max(1, len(dry)))
             await self._add(shares, used, patient=patient)
         elif patient:
             self._turn += 1
@@ -83,6 +83,8 @@ class AsyncInbox:
 
     async def _add(self, rooms: Mapping[str, int], used: Mapping[str, int], *, patient: bool = False) -> None:
         began = []
+        with contextlib.suppress(BideError):  # which is met again, topic by topic
+            await asyncio.shield(self.do(self._topics.make_new(rooms)))
         for topic, room in rooms.items():
             if self._consumers.free(topic, used) < room and topic not in self._refused:
                 try:
@@ -105,6 +107,7 @@ class AsyncInbox:
         asyncio.get_running_loop().call_later(RETRY, self._refused.pop, topic, None)
 
     async def _get(self, topics: Sequence[str], room: int) -> None:
+        await self._topics.make_new(topics)
         for topic in topics:
             if room > 0 and await self._consumers.get(topic):
                 room -= 1
@@ -242,12 +245,14 @@ class AsyncInbox:
 
     async def _hold_back(self, ended: Sequence[Arrived]) -> None:
         """Before these are acknowledged: the broker would bring as many more, and nobody may ask for them soon."""
-        now, wanted = time.monotonic(), set(self._sleepers.topics())
-        for topic in {each.delivered.label.topic for each in ended} - wanted:
+        since, quiet = time.monotonic() - QUIET, []
+        for topic in {each.delivered.label.topic for each in ended}:
             source = self._sources.get(topic)
-            if source is not None and source.asked < now - QUIET and any(each.consumer in source.rooms for each in ended):
-                with contextlib.suppress(Exception):  # of the driver: then the broker gives all of it to others
-                    await self._consumers.end(topic)
+            if source is not None and source.asked < since and any(each.consumer in source.rooms for each in ended):
+                quiet.append(topic)
+        for topic in set(quiet).difference(self._sleepers.topics()) if quiet else ():
+            with contextlib.suppress(Exception):  # of the driver: then the broker gives all of it to others
+                await self._consumers.end(topic)
 
     def do(self, part: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Meanwhile, and to its end if that may be."""

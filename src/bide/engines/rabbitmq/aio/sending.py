@@ -40,8 +40,7 @@ class AsyncSender:
             await self._unblocked(await self._line.channel())
         if self._topics.torn:
             await self._topics.mend()
-        for topic in {each.topic for each, _ in messages}:
-            await self._topics.see_to(topic)
+        await self._topics.see_to(*{each.topic for each, _ in messages})
         channel = await self._line.channel()
         await self._unblocked(channel)
         now += int((time.monotonic() - began) * 1000)

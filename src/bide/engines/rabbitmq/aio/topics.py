@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from aiormq import exceptions as theirs
@@ -42,27 +43,67 @@ class AsyncTopics:
                 await channel.close()
         self.torn = False
 
-    async def see_to(self, topic: str) -> None:
-        """Make the topic's queue if it was never seen here. One that was seen and is gone is an error, once."""
-        name = self._names.topic(topic)
-        if self._is_fresh(name):
+    async def see_to(self, *topics: str) -> None:
+        """Make the queues of topics that were never seen here. One that was seen and is gone is an error, once."""
+        if all(self._is_fresh(self._names.topic(each)) for each in topics):
             return
         async with self._lock:
-            if self._is_fresh(name) or (name in self._seen and await self._line.is_blocked()):
-                return
-            if await self._line.is_blocked():
-                raise QueueFull(f"{self._address.shown} takes nothing for now, so there is no queue for the topic {topic} yet.")
-            channel = await self._line.another()
-            try:
-                with told(self._address.shown):
-                    async with asyncio.timeout(self._address.timeout):
-                        there = await self._is_there(channel, name)
-                        if not there:
-                            channel = await self._make_topic(topic, known=name in self._seen)
+            blocked = await self._line.is_blocked()
+            stale = [each for each in topics if not self._is_fresh(self._names.topic(each))]
+            stale = [each for each in stale if not (blocked and self._names.topic(each) in self._seen)]
+            if stale and blocked:
+                raise QueueFull(f"{self._address.shown} takes nothing for now, so there is no queue for {stale[0]} yet.")
+            missing = [each for each in stale if not await self._found(each)]
+            if missing:
+                await asyncio.sleep(TOLD)  # if they were removed just now
+            for each in missing:
+                await self._make(each)
+
+    async def make_new(self, topics: Iterable[str]) -> None:
+        """The same, of those that were never seen."""
+        await self.see_to(*(each for each in topics if self._names.topic(each) not in self._seen))
+
+    async def _found(self, topic: str) -> bool:
+        name = self._names.topic(topic)
+        channel = await self._line.another()
+        try:
+            with told(self._address.shown):
+                async with asyncio.timeout(self._address.timeout):
+                    if await self._is_there(channel, name):
                         await channel.queue_bind(name, self._names.topics, self._names.to_topic(topic))
-                self._seen[name] = time.monotonic()
-            finally:
-                await _close(channel)
+                        self._seen[name] = time.monotonic()
+                        return True
+        finally:
+            await _close(channel)
+        if name in self._seen:
+            self.forget(topic)
+            raise Unavailable(
+                f"{self._address.shown}: somebody has removed the queue of the topic {topic} with the messages in it. Nothing "
+                "was done; the next call makes it again."
+            )
+        return False
+
+    async def _make(self, topic: str) -> None:
+        name = self._names.topic(topic)
+        channel = await self._line.another()
+        arguments = await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
+        try:
+            with told(self._address.shown):
+                async with asyncio.timeout(self._address.timeout):
+                    await channel.basic_publish(
+                        topic.encode(),
+                        routing_key=self._names.index,
+                        properties=Basic.Properties(delivery_mode=2),
+                        mandatory=True,
+                    )
+                    await channel.queue_declare(name, durable=True, arguments=arguments)
+                    await channel.queue_bind(name, self._names.topics, self._names.to_topic(topic))
+        except BideError as error:
+            self.torn = self.torn or isinstance(error.__cause__, theirs.PublishError)
+            raise
+        finally:
+            await _close(channel)
+        self._seen[name] = time.monotonic()
 
     async def count(self, topic: str) -> int:
         """How many messages wait in the topic's queue, which is made if there is none."""
@@ -120,28 +161,6 @@ class AsyncTopics:
         except theirs.ChannelNotFoundEntity:
             return False
         return True
-
-    async def _make_topic(self, topic: str, *, known: bool) -> AbstractChannel:
-        name = self._names.topic(topic)
-        if known:
-            self.forget(topic)
-            raise Unavailable(
-                f"{self._address.shown}: somebody has removed the queue of the topic {topic} with the messages in it. Nothing "
-                "was done; the next call makes it again."
-            )
-        await asyncio.sleep(TOLD)  # if it was removed just now
-        channel = await self._line.another()
-        arguments = await self._arguments() | {"x-dead-letter-exchange": self._names.lost}
-        try:
-            await channel.basic_publish(
-                topic.encode(), routing_key=self._names.index, properties=Basic.Properties(delivery_mode=2), mandatory=True
-            )
-            await channel.queue_declare(name, durable=True, arguments=arguments)
-        except BaseException as error:
-            self.torn = self.torn or isinstance(error, theirs.PublishError)
-            await _close(channel)
-            raise
-        return channel
 
     async def _arguments(self) -> dict[str, Any]:
         """Of a queue from which nothing is dropped for having been delivered often: bide counts attempts."""
