@@ -8,10 +8,11 @@ import pytest
 from bide import Queue
 from bide.engines.base import NewMessage, Settings
 from bide.engines.rabbitmq import source
-from bide.errors import ConfigError
+from bide.errors import ConfigError, TooLarge
 from tests.rabbitmq.conftest import New
 from tests.rabbitmq.test_attempts import LEASE, claimed
 from tests.servers.rabbitmq import RabbitServer
+from tests.servers.rabbitmq_fixtures import NewRabbit
 from tests.servers.rabbitmq_hosts import name_in
 from tests.worker.conftest import once
 
@@ -42,6 +43,15 @@ def test_a_broker_that_stands_still_is_passed_over(rabbitmq_url: str) -> None:
         with Queue(f"{url}?timeout=2") as queue:
             queue.send("mail", 1)
             assert [each.body for each in queue.receive("mail", wait="10s")] == [1]
+
+
+def test_a_message_that_is_too_large_for_the_broker_is_told_by_its_size(new_rabbitmq: NewRabbit) -> None:
+    server = new_rabbitmq(lines=["max_message_size = 100000"])
+    with Queue(f"{server.url}?timeout=20", max_body=1_000_000) as queue:
+        with pytest.raises(TooLarge, match=r"at most 100,000 bytes \(max_message_size\), and this one has 200,002"):
+            queue.send("mail", "x" * 200_000)
+        queue.send("mail", 1)
+        assert [each.body for each in queue.receive("mail", wait="10s")] == [1]
 
 
 async def test_a_channel_that_ends_late_takes_nothing_of_the_next_one(new: New) -> None:

@@ -43,6 +43,16 @@ class _Connection(aiormq.Connection):
     FRAME_BUFFER_SIZE = MAX_BATCH  # messages of a batch are written one after the other, without a turn of the loop for each
 
 
+async def blocks(channel: AbstractChannel, patience: float = 0.0) -> bool:
+    """Whether the broker has told the connection of this channel to wait, and does so for so long."""
+    try:
+        async with asyncio.timeout(patience):
+            await channel.connection.ready()
+    except TimeoutError:
+        return True
+    return False
+
+
 class AsyncLine:
     """`confirms`: for publishing. `on_lost` is called once for each channel that was lost."""
 
@@ -95,14 +105,7 @@ class AsyncLine:
 
     async def is_blocked(self) -> bool:
         """Whether the broker has said that it hears nothing more on this connection for now: its memory or disk is full."""
-        if (channel := self.opened) is None:
-            return False
-        try:
-            async with asyncio.timeout(0):
-                await channel.connection.ready()
-        except TimeoutError:
-            return True
-        return False
+        return self.opened is not None and await blocks(self.opened)
 
     async def drop(self, channel: AbstractChannel | None = None) -> None:
         """Leave this connection: the next call makes a new one. With a channel: only if it is still the one of this line."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pamqp.commands import Basic
 
 from bide.engines.rabbitmq import label
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncLine, blocks
 from bide.engines.rabbitmq.aio.topics import AsyncTopics
 from bide.engines.rabbitmq.failures import is_astray, size_limit, told
 from bide.engines.rabbitmq.label import HEADER, Label
@@ -51,7 +51,7 @@ class AsyncSender:
         for error in failed:
             if not isinstance(error, BideError):
                 raise error
-        if any(isinstance(each, OutcomeUnknown) for each in failed) and not await self._is_blocked(channel, BLINK):
+        if any(isinstance(each, OutcomeUnknown) for each in failed) and not await blocks(channel, BLINK):
             await self._line.drop(channel)  # one that the broker has blocked is kept, since it knows that
         return [each if isinstance(each, BideError) else None for each in found]
 
@@ -110,17 +110,8 @@ class AsyncSender:
 
     async def _unblocked(self, channel: AbstractChannel) -> None:
         """A broker whose memory or disk is full takes nothing more until it has room."""
-        if await self._is_blocked(channel, self._address.timeout):
+        if await blocks(channel, self._address.timeout):
             raise QueueFull(
                 f"{self._address.shown} takes no messages for now, as its memory or disk is full: nothing was sent. It still "
                 "delivers, so let receivers go on, or give it room."
             )
-
-    @staticmethod
-    async def _is_blocked(channel: AbstractChannel, patience: float) -> bool:
-        try:
-            async with asyncio.timeout(patience):
-                await channel.connection.ready()
-        except TimeoutError:
-            return True
-        return False

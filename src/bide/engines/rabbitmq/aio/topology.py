@@ -10,6 +10,7 @@ from aiormq import exceptions as theirs
 from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
 
+from bide.engines.rabbitmq.aio.line import blocks
 from bide.engines.rabbitmq.ladder import Names, Step
 from bide.errors import SchemaMismatch
 
@@ -76,21 +77,11 @@ async def probe(channel: AbstractChannel, names: Names, patience: float) -> bool
             except theirs.DeliveryError:
                 return True
             except TimeoutError:
-                if channel.connection.is_opened and not await _is_ready(channel):  # the queue goes by itself, in a minute
+                if channel.connection.is_opened and await blocks(channel):  # the queue goes by itself, in a minute
                     return False
                 raise
             await asyncio.sleep(BETWEEN)
         raise SchemaMismatch(AT_MOST_ONCE)
     finally:
-        if not channel.is_closed and await _is_ready(channel):
+        if not channel.is_closed and not await blocks(channel):
             await channel.queue_delete(name)
-
-
-async def _is_ready(channel: AbstractChannel) -> bool:
-    """Whether the broker has not told this connection to wait."""
-    try:
-        async with asyncio.timeout(0):
-            await channel.connection.ready()
-    except TimeoutError:
-        return False
-    return True

@@ -16,7 +16,7 @@ from aiormq import exceptions as theirs
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
-from bide.engines.rabbitmq.aio.line import AsyncLine
+from bide.engines.rabbitmq.aio.line import AsyncLine, blocks
 from bide.engines.rabbitmq.aio.topology import BETWEEN, PROBE_MS, TRIES
 from bide.engines.rabbitmq.failures import translated
 from bide.engines.rabbitmq.ladder import Names, Step
@@ -137,12 +137,7 @@ class Probe:
         """Whether the broker has told this connection to wait, as it does when its memory or disk is full."""
         with contextlib.suppress(Exception):
             channel = self._line.opened
-            if channel is not None:
-                try:
-                    async with asyncio.timeout(1):
-                        await channel.connection.ready()
-                except TimeoutError:
-                    return True
+            return channel is not None and await blocks(channel, 1.0)
         return False
 
     async def _tidy(self) -> None:
