@@ -19,6 +19,7 @@ from bide.prove.load import load
 
 JUDGED = ("never early", "nothing unexpected", "isolation", "handled")
 """What the checker judges here. It can't know of tokens that are given again when a step of the ladder is repeated."""
+BEFORE_ITS_TIME = "ms before its time"  # by the due time that the message itself tells
 CAN = replace(CAPABILITIES, fencing=False)
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -41,11 +42,20 @@ class Account(NamedTuple):
     unexplained: Sequence[str]
     waits: Sequence[Wait]
     raised: Mapping[tuple[str, str], int]  # errors that came to a caller: by their names, and what he did
+    again: frozenset[str]  # delivered once more with the due time of before, after a fault: an ack was lost
     report: Report
 
     @property
     def broken(self) -> Mapping[str, Sequence[object]]:
-        return {name: found for name, found in self.report.violations.items() if name in JUDGED}
+        """The checker takes a retry for the only message that is left: it does not know that the acked one may come again."""
+        found = {
+            name: [each for each in found if not (each.id in self.again and BEFORE_ITS_TIME not in each.what)]
+            if name == "never early"
+            else found
+            for name, found in self.report.violations.items()
+            if name in JUDGED
+        }
+        return {name: left for name, left in found.items() if left}
 
     @property
     def good(self) -> bool:
@@ -94,6 +104,7 @@ def account(paths: Sequence[Path]) -> Account:
         unexplained=unexplained,
         waits=list(_waits(facts)),
         raised=_raised(paths),
+        again=frozenset(each.id for each in facts.messages.values() if _came_again(facts, each)),
         report=check(paths, can=CAN, steady=True, batches=False),
     )
 
@@ -117,6 +128,13 @@ def _cause(facts: Facts, message: Message, first: Delivered, second: Delivered) 
         if sent <= fault.ended and fault.began <= second.ended:
             return f"{_kind(facts, fault)}, in the ladder"
     return None
+
+
+def _came_again(facts: Facts, message: Message) -> bool:
+    return any(
+        first.due == second.due and any(first.began <= fault.ended and fault.began <= second.ended for fault in _faults(facts))
+        for first, second in pairwise(sorted(message.deliveries, key=lambda each: (each.due, each.ended)))
+    )
 
 
 def _ends(act: Act) -> bool:
