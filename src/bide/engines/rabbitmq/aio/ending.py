@@ -113,7 +113,7 @@ class AsyncEndings:
                 await asyncio.sleep(AGAIN)
 
     async def _return(self, arrived: Sequence[Arrived]) -> None:
-        """To the head of its queue. The broker counts this as a delivery that was lost."""
+        """To the end of its queue. The broker counts this as a delivery that was lost."""
         current = self.line.opened
         for each in arrived:
             if current is not None and each.channel is current:
