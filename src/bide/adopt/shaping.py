@@ -43,6 +43,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         body = content if self.body == "json" else msgspec.json.encode(_field(value, self.body))
         return self.sealed(body, due, topic=topic, key=key)
 
+    def key_of(self, body: bytes) -> str | None:
+        """The key that the field of --key-field names in this body, which is JSON. Raises Unreadable."""
+        return None if self.key_field is None else _text_field(_json(body), self.key_field)
+
     def sealed(
         self,
         body: bytes,

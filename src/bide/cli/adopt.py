@@ -148,12 +148,12 @@ def redis_zset(
         from bide.adopt.redis.server import Server
         from bide.adopt.redis.zset import SortedSet
 
-        return SortedSet(Server(wanted.url), key, _shape(messages, member, longest), unit=score, jobs=job_hash)
+        return SortedSet(Server(wanted.url), key, shape(messages, member, longest), unit=score, jobs=job_hash)
 
     return adopt(options, opened, wanted)
 
 
-def _shape(messages: MessageOptions, body: str, longest: int) -> "Shape":
+def shape(messages: MessageOptions, body: str, longest: int) -> "Shape":
     from bide.adopt.shaping import Shape
 
     return Shape(

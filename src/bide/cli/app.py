@@ -13,6 +13,7 @@ import typer
 import bide
 from bide.cli import (
     adopt,
+    adopt_tasks,  # noqa: F401 (adds its commands)
     cancel,
     dead,
     listing,
@@ -79,7 +80,12 @@ for _section in (
     app.registered_commands += _section.typer.registered_commands
 
 app.add_typer(
-    adopt.section.typer, name="adopt", help=adopt.HELP, epilog=adopt.EPILOG, rich_help_panel="System", no_args_is_help=True
+    adopt_tasks.section.typer,
+    name="adopt",
+    help=adopt.HELP,
+    epilog=adopt.EPILOG,
+    rich_help_panel="System",
+    no_args_is_help=True,
 )
 
 _command = typer.main.get_command(app)

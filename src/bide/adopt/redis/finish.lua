@@ -2,6 +2,6 @@
 -- KEYS: what is held
 -- ARGV: the names
 for _, name in ipairs(ARGV) do
-  redis.call('HDEL', KEYS[1], name .. ':entry', name .. ':score', name .. ':job')
+  redis.call('HDEL', KEYS[1], name .. ':entry', name .. ':score', name .. ':job', name .. ':asked')
 end
 return #ARGV
