@@ -12,7 +12,7 @@ import redis
 
 from tests.adopt.programs.recording import record
 
-client: Any = redis.Redis.from_url(sys.argv[1])
+client: Any = redis.Redis.from_url(sys.argv[1], socket_timeout=60)
 BUCKET, POOL, READY = "DelayBucket", "JobPool", "ReadyQueue:order"
 
 

@@ -13,7 +13,7 @@ import redis
 
 from tests.adopt.programs.recording import record
 
-client: Any = redis.Redis.from_url(sys.argv[1])
+client: Any = redis.Redis.from_url(sys.argv[1], socket_timeout=60)
 KEY = "delay_queue"
 
 
