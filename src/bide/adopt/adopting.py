@@ -50,6 +50,7 @@ class Adoption:
         self.adopted: int = 0
         self.resumed: int = 0  # of those adopted, how many an earlier run had taken
         self.gone: int = 0  # old consumers took them meanwhile
+        self.given_back: int = 0  # as the operator wants it, of those that an earlier run had taken
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
         self.topics: set[str] = set()
@@ -84,6 +85,7 @@ class Adoption:
         if doubtful and self._doubt in ("give-back", "forget"):
             end = self._source.give_back if self._doubt == "give-back" else self._source.finish
             end([each.name for each in held.found])
+            self.given_back += len(held.found) if self._doubt == "give-back" else 0
             return
         for first in range(0, len(held.found), self._batch):
             self.resumed += self._pass_on(held.found[first : first + self._batch], fresh=False)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from bide.cli.adopt import MessageOptions, RunOptions, section, shape
+from bide.cli.adopt import MessageOptions, RunOptions
 from bide.cli.adopting import adopt
 from bide.cli.exits import WrongUsage
-from bide.cli.options import parse_duration
+from bide.cli.options import Section, parse_duration
 from bide.cli.queues import QueueOptions
 from bide.core.when import duration_ms
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bide.adopt.source import Source
 
 T = TypeVar("T")
+section: Section = Section("Sources: task queues")
 _SOURCE, _MESSAGES = "Source", "Messages"
 
 
@@ -127,7 +128,7 @@ def celery(
             longest=longest,
             look_only=wanted.dry_run,
         )
-        made = shape(messages, "json", furthest)
+        made = messages.shape("json", furthest)
         return source(Server(wanted.url), queue or ["celery"], made, tasks, rules, control=control, prefix=prefix)
 
     return adopt(options, opened, wanted)
@@ -162,7 +163,7 @@ def rq(
         from bide.adopt.redis.rq import rq as source
         from bide.adopt.redis.server import Server
 
-        return source(Server(wanted.url), queue, shape(messages, "json", furthest), tasks, queued=queued)
+        return source(Server(wanted.url), queue, messages.shape("json", furthest), tasks, queued=queued)
 
     return adopt(options, opened, wanted)
 

@@ -13,7 +13,8 @@ import typer
 import bide
 from bide.cli import (
     adopt,
-    adopt_tasks,  # noqa: F401 (adds its commands)
+    adopt_redis,
+    adopt_tasks,
     cancel,
     dead,
     listing,
@@ -79,13 +80,10 @@ for _section in (
 ):
     app.registered_commands += _section.typer.registered_commands
 
+for _more in (adopt_redis.section, adopt_tasks.section):
+    adopt.section.typer.registered_commands += _more.typer.registered_commands
 app.add_typer(
-    adopt_tasks.section.typer,
-    name="adopt",
-    help=adopt.HELP,
-    epilog=adopt.EPILOG,
-    rich_help_panel="System",
-    no_args_is_help=True,
+    adopt.section.typer, name="adopt", help=adopt.HELP, epilog=adopt.EPILOG, rich_help_panel="System", no_args_is_help=True
 )
 
 _command = typer.main.get_command(app)

@@ -13,7 +13,7 @@ from bide.adopt.redis.celery_limits import Limits, Rules
 from bide.adopt.redis.celery_task import Task
 from bide.adopt.redis.celery_workers import SEPARATOR, Workers
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, answers, new_take
+from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
 from bide.adopt.several import Several
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
@@ -96,7 +96,7 @@ class _Tasks(Waiting):
         if heard == -1:  # a worker has come or gone, which may change what can be taken
             self._limits.alive = None
             return []
-        taken = [Taken(name.decode(), entries[place]) for place, name in answers(flat, 2)]
+        taken = [Taken(name.decode(), entries[place]) for place, name in in_groups(flat, 2)]
         told = [each for each in taken if heard and self.delivered(self._known(each.entry))]
         if told:
             self._limits.revoked(len(told))
@@ -229,7 +229,7 @@ class _Unacked(_Tasks):
 
     def page(self, first: int, limit: int) -> list[Entry]:
         flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
-        return [Entry(tag, float(score), envelope) for tag, score, envelope in answers(flat, 3)]
+        return [Entry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
 
     def task(self, entry: Entry) -> Task:
         if not entry.job:

@@ -1,4 +1,4 @@
-"""Which tasks of Celery can be taken while its workers live: those that every worker will remember as revoked when they are due.
+"""Which tasks of Celery can be taken while its workers live: those that workers still know as revoked when they are due.
 
 A worker has tasks with an ETA in its memory, and runs them whatever Redis says. Only a revoked task it drops; and it remembers
 50,000 of these, for three hours. A task that is due at once may be in its pool already, where nothing stops it.
@@ -53,9 +53,9 @@ class Limits:
         waiting = workers.waiting() if rules.workers is None else 0
         if waiting > alive:
             raise ConfigError(
-                f"{plural(waiting, 'client')} wait with BRPOP in this database, but {alive} Celery workers answer. A worker that "
-                "does not (worker_enable_remote_control is off, or control_exchange has another name: see --control) would run "
-                f"tasks that were moved. Stop it; or give --workers {alive} if those clients are no Celery workers."
+                f"{plural(waiting, 'client')} wait with BRPOP in this database, but {alive} Celery workers answer. A worker "
+                "that does not (worker_enable_remote_control is off, or control_exchange has another name: see --control) would "
+                f"run tasks that were moved. Stop it; or give --workers {alive} if those clients are no Celery workers."
             )
         self._room = int(rules.most * SPARE) - workers.remembered() if alive else 0
         self.alive = alive
@@ -80,8 +80,8 @@ class Limits:
             raise Unreadable("is due, and a worker has or had it: give --workers-stopped when all are stopped")
         if alive and task.eta > now + rules.longest - rules.margin:
             raise Unreadable(
-                f"is due in more than {(rules.longest - rules.margin) / HOURS:.1f} hours, for which workers do not remember that "
-                "it was revoked: stop the workers, and run the command again"
+                f"is due in more than {(rules.longest - rules.margin) / HOURS:.1f} hours, for which workers do not remember "
+                "that it was revoked: stop the workers, and run the command again"
             )
         return True
 

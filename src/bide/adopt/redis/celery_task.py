@@ -15,7 +15,32 @@ from bide.engines.base import NewMessage
 
 ID = re.compile(r"[\w.:-]{1,200}", re.ASCII)
 OWN = frozenset(  # headers of Celery and kombu themselves: all others are the user's
-    ("lang", "task", "id", "shadow", "eta", "expires", "group", "group_index", "retries", "timelimit", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin", "ignore_result", "replaced_task_nesting", "stamped_headers", "stamps", "redelivered", "delegate", "clock", "method", "compression")
+    (
+        "lang",
+        "task",
+        "id",
+        "shadow",
+        "eta",
+        "expires",
+        "group",
+        "group_index",
+        "retries",
+        "timelimit",
+        "root_id",
+        "parent_id",
+        "argsrepr",
+        "kwargsrepr",
+        "origin",
+        "ignore_result",
+        "replaced_task_nesting",
+        "stamped_headers",
+        "stamps",
+        "redelivered",
+        "delegate",
+        "clock",
+        "method",
+        "compression",
+    )
 )
 TEXTS = frozenset({"datetime", "date", "time"})  # of what kombu writes with its type: their value is text
 AFTER = ("chain", "callbacks", "errbacks", "chord")
@@ -71,7 +96,7 @@ def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:
         if rest.get(name):
             raise Unreadable(f"has a {name.rstrip('s')}: let a Celery worker finish it")
     body = tasks.body(task.name, [_value(each) for each in args], {name: _value(each) for name, each in kwargs.items()})
-    key = shape.key_of(body) or task.id
+    key = shape.names(body)[1] or task.id
     made = shape.sealed(body, task.eta, topic=tasks.topic(task.name), key=key, headers=_headers(task))
     if task.expires is None:
         return made

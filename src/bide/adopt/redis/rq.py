@@ -8,7 +8,7 @@ from bide.adopt.arguments import TaskShape
 from bide.adopt.redis import rq_job
 from bide.adopt.redis.rq_job import FIELDS, Job
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, answers, new_take
+from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
 from bide.adopt.several import Several
 from bide.adopt.shaping import Shape, due_ms
 from bide.adopt.source import Refused, Source
@@ -41,7 +41,7 @@ class _Jobs(Waiting):
         self._soon = int(now) + MARGIN if scheduler and self._mode == "set" else 0
         return [
             Entry(known, float(score) if score else None, msgspec.msgpack.encode([*fields, dependents]))
-            for known, score, dependents, fields in answers(flat, 4)
+            for known, score, dependents, fields in in_groups(flat, 4)
         ]
 
     def message(self, entry: Entry) -> NewMessage:
@@ -51,7 +51,7 @@ class _Jobs(Waiting):
 
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         args = [new_take(), self._mode, MARGIN, JOB, self._held_job, *(each.content for each in entries)]
-        taken = answers(self._server.run("take_rq", [self._key, self._beside, self._lock], args), 2)
+        taken = in_groups(self._server.run("take_rq", [self._key, self._beside, self._lock], args), 2)
         return [Taken(name.decode(), entries[place]) for place, name in taken]
 
     def move_back(self, names: Sequence[str]) -> None:
