@@ -1,4 +1,4 @@
-"""Reads plain data out of a pickle: numbers, text, lists, dicts. Nothing is imported or called; a pickle that asks for it is refused.
+"""Reads plain data out of a pickle: numbers, text, lists, dicts. A pickle that wants to import or call something is refused.
 
 A pickle is a program of a small stack machine. Here are those of its instructions that make plain data, and no others.
 """

@@ -54,8 +54,8 @@ class Limits:
         if waiting > alive:
             raise ConfigError(
                 f"{plural(waiting, 'client')} wait with BRPOP in this database, but {alive} Celery workers answer. A worker "
-                "that does not (worker_enable_remote_control is off, or control_exchange has another name: see --control) would "
-                f"run tasks that were moved. Stop it; or give --workers {alive} if those clients are no Celery workers."
+                "that does not (worker_enable_remote_control is off, or control_exchange has another name: see --control) "
+                f"would run tasks that were moved. Stop it; or give --workers {alive} if those clients are no Celery workers."
             )
         self._room = int(rules.most * SPARE) - workers.remembered() if alive else 0
         self.alive = alive
