@@ -64,10 +64,11 @@ def test_celery(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
         return run.start([str(folder / "python"), "-m", app, *arguments], **more)
 
     with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
-        filling = program(run, "fill", str(FILLED), "0", "200", "240")
+        fillings = [program(run, "fill", str(FILLED // 2), str(half * FILLED // 2), "240", "200") for half in (0, 1)]
+        run.until(lambda: all(each.poll() == 0 for each in fillings), "all tasks")
         run.start([str(folder / "celery"), "-A", app, "worker", "-c", "2", "-l", "ERROR"], **more)
-        run.until(lambda: filling.poll() == 0 and client.hlen("unacked") >= FILLED, "all tasks in the worker's memory")
-        program(run, "produce", str(PRODUCED), str(FILLED), "100", "60")
+        run.until(lambda: client.hlen("unacked") > FILLED // 4, "many tasks in the worker's memory")
+        program(run, "produce", str(PRODUCED), str(FILLED), "120", "60")
         run.until(lambda: run.count(OLD) > 0, "the first task of the old worker")
         command = ["celery", "--topic", "order", "--args", "order=n,due", "--source", old.url]
         command += ["--margin", "30s", "--revokes", "200000", "--workers", "1"]
