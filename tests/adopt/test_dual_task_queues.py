@@ -5,23 +5,18 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from subprocess import Popen
-from typing import Any
 
 import pytest
 
 from benchmarks.peers.install import NotInstalled, environment
 from tests.adopt.dual_run import OLD, DualRun
+from tests.adopt.killing import FILLED, PRODUCED, adopt_amid, judge
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import lacking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-
-FILLED, PRODUCED = 100_000, 5_000
-KILLS = 5
 
 
 def installed(name: str) -> Path:
@@ -30,28 +25,6 @@ def installed(name: str) -> Path:
     except NotInstalled as error:
         lacking(f"{name} can't be installed: {error}")
         raise
-
-
-def adopt_amid(run: DualRun, is_held: Callable[[], bool], command: list[str], total: int) -> dict[str, Any]:
-    """Kill the adopter again and again, with what old workers do in between; then let it go on until all is handled."""
-    random = Random(7)
-    for _ in range(KILLS):
-        run.kill_adopter(command, is_held, random.randint(2, 6))
-        run.until_more(OLD, 200)
-    with run.adopting(command) as told:
-        run.until(lambda: run.handled() >= total, "the last task")
-    return told
-
-
-def judge(run: DualRun, kind: str, told: dict[str, Any], total: int) -> None:
-    verdict = run.verdict(total)
-    print(f"\n{kind}: {verdict}")
-    assert (verdict.lost, verdict.doubled, verdict.early) == (0, 0, 0)
-    assert verdict.by_old > 1_000
-    assert verdict.by_bide > 1_000
-    assert verdict.kills == KILLS
-    assert verdict.amid > 0, "no kill came while a batch was under way"
-    assert told["held"] == 0
 
 
 def test_celery(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:

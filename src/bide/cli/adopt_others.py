@@ -96,8 +96,8 @@ def table(
     help="Move messages that wait in a queue of RabbitMQ until they are dead-lettered.\n\n"
     "Messages that expire meanwhile are dead-lettered as before, to the old consumers. A message is due when it would have "
     "been dead-lettered: when it came, by its timestamp or by x-death, and its expiration or the queue's --ttl. If it does not "
-    "tell when it came, it is due a whole TTL from now: late, never early. What was taken is kept in a file until the queue has "
-    "it.",
+    "tell when it came, it is due a whole TTL from now: late, never early. What was taken is kept in a file until the queue "
+    "has it.",
     examples=(
         ("bide adopt rabbitmq-ttl wait.15m --ttl 15m --topic t --dry-run", "only look"),
         ("bide adopt rabbitmq-ttl wait --topic t", "messages have an expiration"),
