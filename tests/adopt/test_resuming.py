@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,7 +95,18 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
     assert orders(everything("t")) == sorted([*range(10, 30), *(range(10) if put else ()), *(range(10) if sent else ())])
 
 
-def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str, folder: object) -> None:
+def test_a_take_whose_answer_was_lost_is_finished_by_the_same_run(filled: redis.Redis, redis_url: str, folder: Path) -> None:
+    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    take = source.take
+    source.take = lambda limit: take(limit)._replace(found=())  # type: ignore[method-assign]  # as one sent twice
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue)
+        adoption.run(lambda _: None, lambda: False)
+    assert (adoption.adopted, orders(everything("t"))) == (30, list(range(30)))
+    assert filled.keys() == []
+
+
+def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str, folder: Path) -> None:
     def full(*_: Any) -> None:
         raise QueueFull("no room")
 

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from bide.adopt.source import Found, Refused, Source
 from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage
-from bide.errors import BideError, QueueFull, Unavailable
+from bide.errors import BadMessage, BideError, ConfigError, QueueFull, Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from bide.queue import Queue
 
 SURE = OPERATION_MS / 1000 - 60  # seconds since a take in which its put can be repeated; a minute is for clocks that differ
+_NOT_STORED = (BadMessage, ConfigError, QueueFull, Unavailable, Unsupported)  # errors of a put that has done nothing
 HAS_KEY = "has the key of a message that waits in the queue"
 
 Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
@@ -57,6 +58,11 @@ class Adoption:
         self._batch = batch
         self._moved: Callable[[int], Any] = lambda _: None
 
+    @property
+    def perhaps_twice(self) -> int:
+        """How many messages may have come twice, because the queue remembers no operations."""
+        return 0 if self._named else self.resumed
+
     def run(self, moved: Callable[[int], Any], stopped: Callable[[], bool]) -> None:
         """Resume what an earlier run left, then go on until a pass finds nothing, or until it is stopped after a batch.
 
@@ -66,6 +72,8 @@ class Adoption:
         self.resume()
         while not stopped() and self.step():
             pass
+        if not stopped():
+            self.resume()  # a take whose answer was lost is held, too
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""
@@ -98,7 +106,7 @@ class Adoption:
         self.in_hand = len(batch)
         try:
             answers = self._queue.session.put_many([self._named_message(each) for each in batch])
-        except (QueueFull, Unavailable):  # nothing was stored; after any other error the batch stays held, for the next run
+        except _NOT_STORED:  # after any other error the batch stays held, for the next run
             if fresh:
                 self._source.give_back([each.name for each in batch])
                 self.in_hand = 0
