@@ -105,6 +105,17 @@ def test_an_entry_whose_key_is_taken_stays_at_the_source(bide: Bide, old: redis.
     assert sorted(each.key or "" for each in everything("t")) == ["42", "43"]
 
 
+def test_the_command_line_may_replace_what_has_the_key(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    with Queue(URL) as queue:
+        queue.send("t", "older", key="42", delay="1h", max_attempts=9)
+    old.zadd("delayed", {'{"order":42}': 4_000_000_000})
+    command = ("adopt", "redis-zset", "delayed", "--topic", "t", "--key-field", "order", "--source", redis_url)
+    assert bide(*command, "--if-exists", "replace", "--max-attempts", "7").code == 0
+    [found] = everything("t")
+    assert (found.body, found.due, found.max_attempts) == ({"order": 42}, 4_000_000_000_000, 7)
+    assert old.keys() == []
+
+
 def test_errors_say_what_to_do_and_no_password(bide: Bide, redis_url: str, old: redis.Redis) -> None:
     old.set("text", "x")
     wrong = bide("adopt", "redis-zset", "text", "--topic", "t", "--source", redis_url)

@@ -16,7 +16,7 @@ from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Waiting
 from bide.adopt.redis.zset import SortedSet
 from bide.adopt.shaping import Shape
-from bide.errors import QueueFull
+from bide.errors import OutcomeUnknown, QueueFull
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -120,6 +120,28 @@ def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str
             adoption.run(lambda _: None, lambda: False)
     assert (adoption.in_hand, filled.zrange("delayed", 0, -1, withscores=True)) == (0, before)
     assert filled.keys() == [b"delayed"]
+
+
+def test_what_a_lost_answer_leaves_open_is_held_for_the_next_run(
+    bide: Bide, filled: redis.Redis, redis_url: str, folder: Path
+) -> None:
+    with Queue(URL) as queue:
+        session: Any = queue.session
+        session.open()
+        put = session.put_many
+
+        def cut_off(messages: Sequence[Any]) -> None:
+            told = put(messages)
+            raise OutcomeUnknown("the connection was lost", answers=[*told[:10], *[None] * 20])
+
+        session.put_many = cut_off
+        adoption = Adoption(SortedSet(Server(redis_url), "delayed", Shape(topic="t")), queue)
+        with pytest.raises(OutcomeUnknown):
+            adoption.run(lambda _: None, lambda: False)
+    assert (adoption.adopted, adoption.in_hand) == (10, 20)
+    ended = json.loads(bide(*COMMAND, "--source", redis_url).out)
+    assert (ended["adopted"], ended["resumed"]) == (20, 20)
+    assert orders(everything("t")) == list(range(30))
 
 
 def picture(client: redis.Redis) -> dict[Any, Any]:

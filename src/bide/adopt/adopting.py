@@ -13,13 +13,15 @@ from msgspec.structs import replace
 from bide.adopt.source import Found, Refused, Source
 from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage
-from bide.errors import BadMessage, BideError, ConfigError, QueueFull, Unavailable, Unsupported
+from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
+from bide.types import Sent
 
 if TYPE_CHECKING:
     from bide.queue import Queue
 
 SURE = OPERATION_MS / 1000 - 60  # seconds since a take in which its put can be repeated; a minute is for clocks that differ
-_NOT_STORED = (BadMessage, ConfigError, QueueFull, Unavailable, Unsupported)  # errors of a put that has done nothing
+_NOT_STORED = (BadMessage, ConfigError, QueueFull, SchemaMismatch, Unavailable, Unsupported)
+"""Errors of a put that has done nothing."""
 HAS_KEY = "has the key of a message that waits in the queue"
 
 Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
@@ -105,25 +107,33 @@ class Adoption:
         """Put a batch and finish it. `fresh`: nobody has tried to put it before, so it can be given back."""
         self.in_hand = len(batch)
         try:
-            answers = self._queue.session.put_many([self._named_message(each) for each in batch])
-        except _NOT_STORED:  # after any other error the batch stays held, for the next run
+            answers: Sequence[Sent] = self._queue.session.put_many([self._named_message(each) for each in batch])
+        except _NOT_STORED:
             if fresh:
                 self._source.give_back([each.name for each in batch])
                 self.in_hand = 0
+            raise
+        except OutcomeUnknown as error:  # what has no answer stays held, for the next run, as after any other error
+            self._finish([found for found, sent in zip(batch, error.answers, strict=False) if sent is not None])
             raise
         kept = [found for found, sent in zip(batch, answers, strict=True) if sent.outcome in ("kept", "exists")]
         if kept:
             names = {each.name for each in kept}
             self._source.give_back([each.name for each in kept])
+            self.in_hand -= len(kept)
             self.refused[HAS_KEY] += len(kept)
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             batch = [each for each in batch if each.name not in names]
-        self._source.finish([each.name for each in batch])
-        self.in_hand = 0
+        self._finish(batch)
+        return len(batch)
+
+    def _finish(self, batch: Sequence[Found]) -> None:
+        if batch:
+            self._source.finish([each.name for each in batch])
+        self.in_hand -= len(batch)
         self.adopted += len(batch)
         self.topics |= {each.message.topic for each in batch}
         self._moved(self.adopted + self.gone)
-        return len(batch)
 
     def _named_message(self, found: Found) -> NewMessage:
         operation = f"adopt/{self._source.kind}/{found.name}"
