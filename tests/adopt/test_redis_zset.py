@@ -3,10 +3,15 @@
 import json
 import math
 import time
+from typing import Any
 
 import redis
 
 from bide import Queue
+from bide.adopt.redis.jobs import Jobs
+from bide.adopt.redis.server import Server
+from bide.adopt.redis.zset import SortedSet
+from bide.adopt.shaping import Shape
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -81,6 +86,26 @@ def test_jobs_in_a_hash_are_taken_with_their_ids(bide: Bide, old: redis.Redis, r
     assert [each.key for each in even] == [str(number) for number in range(0, 20, 2)]
     assert [each.due - due for each in odd] == list(range(1, 19, 2))
     assert {each.body for each in (*even, *odd)} == {'{"n": 1}'}
+
+
+def test_a_job_that_a_consumer_takes_while_a_page_is_read_is_gone_and_not_refused(old: redis.Redis, redis_url: str) -> None:
+    old.zadd("bucket", {str(number): 4_000_000_000 for number in range(3)})
+    old.hset("jobs", mapping={str(number): "{}" for number in range(2)})  # the third is cancelled
+    server = Server(redis_url)
+    call = server.call
+
+    def overtaken(*command: Any, **options: Any) -> Any:
+        if command[0] == "HMGET":
+            old.zrem("bucket", "0")
+            old.hdel("jobs", "0")
+        return call(*command, **options)
+
+    server.call = overtaken  # type: ignore[method-assign]
+    source = SortedSet(server, "bucket", Shape(topic="t"), jobs=Jobs(server, "jobs"))
+    taken = source.take(10)
+    assert ([each.message.body for each in taken.found], taken.gone) == ([b"{}"], 1)
+    assert [each.entry for each in taken.refused] == ["2"]
+    source.close()
 
 
 def test_the_id_of_a_job_may_be_a_field_of_the_member(bide: Bide, old: redis.Redis, redis_url: str) -> None:
