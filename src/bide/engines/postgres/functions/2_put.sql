@@ -16,7 +16,10 @@ create or replace function bide.put_one(
 ) language plpgsql as $$
 -- A message that may have a key, which another one may hold. `how` is what if_exists says; `merge` and a number of bytes: the
 -- largest body that holds several; `later` and two numbers: the longest wait, and now, rounded up. When the first of such sends was, that is in the first header, which has a place for it.
+-- `past` and a JSON object: `keep`, of a message that had attempts elsewhere, or is a dead letter.
 declare
+    past jsonb;
+    records bytea[];
     holder record;
     longest bigint;
     first bigint;
@@ -32,8 +35,24 @@ begin
         how := 'later';
         new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
         new_due := least(new_due, first + longest);
+    elsif how like 'past %' then
+        past := substring(how from 6);
+        how := 'keep';
+        select array_agg(decode(r.hex, 'hex') order by r.place) into records
+        from jsonb_array_elements_text(past->'traces') with ordinality as r(hex, place);
     end if;
     due := new_due;
+    if (past->>'dead')::boolean then
+        insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, error, traces)
+        values (
+            new_id, now, new_due, (past->>'attempt')::int, new_most, new_level, of, new_body, new_headers, new_key, new_life,
+            new_due + new_life, past->>'error', records
+        );
+        perform bide.count_dead(array[of], (past->>'most')::bigint);
+        id := new_id;
+        outcome := 'created';
+        return;
+    end if;
     loop
         if new_key is not null then
             select m.id, m.due, m.until, m.expires, m.attempt, m.headers into holder
@@ -77,8 +96,11 @@ begin
                 update bide.message m set key = null where m.id = holder.id;  -- it can't be changed, and goes on without
             end if;
         end if;
-        insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires)
-        values (new_id, new_due, new_most, new_level, of, new_body, new_headers, new_key, new_life, new_due + new_life)
+        insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires, attempt, error, traces)
+        values (
+            new_id, new_due, new_most, new_level, of, new_body, new_headers, new_key, new_life, new_due + new_life,
+            coalesce((past->>'attempt')::int, 0), past->>'error', records
+        )
         on conflict (topic, key) where key is not null do nothing
         returning m.id into id;
         if id is not null then
