@@ -12,6 +12,7 @@ import typer
 
 import bide
 from bide.cli import (
+    adopt,
     cancel,
     dead,
     listing,
@@ -76,6 +77,10 @@ for _section in (
     script.section,
 ):
     app.registered_commands += _section.typer.registered_commands
+
+app.add_typer(
+    adopt.section.typer, name="adopt", help=adopt.HELP, epilog=adopt.EPILOG, rich_help_panel="System", no_args_is_help=True
+)
 
 _command = typer.main.get_command(app)
 
