@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from bide.adopt.source import Found, Refused, Source
 from bide.core.amounts import plural
-from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage
+from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage, Ref
 from bide.errors import BideError, QueueFull, Unavailable
+from bide.types import CancelResult, Sent
 
 if TYPE_CHECKING:
     from bide.queue import Queue
@@ -45,6 +46,7 @@ class Adoption:
         self.adopted: int = 0
         self.resumed: int = 0  # of those adopted, how many an earlier run had taken
         self.gone: int = 0  # old consumers took them meanwhile
+        self.late: int = 0  # were changed at the source when bide had delivered them, or as good as
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
         self.topics: set[str] = set()
@@ -104,16 +106,30 @@ class Adoption:
         kept = [found for found, sent in zip(batch, answers, strict=True) if sent.outcome in ("kept", "exists")]
         if kept:
             names = {each.name for each in kept}
+            answers = [sent for sent in answers if sent.outcome not in ("kept", "exists")]
             self._source.give_back([each.name for each in kept])
             self.refused[HAS_KEY] += len(kept)
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             batch = [each for each in batch if each.name not in names]
-        self._source.finish([each.name for each in batch])
+        changed = set(self._source.finish([each.name for each in batch]) or ())
         self.in_hand = 0
+        if changed:
+            self._take_back([sent for each, sent in zip(batch, answers, strict=True) if each.name in changed])
+            batch = [each for each in batch if each.name not in changed]
         self.adopted += len(batch)
         self.topics |= {each.message.topic for each in batch}
         self._moved(self.adopted + self.gone)
         return len(batch)
+
+    def _take_back(self, copies: Sequence[Sent]) -> None:
+        """End copies of entries that were changed or ended at the source meanwhile."""
+        engine, can = self._queue.session.engine(), self._queue.capabilities
+        ended = engine.cancel([Ref(id=each.id) for each in copies]) if can.cancel else []
+        dead = [each for each, end in zip(copies, ended, strict=False) if end is CancelResult.DEAD]
+        for each in dead:
+            engine.purge(each.topic, "dead", [each.id])
+        self.gone += sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
+        self.late += len(copies) - sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
 
     def _named_message(self, found: Found) -> NewMessage:
         operation = f"adopt/{self._source.kind}/{found.name}"

@@ -49,12 +49,12 @@ def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run) ->
     with options.open(create=not run.dry_run) as queue:
         source = opened(queue.capabilities.max_delay)
         try:
-            return _look(source, as_json=run.as_json) if run.dry_run else _move(source, queue, run)
+            return look(source, as_json=run.as_json) if run.dry_run else _move(source, queue, run)
         finally:
             source.close()
 
 
-def _look(source: "Source", *, as_json: bool) -> int:
+def look(source: "Source", *, as_json: bool) -> int:
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     first = sorted(seen.found, key=lambda each: each.message.at or 0)[:SHOWN]
     reasons = {each.reason: each.entry for each in seen.refused}
@@ -91,7 +91,7 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     adoption = Adoption(source, queue, doubt=run.doubt)
     shown = not (run.as_json and sys.stdout.isatty())
     code: int = Exit.OK
-    with _stopping() as stop:
+    with stopping() as stop:
         try:
             with progress("adopting", None if run.follow else source.count(), shown=shown) as moved:
                 adoption.run(moved, stop.is_set)
@@ -134,7 +134,7 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def stopping() -> Iterator[threading.Event]:
     """Set by the first Ctrl-C or SIGTERM. A second one ends the command at once, as a kill does."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

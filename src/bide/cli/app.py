@@ -18,6 +18,7 @@ from bide.cli import (
     listing,
     messages,
     migrate,
+    move,
     purge,
     reshard,
     schedules,
@@ -73,6 +74,7 @@ for _section in (
     worker.section,
     system.section,
     reshard.section,
+    move.section,
     migrate.section,
     script.section,
 ):
