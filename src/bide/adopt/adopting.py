@@ -1,16 +1,17 @@
 """An adoption: takes batch after batch from a source, puts each into a queue, and counts what became of every entry.
 
-A batch is taken, then put, then finished. A run that was killed in between leaves it held at the source, and the next run
+A batch is taken, then put, then finished; the next one is taken while it is put. A run that was killed in between leaves it held at the source, and the next run
 begins with it. Each message has an operation, which engines remember for ten minutes: within that time, nothing is put twice.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from bide.adopt.source import Found, Refused, Source
+from bide.adopt.source import Entries, Found, Refused, Source
 from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage, Ref
 from bide.errors import BideError, QueueFull, Unavailable
@@ -47,6 +48,7 @@ class Adoption:
         self.resumed: int = 0  # of those adopted, how many an earlier run had taken
         self.gone: int = 0  # old consumers took them meanwhile
         self.late: int = 0  # were changed at the source when bide had delivered them, or as good as
+        self.given_back: int = 0  # as the operator wants it, of those that an earlier run had taken
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
         self.topics: set[str] = set()
@@ -65,8 +67,30 @@ class Adoption:
         """
         self._moved = moved
         self.resume()
-        while not stopped() and self.step():
-            pass
+        with ThreadPoolExecutor(1, "bide-adopt") as beside:
+            taken = Entries() if stopped() else self._take()
+            while taken.found or taken.gone:
+                taken = self._pass_on_and_take(taken.found, beside, stopped)
+
+    def _take(self) -> Entries:
+        taken = self._source.take(self._batch)
+        self.gone += taken.gone
+        self.in_hand += len(taken.found)
+        self._leave(taken.refused)
+        return taken
+
+    def _pass_on_and_take(self, batch: Sequence[Found], beside: Executor, stopped: Callable[[], bool]) -> Entries:
+        """Put a batch, take the next one meanwhile, and finish the first. The source is used by this thread alone."""
+        put = beside.submit(self._put, batch)
+        following = Entries() if stopped() else self._take()
+        try:
+            answers = put.result()
+        except (QueueFull, Unavailable):  # nothing was stored; after any other error all stays held, for the next run
+            self._source.give_back([each.name for each in (*batch, *following.found)])
+            self.in_hand = 0
+            raise
+        self._finish(batch, answers)
+        return following
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""
@@ -80,29 +104,19 @@ class Adoption:
         if held.age > SURE and self._doubt in ("give-back", "forget"):
             end = self._source.give_back if self._doubt == "give-back" else self._source.finish
             end([each.name for each in held.found])
+            self.given_back += len(held.found) if self._doubt == "give-back" else 0
             return
+        self.in_hand = len(held.found)
         for first in range(0, len(held.found), self._batch):
-            self.resumed += self._pass_on(held.found[first : first + self._batch], fresh=False)
+            batch = held.found[first : first + self._batch]
+            self.resumed += self._finish(batch, self._put(batch))
 
-    def step(self) -> bool:
-        """One batch. False: nothing is left that could be taken."""
-        taken = self._source.take(self._batch)
-        self.gone += taken.gone
-        self._leave(taken.refused)
-        if taken.found:
-            self._pass_on(taken.found, fresh=True)
-        return bool(taken.found or taken.gone)
+    def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
+        return self._queue.session.put_many([self._named_message(each) for each in batch])
 
-    def _pass_on(self, batch: Sequence[Found], *, fresh: bool) -> int:
-        """Put a batch and finish it. `fresh`: nobody has tried to put it before, so it can be given back."""
-        self.in_hand = len(batch)
-        try:
-            answers = self._queue.session.put_many([self._named_message(each) for each in batch])
-        except (QueueFull, Unavailable):  # nothing was stored; after any other error the batch stays held, for the next run
-            if fresh:
-                self._source.give_back([each.name for each in batch])
-                self.in_hand = 0
-            raise
+    def _finish(self, batch: Sequence[Found], answers: Sequence[Sent]) -> int:
+        """End at the source what the queue has, and give back what it refused. Gives how many messages were moved."""
+        self.in_hand -= len(batch)
         kept = [found for found, sent in zip(batch, answers, strict=True) if sent.outcome in ("kept", "exists")]
         if kept:
             names = {each.name for each in kept}
@@ -112,7 +126,6 @@ class Adoption:
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             batch = [each for each in batch if each.name not in names]
         changed = set(self._source.finish([each.name for each in batch]) or ())
-        self.in_hand = 0
         if changed:
             self._take_back([sent for each, sent in zip(batch, answers, strict=True) if each.name in changed])
             batch = [each for each in batch if each.name not in changed]

@@ -8,10 +8,11 @@ is taken back. A dead letter stays what it is until it has been sent, as no work
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
-from bide.adopt.on_the_way import Log
+from bide.adopt.on_the_way import Batch, Log
 from bide.adopt.source import Entries, Found, Held, Refused
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, Move, NewMessage, Past, Ref, Stored
@@ -59,7 +60,8 @@ class QueueSource:
         self._topics = topics
         self._able = able
         self._log = Log(engine, destination)
-        self._held: dict[str, Stored] = {}  # by the names of what this run holds, with the times that they have here
+        self._held: dict[str, tuple[str, Stored]] = {}  # by name: the batch, and the message with its own time
+        self._batches: dict[str, Batch] = {}  # by name, those that the log has
         self._left: set[str] = set()  # ids of what was refused or given back
         self._pages: Iterator[_Page] = iter(())
 
@@ -74,7 +76,7 @@ class QueueSource:
     def peek(self, limit: int) -> Entries:
         pages = list(self._first_pages(limit))
         found, refused = self._sorted_out(pages)
-        return Entries([_found(each, self._able) for each in found][:limit], refused)
+        return Entries([Found(each.id, _message(each, self._able)) for each in found][:limit], refused)
 
     def _first_pages(self, limit: int) -> Iterator[_Page]:
         for topic in self.chosen():
@@ -83,9 +85,13 @@ class QueueSource:
 
     def held(self) -> Held:
         way = self._log.read()
-        pending = [each for each in self._get(way.pending) if each is not None and _is_away(each)]
-        dead = [each for each in self._get(way.dead) if each is not None and each.state == "dead"]
-        return Held([self._hold(each) for each in [*map(_back, pending), *dead]], age=way.age)
+        found: list[Found] = []
+        for batch in way.batches:
+            self._batches[batch.name] = batch
+            stored = [each for each in self._get(batch.ids) if each is not None]
+            pending = [_back(each) for each in stored if _is_away(each)]
+            found += self._hold([*pending, *(each for each in stored if each.state == "dead")], batch.name)
+        return Held(found, age=way.age)
 
     def take(self, limit: int) -> Entries:
         """A pass goes through all topics once. The last one finds nothing."""
@@ -95,7 +101,6 @@ class QueueSource:
             page = next(self._pages, None)
             if page is None:
                 if fresh:
-                    self._end()
                     return Entries(refused=refused)
                 fresh, self._pages = True, self._pass(limit)
                 continue
@@ -146,11 +151,23 @@ class QueueSource:
         return None if message.key is None or self._able.keys else "has a key, and the other queue has none"
 
     def _take_pending(self, messages: Sequence[Stored]) -> Entries:
-        ids = [each.id for each in messages]
-        self._log.write(ids, [])
-        moved = self._engine.reschedule([Move(Ref(id=id), delay=AWAY, origin="due") for id in ids])
+        batch = self._noted(messages)
+        moved = self._engine.reschedule([Move(Ref(id=id), delay=AWAY, origin="due") for id in batch.ids])
         away = [each for each, end in zip(messages, moved, strict=True) if end is RescheduleResult.MOVED]
-        return Entries([self._hold(each) for each in self._with_records(away)], gone=len(ids) - len(away))
+        return Entries(self._hold(self._with_records(away), batch.name), gone=len(messages) - len(away))
+
+    def _take_dead(self, messages: Sequence[Stored]) -> Entries:
+        batch = self._noted(messages)
+        stored = [each for each in self._get(batch.ids) if each is not None and each.state == "dead"]
+        return Entries(self._hold(stored, batch.name), gone=len(messages) - len(stored))
+
+    def _noted(self, messages: Sequence[Stored]) -> Batch:
+        """A batch that the next run knows of, should this one be killed; with those that are not finished yet."""
+        held = {batch for batch, _ in self._held.values()}
+        batch = Batch(uuid4().hex[:12], [each.id for each in messages])
+        self._batches = {name: each for name, each in self._batches.items() if name in held} | {batch.name: batch}
+        self._log.write(list(self._batches.values()))
+        return batch
 
     def _with_records(self, messages: Sequence[Stored]) -> Sequence[Stored]:
         """With the records of failed attempts, which a scan does not tell."""
@@ -158,20 +175,17 @@ class QueueSource:
         records = {each.id: each.traces for each in self._get(tried) if each is not None}
         return [msgspec.structs.replace(each, traces=records.get(each.id, ())) if records else each for each in messages]
 
-    def _take_dead(self, messages: Sequence[Stored]) -> Entries:
-        ids = [each.id for each in messages]
-        self._log.write([], ids)
-        stored = [each for each in self._get(ids) if each is not None and each.state == "dead"]
-        return Entries([self._hold(each) for each in stored], gone=len(ids) - len(stored))
-
-    def _hold(self, message: Stored) -> Found:
-        found = _found(message, self._able)
-        self._held[found.name] = message
+    def _hold(self, messages: Sequence[Stored], batch: str) -> list[Found]:
+        found = []
+        for each in messages:
+            name = f"{batch}/{each.id}"
+            self._held[name] = batch, each
+            found.append(Found(name, _message(each, self._able)))
         return found
 
     def finish(self, names: Sequence[str]) -> Sequence[str]:
         """End here what the other queue has. Gives those that somebody has changed meanwhile: they stay as they are."""
-        held = {name: self._held.pop(name) for name in names}
+        held = {name: self._held.pop(name)[1] for name in names}
         dead = {name: each for name, each in held.items() if each.state == "dead"}
         pending = {name: each for name, each in held.items() if each.state != "dead"}
         return [*self._cancelled(pending), *self._purged(dead)]
@@ -194,17 +208,15 @@ class QueueSource:
         return [name for name, each in left.items() if each is not None]  # requeued meanwhile
 
     def give_back(self, names: Sequence[str]) -> None:
-        held = [self._held.pop(name) for name in names]
+        held = [self._held.pop(name)[1] for name in names]
         self._left |= {each.id for each in held}
         away = [each for each in held if each.state != "dead"]
         if away:
             self._engine.reschedule([Move(Ref(id=each.id), at=each.due) for each in away])
 
     def close(self) -> None:
-        """The engine is its owner's."""
-
-    def _end(self) -> None:
-        if not self._held:
+        """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
+        if self._batches and not self._held:
             self._log.end()
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
@@ -228,14 +240,14 @@ def _is_same(message: Stored, held: Stored) -> bool:
     return (message.due, message.key, message.body, message.headers) == (held.due, held.key, held.body, held.headers)
 
 
-def _found(message: Stored, able: Able) -> Found:
+def _message(message: Stored, able: Able) -> NewMessage:
     """The message as it goes on in the other queue."""
     dead = message.state == "dead"
     begin = message.due if dead else max(message.due, time.time_ns() // 1_000_000)
     had = dead or message.attempt or message.last_error is not None or message.traces
     past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
     made = message.attempt if past is None else 0
-    new = NewMessage(
+    return NewMessage(
         message.topic,
         message.body,
         at=message.due,
@@ -246,4 +258,3 @@ def _found(message: Stored, able: Able) -> Found:
         headers=message.headers,
         past=past,
     )
-    return Found(f"{message.id}@{message.due}", new)

@@ -19,17 +19,18 @@ _FOR_GOOD = MAX_DELAY_MS
 _LONGEST_KEY = 200
 
 
-class _Ids(msgspec.Struct):
-    pending: Sequence[str]
-    dead: Sequence[str]
+class Batch(msgspec.Struct, frozen=True):
+    """Messages that are moved together."""
+
+    name: str  # of this batch alone: what is sent again after a kill is told by it
+    ids: Sequence[str]
 
 
 class OnTheWay(NamedTuple):
     """What an earlier run has begun to move and perhaps not finished."""
 
-    pending: Sequence[str] = ()
-    dead: Sequence[str] = ()
-    age: float = 0.0  # seconds since it began, by the clock of the queue
+    batches: Sequence[Batch] = ()
+    age: float = 0.0  # seconds since the last of them began, by the clock of the queue
 
 
 class Log:
@@ -39,20 +40,18 @@ class Log:
         self._engine = engine
         self._ref = Ref(topic=MOVING, key=destination[-_LONGEST_KEY:])
 
-    def write(self, pending: Sequence[str], dead: Sequence[str]) -> int:
-        """Note what is to be moved next. All that was noted before is finished. Gives the queue's time, in ms."""
-        body = msgspec.json.encode(_Ids(pending, dead))
-        new = NewMessage(MOVING, body, delay=_FOR_GOOD, key=self._ref.key, if_exists="replace")
-        [sent] = self._engine.put([new])
-        return sent.due - _FOR_GOOD
+    def write(self, batches: Sequence[Batch]) -> None:
+        """Note all that is on its way."""
+        body = msgspec.json.encode(batches)
+        self._engine.put([NewMessage(MOVING, body, delay=_FOR_GOOD, key=self._ref.key, if_exists="replace")])
 
     def read(self) -> OnTheWay:
         [stored] = self._engine.get([self._ref])
         if stored is None:
             return OnTheWay()
-        ids = msgspec.json.decode(stored.body, type=_Ids)
+        batches = msgspec.json.decode(stored.body, type=list[Batch])
         now = self._engine.claim([], 1, 1_000).now
-        return OnTheWay(ids.pending, ids.dead, max(0, now - (stored.due - _FOR_GOOD)) / 1000)
+        return OnTheWay(batches, max(0, now - (stored.due - _FOR_GOOD)) / 1000)
 
     def end(self) -> None:
         """Nothing is on its way."""

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 
@@ -19,6 +18,7 @@ from bide.types import IfExists
 MS_FROM = 100_000_000_000  # a number of seconds as high as this is in the year 5138; of milliseconds, in 1973
 
 _decode = msgspec.json.Decoder().decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +37,16 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         """The message of an entry with this content, due at an instant in ms, or now. Raises Unreadable."""
         if self.body == "raw":
             return self.sealed(msgspec.json.encode(_text(content)), due)
-        value = _json(content)
-        topic = None if self.topic_field is None else _text_field(value, self.topic_field)
-        key = None if self.key_field is None else _text_field(value, self.key_field)
-        body = content if self.body == "json" else msgspec.json.encode(_field(value, self.body))
+        check_json(content)
+        body = content if self.body == "json" else field(content, self.body)
+        topic, key = self.names(content)
         return self.sealed(body, due, topic=topic, key=key)
+
+    def names(self, content: bytes) -> tuple[str | None, str | None]:
+        """The topic and the key, as far as fields of the entry name them. Raises Unreadable."""
+        topic = None if self.topic_field is None else _text_field(content, self.topic_field)
+        key = None if self.key_field is None else _text_field(content, self.key_field)
+        return topic, key
 
     def sealed(
         self,
@@ -53,11 +58,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         headers: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
     ) -> NewMessage:
-        """The message with this body, which is JSON. What is None is as the options say. Raises Unreadable."""
+        """The message with this body, which is JSON. Where the options say nothing, it is as given here. Raises Unreadable."""
         now = time.time_ns() // 1_000_000
         if due is not None and due - now > self.longest:
             raise Unreadable(f"is due in more than {self.longest // 86_400_000:,} days")
-        named = topic or self.topic
+        named = self.topic or topic
         if named is None:
             raise Unreadable("names no topic: give --topic")
         try:
@@ -66,7 +71,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
                 Encoded(body),
                 key=key,
                 if_exists=self.if_exists,
-                max_attempts=max_attempts or self.max_attempts,
+                max_attempts=self.max_attempts or max_attempts,
                 headers={**self.headers, **(headers or {})},
             )
         except TooLarge:
@@ -75,7 +80,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             raise Unreadable(f"can't be sent: {error}".rstrip(".")) from None
         if len(body) > MAX_BODY:
             raise Unreadable(f"has a body over {MAX_BODY:,} bytes")
-        return msgspec.structs.replace(made, at=now if due is None else max(0, due))
+        return made if due is None else msgspec.structs.replace(made, at=max(0, due))
 
 
 def due_ms(score: float, unit: str = "auto") -> int:
@@ -86,12 +91,27 @@ def due_ms(score: float, unit: str = "auto") -> int:
     return math.ceil(exact if unit == "ms" or (unit == "auto" and abs(score) >= MS_FROM) else exact * 1000)
 
 
-def _json(content: bytes) -> Any:
+def check_json(content: bytes) -> None:
+    """Raises Unreadable for what is no body in JSON."""
     try:
         content.decode()  # a body is UTF-8, also in the parts that the decoder passes over
-        return _decode(content)
+        _decode(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise Unreadable("is not JSON") from None
+
+
+def field(content: bytes, path: str) -> bytes:
+    """The JSON of a field; a.b is the field b of the field a, unless a field is named a.b. Raises Unreadable."""
+    try:
+        fields = _fields(content)
+    except msgspec.DecodeError:
+        raise Unreadable(f"has no field {path}") from None
+    head, dot, rest = path.partition(".")
+    if path in fields:
+        return bytes(fields[path])
+    if dot and head in fields:
+        return field(bytes(fields[head]), rest)
+    raise Unreadable(f"has no field {path}")
 
 
 def _text(content: bytes) -> str:
@@ -101,19 +121,8 @@ def _text(content: bytes) -> str:
         raise Unreadable("is not UTF-8") from None
 
 
-def _field(value: Any, path: str) -> Any:
-    """The field of this name; `a.b` is the field b of the field a, unless there is a field of the whole name."""
-    if isinstance(value, dict):
-        if path in value:
-            return value[path]
-        head, dot, rest = path.partition(".")
-        if dot and head in value:
-            return _field(value[head], rest)
-    raise Unreadable(f"has no field {path}")
-
-
-def _text_field(value: Any, path: str) -> str:
-    found = _field(value, path)
+def _text_field(content: bytes, path: str) -> str:
+    found = _decode(field(content, path))
     if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
         raise Unreadable(f"has no text or whole number in its field {path}")
     return str(found)

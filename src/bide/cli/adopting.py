@@ -3,8 +3,8 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,43 +46,44 @@ def source_url(url: str | None, file: str | None) -> str:
 
 def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run) -> int:
     """Run an adoption. `opened` makes the source, for a queue that can keep a message for so many milliseconds at most."""
-    with options.open(create=not run.dry_run) as queue:
-        source = opened(queue.capabilities.max_delay)
-        try:
-            return look(source, as_json=run.as_json) if run.dry_run else _move(source, queue, run)
-        finally:
-            source.close()
+    if run.dry_run:  # the queue need not be there yet
+        with closing(opened(options.queue().capabilities.max_delay)) as source:
+            return look(source, as_json=run.as_json)
+    with options.open(create=True) as queue, closing(opened(queue.capabilities.max_delay)) as source:
+        return _move(source, queue, run)
 
 
 def look(source: "Source", *, as_json: bool) -> int:
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
-    first = sorted(seen.found, key=lambda each: each.message.at or 0)[:SHOWN]
-    reasons = {each.reason: each.entry for each in seen.refused}
+    now = now_ms()
+    first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
     if as_json:
         refused = [{"entry": each.entry, "reason": each.reason} for each in seen.refused]
-        messages = [{"topic": each.message.topic, "key": each.message.key, "due_ms": each.message.at} for each in first]
+        messages = [{"topic": each.topic, "key": each.key, "due_ms": at} for at, each in first]
         echo_json({"count": count, "held": len(held.found), "first": messages, "refused": refused})
         return Exit.OK
-    known = "an unknown number of entries" if count is None else plural(count, "entry").replace("entrys", "entries")
-    echo(f"{source.shown} has {known}.")
+    echo(f"{source.shown}: {'nobody can tell how many' if count is None else f'{count:,}'} waiting.")
     if held.found:
-        echo(f"A run that was stopped holds {plural(len(held.found), 'message')}: the next run begins with them.")
+        echo(f"{plural(len(held.found), 'message')} of a run that was stopped: the next run begins with them.")
     if first:
-        echo(f"The first {plural(len(first), 'message')} would be due:" if len(first) > 1 else "The first would be due:")
-    for line in _lines(first):
-        echo(line)
-    for reason, entry in reasons.items():
-        number = sum(each.reason == reason for each in seen.refused)
-        echo(f"Of the first {LOOKED_AT:,}, {number:,} would stay where they are: each {reason}. The first is {entry}")
+        echo("Due first:")
+    for at, each in first:
+        echo(f"  {due(at, now)}  {each.topic}{'' if each.key is None else f'  {each.key}'}")
+    reasons: dict[str, list[str]] = {}
+    for left in seen.refused:
+        reasons.setdefault(left.reason, []).append(left.entry)
+    for reason, entries in reasons.items():
+        echo(_left(len(entries), reason, entries[0], of=f" of the first {LOOKED_AT:,}"))
     echo("Nothing was changed.")
     return Exit.OK
 
 
-def _lines(first: "Sequence[Found]") -> Iterator[str]:
-    now = now_ms()
-    for each in first:
-        key = "" if each.message.key is None else f"  {each.message.key}"
-        yield f"  {due(each.message.at or 0, now)}  {each.message.topic}{key}"
+def _left(number: int, reason: str, example: str, *, of: str = "") -> str:
+    return f"Left at the source: {number:,}{of}. An entry {reason}, for example: {example}"
+
+
+def _due(found: "Found", now: int) -> int:
+    return now if found.message.at is None else found.message.at
 
 
 def _move(source: "Source", queue: "Queue", run: Run) -> int:
@@ -114,6 +115,7 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
                 "adopted": adoption.adopted,
                 "resumed": adoption.resumed,
                 "gone": adoption.gone,
+                "given_back": adoption.given_back,
                 "held": adoption.in_hand,
                 "refused": dict(adoption.refused),
             }
@@ -123,10 +125,12 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
     echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics}.")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been taken by a run that was stopped.")
+    if adoption.given_back:
+        echo(f"Given back to the source: {adoption.given_back:,}. Run the command again to adopt them.")
     if adoption.gone:
         echo(f"Taken by old consumers meanwhile: {adoption.gone:,}.")
     for reason, number in sorted(adoption.refused.items()):
-        echo(f"Left where they are: {number:,}, because each {reason}. The first is {adoption.examples[reason]}")
+        echo(_left(number, reason, adoption.examples[reason]))
     if adoption.in_hand:
         echo(
             f"{adoption.in_hand:,} are held beside the source. Run the command again within nine minutes: it goes on with them."

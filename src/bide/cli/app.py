@@ -13,6 +13,7 @@ import typer
 import bide
 from bide.cli import (
     adopt,
+    adopt_redis,
     cancel,
     dead,
     listing,
@@ -80,6 +81,7 @@ for _section in (
 ):
     app.registered_commands += _section.typer.registered_commands
 
+adopt.section.typer.registered_commands += adopt_redis.section.typer.registered_commands
 app.add_typer(
     adopt.section.typer, name="adopt", help=adopt.HELP, epilog=adopt.EPILOG, rich_help_panel="System", no_args_is_help=True
 )

@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -19,7 +20,7 @@ from bide.errors import BideError, ConfigError
 if TYPE_CHECKING:
     import re
 
-    from bide.adopt.adopting import Adoption
+    from bide.adopt.adopting import Adoption, Doubt
     from bide.adopt.moving import QueueSource
     from bide.queue import Queue
     from bide.types import Stats
@@ -31,8 +32,8 @@ section: Section = Section("Sources")
     "move",
     help="Move the messages of one queue to another, while workers and senders go on.\n\n"
     "Messages keep their key, due time, headers, priority, expiry and attempts; dead letters stay dead letters. They get new "
-    "ids. What a worker has at this moment is left, and told at the end. A run that is stopped or killed is resumed by the same "
-    "command. See docs/move.md for the order of steps.\n\n"
+    "ids. What a worker has at this moment is left, and told at the end. The same command resumes a run that was stopped or "
+    "killed. See docs/move.md for the order of steps.\n\n"
     "Not from RabbitMQ, which can't list what waits: docs/move.md says how to change over.",
     examples=(
         ("bide move sqlite:///bide.db redis://localhost/0 --dry-run", "only look"),
@@ -79,22 +80,35 @@ def move(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
+    topics = topic_pattern(*(topic or ["*"]))
+    there = QueueOptions(_url(destination), None, to_namespace)
+    with QueueOptions(_url(source), None, from_namespace).open() as old:
+        if dry_run:  # the other queue need not be there yet
+            _check(old, there.queue())
+            return look(_source(old, there.queue(), topics), as_json=as_json)
+        return _moved(old, there, topics, Asked(follow, doubtful or "stop", as_json))
+
+
+class Asked(NamedTuple):
+    """What the command line says about a run."""
+
+    follow: bool
+    doubt: "Doubt"
+    as_json: bool
+
+
+def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: Asked) -> int:
     from bide.adopt.adopting import Adoption
 
-    topics = topic_pattern(*(topic or ["*"]))
-    with (
-        QueueOptions(_url(source), None, from_namespace).open() as old,
-        QueueOptions(_url(destination), None, to_namespace).open(create=not dry_run) as new,
-    ):
+    with there.open(create=True) as new:
         _check(old, new)
         moving = _source(old, new, topics)
-        if dry_run:
-            return look(moving, as_json=as_json)
         before = moving.chosen()
         _pause_as_before(before, new)
-        adoption = Adoption(moving, new, doubt=doubtful or "stop")
-        code = _run(adoption, moving, follow=follow, as_json=as_json)
-        _tell(adoption, moving, new, before, as_json=as_json)
+        adoption = Adoption(moving, new, doubt=asked.doubt)
+        with closing(moving):
+            code = _run(adoption, moving, follow=asked.follow, as_json=asked.as_json)
+        _tell(adoption, moving, new, before, as_json=asked.as_json)
         return code or (Exit.FAILED if adoption.refused or adoption.late else Exit.OK)
 
 

@@ -4,10 +4,10 @@
 for _, name in ipairs(ARGV) do
   local member = redis.call('HGET', KEYS[2], name .. ':entry')
   if member then
-    local job = redis.call('HGET', KEYS[2], name .. ':job')
-    if job then redis.call('HSETNX', KEYS[3], member, job) end
+    local id, job = redis.call('HGET', KEYS[2], name .. ':id'), redis.call('HGET', KEYS[2], name .. ':job')
+    if id and job then redis.call('HSETNX', KEYS[3], id, job) end
     redis.call('ZADD', KEYS[1], 'NX', redis.call('HGET', KEYS[2], name .. ':score'), member)
-    redis.call('HDEL', KEYS[2], name .. ':entry', name .. ':score', name .. ':job')
+    for _, part in ipairs({':entry', ':score', ':id', ':job', ':from'}) do redis.call('HDEL', KEYS[2], name .. part) end
   end
 end
 return #ARGV

@@ -18,6 +18,7 @@ class Entry(NamedTuple):
     content: bytes  # the member or element
     score: float | None = None
     job: bytes | None = None
+    place: bytes = b""  # of several, where it waits
 
     @property
     def size(self) -> int:
@@ -94,7 +95,7 @@ class Waiting(ABC):
     def stored(self, fields: dict[str, bytes]) -> Entry:
         """An entry that is held, from what the script has written."""
         score = fields.get("score")
-        return Entry(fields["entry"], None if score is None else float(score), fields.get("job"))
+        return Entry(fields["entry"], None if score is None else float(score), fields.get("job"), fields.get("from", b""))
 
     def take(self, limit: int) -> Entries:
         refused: list[Refused] = []
@@ -173,6 +174,6 @@ def _order(name: str) -> tuple[int, str, int]:
     return int(since), take, int(place)
 
 
-def answers(flat: Sequence[Any], width: int) -> Iterable[Sequence[Any]]:
-    """The answer of a script that lists so many values for each entry."""
+def in_groups(flat: Sequence[Any], width: int) -> Iterable[Sequence[Any]]:
+    """The answer of a script or a command that lists so many values for each entry."""
     return (flat[first : first + width] for first in range(0, len(flat), width))
