@@ -1,7 +1,8 @@
 """An adoption: takes batch after batch from a source, puts each into a queue, and counts what became of every entry.
 
-A batch is taken, then put, then finished; the next one is taken while it is put. A run that was killed in between leaves it held at the source, and the next run
-begins with it. Each message has an operation, which engines remember for ten minutes: within that time, nothing is put twice.
+A batch is taken, then put, then finished; the next one is taken while it is put. A run that was killed in between leaves both
+held at the source, and the next run begins with them. Each message has an operation, which engines remember for ten minutes:
+within that time, nothing is put twice.
 """
 
 from collections import Counter

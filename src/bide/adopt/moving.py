@@ -127,9 +127,10 @@ class QueueSource:
     def _sorted_out(self, pages: Sequence[_Page]) -> tuple[list[Stored], list[Refused]]:
         """What can be moved, and what can't; without what this run knows already."""
         able, unable, now = list[Stored](), list[Refused](), time.time_ns() // 1_000_000
+        known = self._left.union(each.id for _, each in self._held.values())
         for page in pages:
             for each in page.messages:
-                if each.id in self._left:
+                if each.id in known:
                     continue
                 reason = self._refuses(each, now)
                 if reason is None:

@@ -145,6 +145,41 @@ begin
     end loop;
 end $$;
 
+create or replace function bide.put_named(
+    ids bigint[], topics text[], bodies bytea[], dues bigint[], levels int[], mosts int[], lives bigint[], headers text[],
+    operations text[], now bigint
+) returns text[] language plpgsql as $$
+-- Messages without a key, each with an operation of its own, all at once. Gives what put answers of each.
+declare
+    answers text[];
+    stored bigint;
+    fresh bigint;
+begin
+    select array_agg(case when a.born > now - 600000 then a.answers[1] end order by g.number) into answers
+    from unnest(operations) with ordinality as g(operation, number) left join bide.answer a on a.name = g.operation;
+    fresh := cardinality(array_positions(answers, null));
+    if fresh > 0 then
+        insert into bide.message (id, due, most, level, topic, body, headers, life, expires)
+        select g.id, g.due, g.most, g.level, g.topic, g.body, g.headers, g.life, g.due + g.life
+        from unnest(ids, topics, bodies, dues, levels, mosts, lives, headers, answers)
+            as g(id, topic, body, due, level, most, life, headers, answer)
+        where g.answer is null;
+        insert into bide.answer as a (name, born, answers)
+        select g.operation, now, array[concat(g.id, ' ', g.due, ' created')]
+        from unnest(operations, ids, dues, answers) as g(operation, id, due, answer)
+        where g.answer is null order by g.operation
+        on conflict (name) do update set born = excluded.born, answers = excluded.answers where a.born <= now - 600000;
+        get diagnostics stored = row_count;
+        if stored < fresh then
+            raise exception 'the same operation was done meanwhile' using errcode = '40001';
+        end if;
+    end if;
+    return array(
+        select coalesce(g.answer, concat(g.id, ' ', g.due, ' created'))
+        from unnest(answers, ids, dues) with ordinality as g(answer, id, due, number) order by g.number
+    );
+end $$;
+
 create or replace function bide.put(
     request text, topics text[], bodies bytea[], delays bigint[], ats bigint[], levels int[], mosts int[], lives bigint[],
     headers text[], keys text[], hows text[], operations text[], places int[], withins bigint[], longest bigint,
@@ -162,6 +197,7 @@ declare
     ids bigint[];
     answer text;
     numbers bigint[] := '{}';
+    together boolean[];
     each record;
 begin
     perform bide.limit_waiting(request);
@@ -210,13 +246,39 @@ begin
             select nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint from generate_series(1, cardinality(bodies))
         );
         answered := '{}';
+        -- Those that need no look at others go first, all at once: no key, no past, and an operation that is only here.
+        together := array(
+            select coalesce(
+                g.operation is not null and g.key is null and coalesce(g.how, '') not like 'past %' and g.place = 1
+                and g.operation not like '~%' and count(*) over (partition by g.operation) = 1, false
+            )
+            from unnest(operations, keys, hows, places) with ordinality as g(operation, key, how, place, number)
+            order by g.number
+        );
+        if true = any (together) then
+            select
+                array_agg(g.number order by g.number),
+                bide.put_named(
+                    array_agg(g.id order by g.number), array_agg(coalesce(g.topic, topics[1]) order by g.number),
+                    array_agg(g.body order by g.number),
+                    array_agg(bide.due_time(coalesce(g.delay, delays[1]), g.at, us) order by g.number),
+                    array_agg(coalesce(g.level, levels[1], 1) order by g.number),
+                    array_agg(coalesce(g.most, mosts[1]) order by g.number), array_agg(g.life order by g.number),
+                    array_agg(g.headers order by g.number), array_agg(g.operation order by g.number), now
+                )
+            into numbers, answered
+            from unnest(ids, bodies, topics, delays, ats, levels, mosts, lives, headers, operations, together) with ordinality
+                as g(id, body, topic, delay, at, level, most, life, headers, operation, together, number)
+            where g.together;
+        end if;
         for each in
             select g.*, coalesce(g.topic, topics[1]) as of, bide.due_time(coalesce(g.delay, delays[1]), g.at, us) as due
             from unnest(
-                ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins
+                ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins, together
             ) with ordinality as g(
-                id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, number
+                id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, together, number
             )
+            where not g.together
             order by coalesce(g.topic, topics[1]), g.key, case when g.key is null then g.operation end, g.number
         loop
             known := case when each.operation is not null then bide.recall(each.operation, now) end;
