@@ -1,9 +1,11 @@
-"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes.
+"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
+and the ways to delay a message.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
 """
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -21,6 +23,7 @@ from bide.queue.aio.planning import NEEDED
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 RECIPES = ROOT / "examples" / "recipes"
+ROADS = ROOT / "examples" / "roads"
 
 WORDS = {
     "accepted": "accepted means",
@@ -106,6 +109,20 @@ def recipe(name: str) -> str:
     return f"{says}\n\n```py\n# examples/recipes/{name}.py\n{code}```\n"
 
 
+def road(name: str) -> str:
+    """One way to delay a message: the file without its docstring and its imports. Its tests are in tests/roads."""
+    path = ROADS / f"{name}.py"
+    text = path.read_text(encoding="utf-8")
+    first = next(each for each in ast.parse(text).body[1:] if not isinstance(each, ast.Import | ast.ImportFrom))
+    begin = min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", []))])
+    code = "".join(text.splitlines(keepends=True)[begin - 1 :])
+    return f"```py\n# examples/roads/{name}.py\n{code}```\n"
+
+
+FILES: dict[str, Callable[[str], str]] = {"recipe": recipe, "road": road}
+"""Parts that name a file."""
+
+
 def _value(word: str, can: Capabilities) -> Any:
     return all(getattr(can, each) for each in NEEDED) if word == "schedules" else getattr(can, word)
 
@@ -145,10 +162,11 @@ def written(text: str) -> str:
 
     def part(found: re.Match[str]) -> str:
         begin, name, which, end = found.groups()
-        if name == "recipe":
-            return f"{begin}{recipe(which)}{end}"
+        if which and name in FILES:
+            return f"{begin}{FILES[name](which)}{end}"
         if name not in PARTS:
-            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}, recipe NAME")
+            known = ", ".join([*PARTS, *(f"{each} NAME" for each in FILES)])
+            raise SystemExit(f"docs: there is no part called '{name}'; there is: {known}")
         return f"{begin}{PARTS[name]()}{end}"
 
     return PART.sub(part, text)
