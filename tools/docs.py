@@ -1,11 +1,12 @@
 """Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
-and the ways to delay a message.
+the ways to delay a message, and the programs of ten mistakes.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
 """
 
 import ast
+import functools
 import importlib
 import pkgutil
 import re
@@ -22,8 +23,9 @@ from bide.queue.aio.planning import NEEDED
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-RECIPES = ROOT / "examples" / "recipes"
 ROADS = ROOT / "examples" / "roads"
+EXAMPLES = {"recipe": "recipes", "mistake": "mistakes"}
+"""Folders of examples, by the part that shows one of their files."""
 
 WORDS = {
     "accepted": "accepted means",
@@ -102,11 +104,12 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def recipe(name: str) -> str:
-    """The file of a recipe. Its first line is the text of the page; its tests are in tests/examples, so docs don't run it."""
-    code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
+def example(kind: str, name: str) -> str:
+    """A file of examples. Its first line is the text of the page. It has its own tests, so those of the docs don't run it."""
+    path = f"examples/{EXAMPLES[kind]}/{name}.py"
+    code = (ROOT / path).read_text(encoding="utf-8")
     says, code = re.fullmatch(r'"""(.*?)"""\n\n(.*)', code, re.DOTALL).groups()  # type: ignore[union-attr]
-    return f"{says}\n\n```py\n# examples/recipes/{name}.py\n{code}```\n"
+    return f"{says}\n\n```py\n# {path}\n{code}```\n"
 
 
 def road(name: str) -> str:
@@ -119,7 +122,7 @@ def road(name: str) -> str:
     return f"```py\n# examples/roads/{name}.py\n{code}```\n"
 
 
-FILES: dict[str, Callable[[str], str]] = {"recipe": recipe, "road": road}
+FILES: dict[str, Callable[[str], str]] = {kind: functools.partial(example, kind) for kind in EXAMPLES} | {"road": road}
 """Parts that name a file."""
 
 
