@@ -38,6 +38,7 @@ WORDS = {
     "priority": "priority",
     "gates": "locks and limits",
     "results": "kept results and `depends_on`",
+    "past": "keeps attempts and dead letters of messages that move in",
     "schedules": "schedules",
     "ordered": "exact order of due times",
     "transactional": "joins your transaction",

@@ -12,11 +12,14 @@ import typer
 
 import bide
 from bide.cli import (
+    adopt,
+    adopt_redis,
     cancel,
     dead,
     listing,
     messages,
     migrate,
+    move,
     purge,
     reshard,
     schedules,
@@ -72,10 +75,16 @@ for _section in (
     worker.section,
     system.section,
     reshard.section,
+    move.section,
     migrate.section,
     script.section,
 ):
     app.registered_commands += _section.typer.registered_commands
+
+adopt.section.typer.registered_commands += adopt_redis.section.typer.registered_commands
+app.add_typer(
+    adopt.section.typer, name="adopt", help=adopt.HELP, epilog=adopt.EPILOG, rich_help_panel="System", no_args_is_help=True
+)
 
 _command = typer.main.get_command(app)
 

@@ -51,7 +51,7 @@ class QueueOptions(NamedTuple):
         if self.url is not None and self.url_file is not None:
             raise WrongUsage("Give either --url or --url-file, not both.")
         if self.url_file is not None:
-            return _first_line(self.url_file)
+            return first_line(self.url_file)
         return self.url if self.url is not None else os.environ.get("BIDE_URL", DEFAULT_URL)
 
     def _queue(self, url: str) -> "Queue":
@@ -95,15 +95,16 @@ def _sqlite_file(url: str) -> str | None:
     return path_of(url)
 
 
-def _first_line(path: str) -> str:
+def first_line(path: str, option: str = "--url-file") -> str:
+    """The URL in a file that an option names."""
     try:
         with open(path, encoding="utf-8") as file:
             line = file.readline(5_000).strip()
     except UnicodeDecodeError:
-        raise ConfigError(f"--url-file {path} is not a text file. Its first line must be the URL.") from None
+        raise ConfigError(f"{option} {path} is not a text file. Its first line must be the URL.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a valid file name"
-        raise ConfigError(f"--url-file {path} can't be read: {reason}.") from None
+        raise ConfigError(f"{option} {path} can't be read: {reason}.") from None
     if not line:
-        raise ConfigError(f"--url-file {path} has an empty first line. It must be the URL.")
+        raise ConfigError(f"{option} {path} has an empty first line. It must be the URL.")
     return line

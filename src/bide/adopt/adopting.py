@@ -1,0 +1,157 @@
+"""An adoption: takes batch after batch from a source, puts each into a queue, and counts what became of every entry.
+
+A batch is taken, then put, then finished; the next one is taken while it is put. A run that was killed in between leaves both
+held at the source, and the next run begins with them. Each message has an operation, which engines remember for ten minutes:
+within that time, nothing is put twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from bide.adopt.source import Entries, Found, Refused, Source
+from bide.core.amounts import plural
+from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage, Ref
+from bide.errors import BideError, QueueFull, Unavailable
+from bide.types import CancelResult, Sent
+
+if TYPE_CHECKING:
+    from bide.queue import Queue
+
+SURE = OPERATION_MS / 1000 - 60  # seconds since a take in which its put can be repeated; a minute is for clocks that differ
+HAS_KEY = "has the key of a message that waits in the queue"
+
+Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
+"""What to do with a batch whose put may have been done, when that is too long ago to find out."""
+
+
+class InDoubt(BideError):
+    """A run was stopped between the take and the finish of a batch, too long ago to repeat its put. Nothing was changed."""
+
+    def __init__(self, count: int, age: float) -> None:
+        super().__init__(
+            f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no longer "
+            "knows whether it got them. Look for them with `bide list`, then run this command again with one more option: "
+            "--doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, if the "
+            "old consumers are to have them."
+        )
+        self.count: int = count
+
+
+class Adoption:
+    """One run. Its counts are right at every moment, also after an error."""
+
+    def __init__(self, source: Source, queue: "Queue", *, doubt: Doubt = "stop", batch: int = MAX_BATCH) -> None:
+        self.adopted: int = 0
+        self.resumed: int = 0  # of those adopted, how many an earlier run had taken
+        self.gone: int = 0  # old consumers took them meanwhile
+        self.late: int = 0  # were changed at the source when bide had delivered them, or as good as
+        self.given_back: int = 0  # as the operator wants it, of those that an earlier run had taken
+        self.refused: Counter[str] = Counter()  # by the reason: left where they are
+        self.examples: dict[str, str] = {}  # an entry for each reason
+        self.topics: set[str] = set()
+        self.in_hand: int = 0  # are held at the source: taken, and neither finished nor given back
+        self._source = source
+        self._queue = queue
+        self._named = queue.capabilities.idempotent
+        self._doubt = doubt
+        self._batch = batch
+        self._moved: Callable[[int], Any] = lambda _: None
+
+    def run(self, moved: Callable[[int], Any], stopped: Callable[[], bool]) -> None:
+        """Resume what an earlier run left, then go on until a pass finds nothing, or until it is stopped after a batch.
+
+        `moved` is told how many entries are done. Raises InDoubt, and the errors of the source and of the queue.
+        """
+        self._moved = moved
+        self.resume()
+        with ThreadPoolExecutor(1, "bide-adopt") as beside:
+            taken = Entries() if stopped() else self._take()
+            while taken.found or taken.gone:
+                taken = self._pass_on_and_take(taken.found, beside, stopped)
+
+    def _take(self) -> Entries:
+        taken = self._source.take(self._batch)
+        self.gone += taken.gone
+        self.in_hand += len(taken.found)
+        self._leave(taken.refused)
+        return taken
+
+    def _pass_on_and_take(self, batch: Sequence[Found], beside: Executor, stopped: Callable[[], bool]) -> Entries:
+        """Put a batch, take the next one meanwhile, and finish the first. The source is used by this thread alone."""
+        put = beside.submit(self._put, batch)
+        following = Entries() if stopped() else self._take()
+        try:
+            answers = put.result()
+        except (QueueFull, Unavailable):  # nothing was stored; after any other error all stays held, for the next run
+            self._source.give_back([each.name for each in (*batch, *following.found)])
+            self.in_hand = 0
+            raise
+        self._finish(batch, answers)
+        return following
+
+    def resume(self) -> None:
+        """Finish what an earlier run has taken. Raises InDoubt."""
+        held = self._source.held()
+        self._leave(held.refused)
+        if not held.found:
+            return
+        if held.age > SURE and self._named and self._doubt == "stop":
+            self.in_hand = len(held.found)
+            raise InDoubt(len(held.found), held.age)
+        if held.age > SURE and self._doubt in ("give-back", "forget"):
+            end = self._source.give_back if self._doubt == "give-back" else self._source.finish
+            end([each.name for each in held.found])
+            self.given_back += len(held.found) if self._doubt == "give-back" else 0
+            return
+        self.in_hand = len(held.found)
+        for first in range(0, len(held.found), self._batch):
+            batch = held.found[first : first + self._batch]
+            self.resumed += self._finish(batch, self._put(batch))
+
+    def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
+        return self._queue.session.put_many([self._named_message(each) for each in batch])
+
+    def _finish(self, batch: Sequence[Found], answers: Sequence[Sent]) -> int:
+        """End at the source what the queue has, and give back what it refused. Gives how many messages were moved."""
+        self.in_hand -= len(batch)
+        kept = [found for found, sent in zip(batch, answers, strict=True) if sent.outcome in ("kept", "exists")]
+        if kept:
+            names = {each.name for each in kept}
+            answers = [sent for sent in answers if sent.outcome not in ("kept", "exists")]
+            self._source.give_back([each.name for each in kept])
+            self.refused[HAS_KEY] += len(kept)
+            self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
+            batch = [each for each in batch if each.name not in names]
+        changed = set(self._source.finish([each.name for each in batch]) or ())
+        if changed:
+            self._take_back([sent for each, sent in zip(batch, answers, strict=True) if each.name in changed])
+            batch = [each for each in batch if each.name not in changed]
+        self.adopted += len(batch)
+        self.topics |= {each.message.topic for each in batch}
+        self._moved(self.adopted + self.gone)
+        return len(batch)
+
+    def _take_back(self, copies: Sequence[Sent]) -> None:
+        """End copies of entries that were changed or ended at the source meanwhile."""
+        engine, can = self._queue.session.engine(), self._queue.capabilities
+        ended = engine.cancel([Ref(id=each.id) for each in copies]) if can.cancel else []
+        dead = [each for each, end in zip(copies, ended, strict=False) if end is CancelResult.DEAD]
+        for each in dead:
+            engine.purge(each.topic, "dead", [each.id])
+        self.gone += sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
+        self.late += len(copies) - sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
+
+    def _named_message(self, found: Found) -> NewMessage:
+        operation = f"adopt/{self._source.kind}/{found.name}"
+        return replace(found.message, operation=operation if self._named else None)
+
+    def _leave(self, refused: Sequence[Refused]) -> None:
+        for each in refused:
+            self.refused[each.reason] += 1
+            self.examples.setdefault(each.reason, each.entry)
+        if back := [each.held for each in refused if each.held]:
+            self._source.give_back(back)

@@ -1,0 +1,45 @@
+"""Jobs in a hash, by their ids: for sources whose entries are not the messages, but the ids of them."""
+
+from bide.adopt.redis.server import Server
+from bide.adopt.redis.taking import Entry
+from bide.adopt.shaping import field
+from bide.adopt.source import Unreadable
+
+NO_JOB = "has no job in the hash: it was cancelled, or a consumer has it"
+
+
+class Jobs:
+    """The hash. `id_field`: entries are JSON, and this field of them is the id; without it, entries are ids."""
+
+    def __init__(self, server: Server, key: str, id_field: str | None = None) -> None:
+        self.key: str = key
+        self._server = server
+        self._id_field = id_field
+
+    def id(self, entry: Entry) -> bytes:
+        """The id of an entry. Raises Unreadable."""
+        if self._id_field is None:
+            return entry.content
+        return field(entry.content, self._id_field).strip(b'"')
+
+    def read(self, entries: list[Entry]) -> list[Entry]:
+        """The entries, each with its job if there is one."""
+        ids = [self._known(entry) for entry in entries]
+        found = self._server.call("HMGET", self.key, *ids) if ids else []
+        return [entry._replace(job=job) for entry, job in zip(entries, found, strict=True)]
+
+    def _known(self, entry: Entry) -> bytes:
+        try:
+            return self.id(entry)
+        except Unreadable:
+            return b""
+
+
+def message_of(entry: Entry, jobs: Jobs | None) -> bytes:
+    """What is the message of an entry. Raises Unreadable."""
+    if jobs is None:
+        return entry.content
+    jobs.id(entry)
+    if not entry.job:
+        raise Unreadable(NO_JOB)
+    return entry.job

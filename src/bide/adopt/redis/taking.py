@@ -1,0 +1,179 @@
+"""What all sources in Redis have in common: entries are taken by one script, and held in a hash beside their key."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from bide.adopt.redis.server import Server, beside
+from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
+from bide.engines.base import MAX_BATCH, NewMessage
+
+BYTES = 8 * 2**20  # of entries that are taken together
+
+
+class Entry(NamedTuple):
+    """An entry as it is stored."""
+
+    content: bytes  # the member or element
+    score: float | None = None
+    job: bytes | None = None
+    place: bytes = b""  # of several, where it waits
+
+    @property
+    def size(self) -> int:
+        return len(self.content) + len(self.job or b"")
+
+    def __str__(self) -> str:
+        return self.content.decode(errors="backslashreplace")[:100]
+
+
+class Taken(NamedTuple):
+    """An entry that is held, under its name."""
+
+    name: str
+    entry: Entry
+
+
+class Waiting(ABC):
+    """Entries that wait under one key. A pass reads page after page, skips what is refused, and takes the rest of each page."""
+
+    kind: str
+
+    def __init__(self, server: Server, key: str) -> None:
+        self._server = server
+        self._key = key
+        self._beside: str = beside(key, "bide-adopt")
+        self._refused: set[bytes] = set()  # entries of this run, refused or given back
+        self._place = 0  # where the next page begins
+        self._names: dict[str, Entry] = {}  # of what is held by this run
+
+    @property
+    def shown(self) -> str:
+        return f"{self._key} at {self._server.shown}"
+
+    @abstractmethod
+    def count(self) -> int | None: ...
+
+    @abstractmethod
+    def page(self, first: int, limit: int) -> list[Entry]:
+        """So many entries from this place on, in the order in which they are due."""
+
+    @abstractmethod
+    def message(self, entry: Entry) -> NewMessage:
+        """What an entry becomes. Raises Unreadable."""
+
+    @abstractmethod
+    def move(self, entries: Sequence[Entry]) -> list[Taken]:
+        """Take those of the entries that are still there."""
+
+    @abstractmethod
+    def move_back(self, names: Sequence[str]) -> None:
+        """Put back what is held under these names."""
+
+    def peek(self, limit: int) -> Entries:
+        found, refused = list[Found](), list[Refused]()
+        for entry in self.page(0, limit):
+            try:
+                found.append(Found(str(entry), self.message(entry)))
+            except Unreadable as error:
+                refused.append(Refused(str(entry), str(error)))
+        return Entries(found, refused)
+
+    def held(self) -> Held:
+        now, flat = self._server.run("held", [self._beside], [])
+        fields: dict[str, dict[str, bytes]] = {}
+        for field, value in zip(flat[::2], flat[1::2], strict=True):
+            name, _, part = field.decode().rpartition(":")
+            fields.setdefault(name, {})[part] = value
+        if not fields:
+            return Held()
+        names = sorted(fields, key=_order)
+        found, refused = self._read([Taken(name, self.stored(fields[name])) for name in names])
+        return Held(found, refused, max(0.0, (int(now) - _order(names[0])[0]) / 1000))
+
+    def stored(self, fields: dict[str, bytes]) -> Entry:
+        """An entry that is held, from what the script has written."""
+        score = fields.get("score")
+        return Entry(fields["entry"], None if score is None else float(score), fields.get("job"), fields.get("from", b""))
+
+    def take(self, limit: int) -> Entries:
+        refused: list[Refused] = []
+        from_start = self._place == 0
+        while True:
+            page = self.page(self._place, limit)
+            wanted, more = self._choose(page)
+            refused += more
+            if wanted:
+                break
+            self._place += len(page)
+            if len(page) < limit:
+                if from_start:
+                    self._place = 0
+                    return Entries((), refused)
+                self._place, from_start = 0, True  # what was skipped may have gone, so that the rest has moved up
+        taken = self.move(wanted)
+        found, unread = self._read(taken)
+        return Entries(found, [*refused, *unread], len(wanted) - len(taken))
+
+    def finish(self, names: Sequence[str]) -> None:
+        for part in _parts(names):
+            self._server.run("finish", [self._beside], part)
+        for name in names:
+            self._names.pop(name, None)
+
+    def give_back(self, names: Sequence[str]) -> None:
+        self._refused |= {self._names[name].content for name in names if name in self._names}
+        for part in _parts(names):
+            self.move_back(part)
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _choose(self, page: Iterable[Entry]) -> tuple[list[Entry], list[Refused]]:
+        """The entries of a page that can be taken, and those that are refused for the first time."""
+        wanted, refused, size = list[Entry](), list[Refused](), 0
+        for entry in page:
+            if entry.content in self._refused:
+                continue
+            try:
+                self.message(entry)
+            except Unreadable as error:
+                self._refused.add(entry.content)
+                refused.append(Refused(str(entry), str(error)))
+                continue
+            size += entry.size
+            if wanted and size > BYTES:
+                break
+            wanted.append(entry)
+        return wanted, refused
+
+    def _read(self, taken: Sequence[Taken]) -> tuple[list[Found], list[Refused]]:
+        """What was taken, as messages; and what has changed meanwhile, so that it can't be read."""
+        found, refused = list[Found](), list[Refused]()
+        for name, entry in taken:
+            self._names[name] = entry
+            try:
+                found.append(Found(name, self.message(entry)))
+            except Unreadable as error:
+                refused.append(Refused(str(entry), str(error), name))
+        return found, refused
+
+
+def new_take() -> str:
+    """The name of a take, which no other has."""
+    return uuid4().hex[:12]
+
+
+def _parts(names: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (names[first : first + MAX_BATCH] for first in range(0, len(names), MAX_BATCH))
+
+
+def _order(name: str) -> tuple[int, str, int]:
+    since, take, place = name.split("-")
+    return int(since), take, int(place)
+
+
+def in_groups(flat: Sequence[Any], width: int) -> Iterable[Sequence[Any]]:
+    """The answer of a script or a command that lists so many values for each entry."""
+    return (flat[first : first + width] for first in range(0, len(flat), width))

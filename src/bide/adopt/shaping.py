@@ -1,0 +1,131 @@
+"""How an entry of another system becomes a message: which topic, which body, which key, and when it is due."""
+
+import math
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+
+import msgspec
+
+from bide.adopt.source import Unreadable
+from bide.core.codec import JSON, MAX_BODY, Encoded
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import NewMessage
+from bide.errors import BadMessage, TooLarge
+from bide.queue.envelope import Envelope
+from bide.types import IfExists
+
+MS_FROM = 100_000_000_000  # a number of seconds as high as this is in the year 5138; of milliseconds, in 1973
+
+_decode = msgspec.json.Decoder().decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says about the messages. `longest`: the longest delay that the queue's engine can keep."""
+
+    topic: str | None = None
+    topic_field: str | None = None  # a field of the entry names the topic
+    key_field: str | None = None
+    body: str = "json"  # the entry is the body, as JSON; or raw: as text; or the name of the field that is the body
+    if_exists: IfExists = "keep"
+    max_attempts: int | None = None
+    headers: Mapping[str, str] = {}
+    longest: int = MAX_DELAY_MS
+
+    def message(self, content: bytes, due: int | None) -> NewMessage:
+        """The message of an entry with this content, due at an instant in ms, or now. Raises Unreadable."""
+        if self.body == "raw":
+            return self.sealed(msgspec.json.encode(_text(content)), due)
+        check_json(content)
+        body = content if self.body == "json" else field(content, self.body)
+        topic, key = self.names(content)
+        return self.sealed(body, due, topic=topic, key=key)
+
+    def names(self, content: bytes) -> tuple[str | None, str | None]:
+        """The topic and the key, as far as fields of the entry name them. Raises Unreadable."""
+        topic = None if self.topic_field is None else _text_field(content, self.topic_field)
+        key = None if self.key_field is None else _text_field(content, self.key_field)
+        return topic, key
+
+    def sealed(
+        self,
+        body: bytes,
+        due: int | None,
+        *,
+        topic: str | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_attempts: int | None = None,
+    ) -> NewMessage:
+        """The message with this body, which is JSON. Where the options say nothing, it is as given here. Raises Unreadable."""
+        now = time.time_ns() // 1_000_000
+        if due is not None and due - now > self.longest:
+            raise Unreadable(f"is due in more than {self.longest // 86_400_000:,} days")
+        named = self.topic or topic
+        if named is None:
+            raise Unreadable("names no topic: give --topic")
+        try:
+            made = _ENVELOPE.message(
+                named,
+                Encoded(body),
+                key=key,
+                if_exists=self.if_exists,
+                max_attempts=self.max_attempts or max_attempts,
+                headers={**self.headers, **(headers or {})},
+            )
+        except TooLarge:
+            raise Unreadable(f"has a body over {MAX_BODY:,} bytes") from None
+        except BadMessage as error:
+            raise Unreadable(f"can't be sent: {error}".rstrip(".")) from None
+        if len(body) > MAX_BODY:
+            raise Unreadable(f"has a body over {MAX_BODY:,} bytes")
+        return made if due is None else msgspec.structs.replace(made, at=max(0, due))
+
+
+def due_ms(score: float, unit: str = "auto") -> int:
+    """The instant of a score in seconds (s) or milliseconds (ms), rounded up. auto: as its size says. Raises Unreadable."""
+    if not math.isfinite(score):
+        raise Unreadable("has a score that is no time")
+    exact = Fraction(score)
+    return math.ceil(exact if unit == "ms" or (unit == "auto" and abs(score) >= MS_FROM) else exact * 1000)
+
+
+def check_json(content: bytes) -> None:
+    """Raises Unreadable for what is no body in JSON."""
+    try:
+        content.decode()  # a body is UTF-8, also in the parts that the decoder passes over
+        _decode(content)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise Unreadable("is not JSON") from None
+
+
+def field(content: bytes, path: str) -> bytes:
+    """The JSON of a field; a.b is the field b of the field a, unless a field is named a.b. Raises Unreadable."""
+    try:
+        fields = _fields(content)
+    except msgspec.DecodeError:
+        raise Unreadable(f"has no field {path}") from None
+    head, dot, rest = path.partition(".")
+    if path in fields:
+        return bytes(fields[path])
+    if dot and head in fields:
+        return field(bytes(fields[head]), rest)
+    raise Unreadable(f"has no field {path}")
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeError:
+        raise Unreadable("is not UTF-8") from None
+
+
+def _text_field(content: bytes, path: str) -> str:
+    found = _decode(field(content, path))
+    if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
+        raise Unreadable(f"has no text or whole number in its field {path}")
+    return str(found)
+
+
+_ENVELOPE = Envelope(JSON, MAX_BODY, lambda: time.time_ns() // 1_000_000)

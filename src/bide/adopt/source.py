@@ -1,0 +1,81 @@
+"""What a source of waiting messages is: the old system, as `bide adopt` sees it. Its verbs, in the order of their use."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from bide.engines.base import NewMessage
+
+
+class Unreadable(ValueError):
+    """An entry can't become a message. The text says why, in words that are the same for all such entries."""
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """An entry that was read, as the message that it becomes."""
+
+    name: str  # of at most 100 printable characters, and of this take alone: the operation of its put, also after a kill
+    message: NewMessage  # its operation is set by the adoption
+
+
+class Refused(NamedTuple):
+    """An entry that is left where it is."""
+
+    entry: str  # what it is called at the source, for people
+    reason: str  # to be counted by, as that of Unreadable
+    held: str = ""  # its name, if it was taken before it could be read: the adoption gives it back
+
+
+class Entries(NamedTuple):
+    """What was found or taken at a source."""
+
+    found: Sequence[Found] = ()
+    refused: Sequence[Refused] = ()  # each entry once a run, though it is met again
+    gone: int = 0  # were read, and somebody else had taken them before us
+
+
+class Held(NamedTuple):
+    """What an earlier run took and did not finish."""
+
+    found: Sequence[Found] = ()
+    refused: Sequence[Refused] = ()  # can't be read with the options of this run
+    age: float = 0.0  # seconds since the oldest of them was taken, by the clock of the source
+
+
+class Source(Protocol):
+    """Where messages wait. All verbs raise a BideError, and then what they were to do can be done again.
+
+    `take` is atomic for each entry: an old consumer gets it, or the adopter does. And it is durable: what was taken is held
+    at the source, or in a file, so that the next run finds it when this one is killed.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The command, as redis-zset. Operations begin with it."""
+
+    @property
+    def shown(self) -> str:
+        """What and where it is, without a password."""
+
+    def count(self) -> int | None:
+        """How many entries wait there. None if nobody can tell."""
+
+    def peek(self, limit: int) -> Entries:
+        """So many entries of those that are due first. Nothing is changed."""
+
+    def held(self) -> Held:
+        """What an earlier run took and neither finished nor gave back. Nothing is changed."""
+
+    def take(self, limit: int) -> Entries:
+        """Take at most so many entries, and none that was refused or given back in this run. No entry at all: there is none."""
+
+    def finish(self, names: Sequence[str]) -> Sequence[str] | None:
+        """Forget entries that were taken or held: bide has them. Gives those that the source has changed or ended meanwhile,
+        where it can: they stay there as they are, and bide's copies are taken back."""
+
+    def give_back(self, names: Sequence[str]) -> None:
+        """Put entries that were taken or held back as they were. This run does not take them again."""
+
+    def close(self) -> None:
+        """Close the connections."""

@@ -1,0 +1,121 @@
+"""`bide adopt`: waiting messages of another system, moved into a queue. Here: the options that its commands share."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from bide.cli.adopting import Run, source_url
+from bide.cli.exits import WrongUsage
+from bide.cli.options import Section
+
+if TYPE_CHECKING:
+    from bide.adopt.shaping import Shape
+
+section: Section = Section("Sources")
+
+HELP = (
+    "Move waiting messages of another system into a queue, while its producers and consumers go on.\n\n"
+    "Each message is moved by one step that old consumers see as a whole: they get it, or bide does. A run that is stopped or "
+    "killed is resumed by the same command. See docs/adopt.md for the order of steps."
+)
+EPILOG = (
+    "Examples:\n\n"
+    "  bide adopt redis-zset delayed --topic t --source redis://old/0 --dry-run\n\n"
+    "  bide adopt redis-zset delayed --topic t --source redis://old/0"
+)
+
+SOURCE, MESSAGES = "Source", "Messages"
+
+
+class RunOptions(NamedTuple):
+    """What all sources have in common."""
+
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="URL",
+            help="URL of the server that has the waiting messages. Other users can see it in the process list.",
+            rich_help_panel=SOURCE,
+        ),
+    ]
+    source_file: Annotated[
+        str | None,
+        typer.Option(
+            "--source-file",
+            metavar="FILE",
+            help="Read that URL from the first line of FILE. Use this for a URL with a password.",
+            rich_help_panel=SOURCE,
+        ),
+    ]
+    dry_run: Annotated[
+        bool | None, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten due times as dates.")
+    ]
+    follow: Annotated[
+        bool | None, typer.Option("--follow", help="Go on for what old producers still send, until Ctrl-C or SIGTERM.")
+    ]
+    doubtful: Annotated[
+        Literal["send", "forget", "give-back"] | None,
+        typer.Option(
+            "--doubtful",
+            help="For messages that a run was moving when it was killed, more than nine minutes ago: send them again, forget "
+            "them, or give them back to the old system.",
+        ),
+    ]
+    as_json: Annotated[bool | None, typer.Option("--json", help="Print JSON.")]
+
+    def run(self) -> Run:
+        return Run(
+            source_url(self.source, self.source_file),
+            dry_run=bool(self.dry_run),
+            follow=bool(self.follow),
+            doubt=self.doubtful or "stop",
+            as_json=bool(self.as_json),
+        )
+
+
+class MessageOptions(NamedTuple):
+    """How entries become messages."""
+
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Topic.", rich_help_panel=MESSAGES)]
+    topic_field: Annotated[
+        str | None,
+        typer.Option(
+            "--topic-field", metavar="FIELD", help="Field of the entry that names the topic.", rich_help_panel=MESSAGES
+        ),
+    ]
+    key_field: Annotated[
+        str | None,
+        typer.Option(
+            "--key-field", metavar="FIELD", help="Field of the entry that is the message's key.", rich_help_panel=MESSAGES
+        ),
+    ]
+    if_exists: Annotated[
+        Literal["keep", "replace", "later"] | None,
+        typer.Option(
+            "--if-exists",
+            help="If a message in the queue has the key. Default: keep, and the entry stays where it is.",
+            rich_help_panel=MESSAGES,
+        ),
+    ]
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", metavar="N", min=1, help="Attempts.", rich_help_panel=MESSAGES)
+    ]
+
+    def check(self) -> None:
+        if (self.topic is None) == (self.topic_field is None):
+            raise WrongUsage("Say which topic the messages get: --topic TOPIC, or --topic-field FIELD if entries name it.")
+
+    def shape(self, body: str, longest: int) -> "Shape":
+        """For a queue that can keep a message for so many milliseconds at most."""
+        from bide.adopt.shaping import Shape
+
+        return Shape(
+            topic=self.topic,
+            topic_field=self.topic_field,
+            key_field=self.key_field,
+            body=body,
+            if_exists=self.if_exists or "keep",
+            max_attempts=self.max_attempts,
+            longest=longest,
+        )

@@ -1,0 +1,175 @@
+"""`bide adopt` from Redis: sorted sets, lists, and queues of BullMQ."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bide.cli.adopt import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopting import adopt
+from bide.cli.exits import WrongUsage
+from bide.cli.options import Section
+from bide.cli.queues import QueueOptions
+from bide.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from bide.adopt.redis.jobs import Jobs
+    from bide.adopt.redis.server import Server
+    from bide.adopt.source import Source
+
+section: Section = Section("Sources")
+
+Member = Annotated[
+    str,
+    typer.Option(
+        "--member",
+        metavar="json|raw|FIELD",
+        help="What the body is: the entry as JSON or as text, or a field of its JSON, as in data or job.data.",
+        rich_help_panel=MESSAGES,
+    ),
+]
+JobHash = Annotated[
+    str | None,
+    typer.Option(
+        "--job-hash",
+        metavar="KEY",
+        help="Entries are ids. This hash has the jobs by their ids, and they are the messages.",
+        rich_help_panel=SOURCE,
+    ),
+]
+JobId = Annotated[
+    str | None,
+    typer.Option(
+        "--job-id",
+        metavar="FIELD",
+        help="With --job-hash: entries are JSON, and this field is the id. Default: entries are the ids.",
+        rich_help_panel=SOURCE,
+    ),
+]
+
+
+@section.command(
+    "redis-zset",
+    help="Move the members of a sorted set in Redis whose scores are due times.\n\n"
+    "A score is seconds or milliseconds since 1970; its size tells which, or --score does. A member is the message, as JSON or "
+    "as text; or it is the id of a job in a hash (--job-hash), whose value is the message then.",
+    examples=(
+        ("bide adopt redis-zset delayed --topic t --source redis://old/0 --dry-run", ""),
+        ("bide adopt redis-zset delayed --topic t --source redis://old/0", ""),
+        ("bide adopt redis-zset bucket --job-hash jobs --topic-field topic …", "ids"),
+    ),
+)
+def redis_zset(
+    options: QueueOptions,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the sorted set.", show_default=False)],
+    run: RunOptions,
+    messages: MessageOptions,
+    *,
+    member: Member = "json",
+    score: Annotated[Literal["auto", "s", "ms"], typer.Option(help="Unit of the scores.", rich_help_panel=MESSAGES)] = "auto",
+    job_hash: JobHash = None,
+    job_id: JobId = None,
+) -> int:
+    messages.check()
+    wanted = run.run()
+
+    def opened(longest: int) -> "Source":
+        from bide.adopt.redis.zset import SortedSet
+
+        server = _server(wanted.url)
+        shape = messages.shape(member, longest)
+        return SortedSet(server, key, shape, unit=score, jobs=_jobs(server, job_hash, job_id))
+
+    return adopt(options, opened, wanted)
+
+
+@section.command(
+    "redis-list",
+    help="Move the elements of a list in Redis, such as the ready list of a topic. All of them are due now.\n\n"
+    "An element is the message, as JSON or as text; or it is the id of a job in a hash (--job-hash).",
+    examples=(
+        ("bide adopt redis-list ready --topic t --source redis://old/0", ""),
+        ("bide adopt redis-list ready --end right …", "consumers call BRPOP"),
+    ),
+)
+def redis_list(
+    options: QueueOptions,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the list.", show_default=False)],
+    run: RunOptions,
+    messages: MessageOptions,
+    *,
+    member: Member = "json",
+    end: Annotated[
+        Literal["left", "right"],
+        typer.Option(help="Where consumers take: BLPOP left, BRPOP right. The order is kept.", rich_help_panel=SOURCE),
+    ] = "left",
+    job_hash: JobHash = None,
+    job_id: JobId = None,
+) -> int:
+    messages.check()
+    wanted = run.run()
+
+    def opened(longest: int) -> "Source":
+        from bide.adopt.redis.list import ReadyList
+
+        server = _server(wanted.url)
+        return ReadyList(server, key, messages.shape(member, longest), end=end, jobs=_jobs(server, job_hash, job_id))
+
+    return adopt(options, opened, wanted)
+
+
+@section.command(
+    "bullmq",
+    help="Move the delayed jobs of a queue of BullMQ, while its workers and producers go on.\n\n"
+    "The data of a job is the body. Its name and its id become headers, and it keeps the attempts that it has left. Jobs of "
+    "flows and of job schedulers stay. The fields that --topic-field and --key-field may name are name, id and data.…",
+    examples=(
+        ("bide adopt bullmq mail --topic mail --source redis://old/0 --dry-run", ""),
+        ("bide adopt bullmq mail --topic-field name --key-field data.user …", ""),
+        ("bide adopt bullmq mail --topic mail --waiting …", "also what is due"),
+    ),
+)
+def bullmq(
+    options: QueueOptions,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)],
+    run: RunOptions,
+    messages: MessageOptions,
+    *,
+    prefix: Annotated[
+        str, typer.Option(metavar="PREFIX", help="The prefix option of its Queue.", rich_help_panel=SOURCE)
+    ] = "bull",
+    waiting: Annotated[
+        bool,
+        typer.Option(
+            "--waiting", help="Also jobs that wait for a worker now: wait, paused, prioritized.", rich_help_panel=SOURCE
+        ),
+    ] = False,
+) -> int:
+    messages.check()
+    wanted = run.run()
+
+    def opened(longest: int) -> "Source":
+        from bide.adopt.redis.bullmq import BullMQ
+
+        return BullMQ(_server(wanted.url), name, messages.shape("json", longest), prefix=prefix, waiting=waiting)
+
+    return adopt(options, opened, wanted)
+
+
+def _server(url: str) -> "Server":
+    try:
+        from bide.adopt.redis.server import Server
+    except ModuleNotFoundError:
+        raise MissingExtra("Redis needs its driver: pip install 'bide[redis]'") from None
+    return Server(url)
+
+
+def _jobs(server: "Server", key: str | None, id_field: str | None) -> "Jobs | None":
+    from bide.adopt.redis.jobs import Jobs
+
+    if key is None:
+        if id_field is not None:
+            raise WrongUsage(
+                "--job-id says where an entry has the id of its job: name the hash of the jobs, too: --job-hash KEY."
+            )
+        return None
+    return Jobs(server, key, id_field)

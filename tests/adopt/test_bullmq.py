@@ -1,0 +1,68 @@
+"""`bide adopt bullmq`: jobs as BullMQ 6.7.0 stores them."""
+
+import json
+from typing import Any
+
+import redis
+
+from tests.adopt.reading import everything
+from tests.cli.running import Bide
+
+DUE = 4_000_000_000_123
+
+
+def add(old: redis.Redis, id: str, place: str, **fields: Any) -> None:
+    """A job as addDelayedJob and addStandardJob write it."""
+    stored: dict[Any, Any] = {"name": "welcome", "data": json.dumps({"user": id}), "opts": '{"attempts":0}'}
+    old.hset(f"bull:mail:{id}", mapping=stored | {"priority": 0, "timestamp": 1, "delay": 0} | fields)
+    if place == "wait":
+        old.lpush("bull:mail:wait", id)
+    else:
+        old.zadd(f"bull:mail:{place}", {id: DUE * 4096 + old.zcard(f"bull:mail:{place}")})
+
+
+def filled(old: redis.Redis) -> None:
+    add(old, "1", "delayed", opts='{"backoff":{"delay":1000,"type":"exponential"},"delay":3600000,"attempts":5}', atm=2)
+    add(old, "my:2", "delayed", deid="u2")
+    add(old, "3", "wait")
+    add(old, "4", "prioritized", priority=9)
+    old.set("bull:mail:de:u2", "my:2")
+    old.hset("bull:mail:meta", "version", "bullmq:6.7.0")
+
+
+def test_delayed_jobs_become_messages_with_their_attempts_left(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    filled(old)
+    ended = bide("adopt", "bullmq", "mail", "--topic", "mail", "--source", redis_url)
+    assert (ended.code, ended.err) == (0, "")
+    first, second = everything("mail")
+    assert (first.due, first.max_attempts, first.body) == (DUE, 3, {"user": "1"})
+    assert first.headers == {"bullmq-id": "1", "bullmq-name": "welcome"}
+    assert (second.due, second.max_attempts, second.headers["bullmq-id"]) == (DUE, 1, "my:2")
+    left = {"bull:mail:3", "bull:mail:4", "bull:mail:meta", "bull:mail:prioritized", "bull:mail:wait"}
+    assert {*map(bytes.decode, old.scan_iter())} == left
+
+
+def test_jobs_that_are_due_are_adopted_if_asked(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    filled(old)
+    command = ("adopt", "bullmq", "mail", "--topic-field", "name", "--key-field", "data.user", "--waiting")
+    assert bide(*command, "--source", redis_url).code == 0
+    found = everything("welcome")
+    assert sorted(each.key or "" for each in found) == ["1", "3", "4", "my:2"]
+    assert old.keys() == [b"bull:mail:meta"]
+
+
+def test_jobs_of_schedulers_and_flows_stay(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    add(old, "repeat:every:1", "delayed", rjk="every")
+    add(old, "5", "delayed", parentKey="bull:other:1")
+    add(old, "6", "delayed")
+    old.hset("bull:mail:6:processed", "bull:other:2", "{}")
+    add(old, "7", "delayed")
+    old.delete("bull:mail:7")
+    ended = bide("adopt", "bullmq", "mail", "--topic", "mail", "--source", redis_url, "--json")
+    assert ended.code == 1
+    assert json.loads(ended.out)["refused"] == {
+        "has no job: it was removed": 1,
+        "is part of a flow": 2,
+        "is the next one of a repeated job: make it a schedule of bide, and remove it in BullMQ": 1,
+    }
+    assert old.zcard("bull:mail:delayed") == 4

@@ -1,0 +1,117 @@
+"""`bide adopt redis-zset`: members of a sorted set become messages, at their times."""
+
+import json
+import math
+import time
+
+import redis
+
+from bide import Queue
+from tests.adopt.reading import URL, everything
+from tests.cli.running import Bide
+
+HOUR = 3600
+NOTHING = {"adopted": 0, "resumed": 0, "gone": 0, "given_back": 0, "held": 0, "refused": {}}
+
+
+def test_members_become_messages_at_the_instants_of_their_scores(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    now = time.time()
+    scores = {json.dumps({"order": number}): now + HOUR + number / 7 for number in range(2_500)}
+    old.zadd("delayed", scores)
+    ended = bide("adopt", "redis-zset", "delayed", "--topic", "order.cancel", "--source", redis_url, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out) == NOTHING | {"adopted": 2_500}
+    assert old.keys("*delayed*") == []
+    found = {each.body["order"]: each.due for each in everything("order.cancel")}
+    assert found == {json.loads(member)["order"]: math.ceil(score * 1000) for member, score in scores.items()}
+
+
+def test_scores_of_php_are_seconds_and_those_of_java_milliseconds(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    due = int(time.time()) + HOUR
+    old.zadd("php", {'{"order":42,"url":"https:\\/\\/shop.example\\/42","name":"\\u5f20"}': due})  # as json_encode writes it
+    old.zadd("java", {"order:43": due * 1000 + 7})
+    assert bide("adopt", "redis-zset", "php", "--topic", "php", "--source", redis_url).code == 0
+    assert bide("adopt", "redis-zset", "java", "--member", "raw", "--topic", "java", "--source", redis_url).code == 0
+    [php], [java] = everything("php"), everything("java")
+    assert (php.due, php.body) == (due * 1000, {"order": 42, "url": "https://shop.example/42", "name": "张"})
+    assert (java.due, java.body) == (due * 1000 + 7, "order:43")
+
+
+def test_a_dry_run_shows_the_first_ten_due_times_and_changes_nothing(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    old.zadd("delayed", {f'{{"order":{number}}}': 4_000_000_000 + number * 60 for number in range(30)})
+    old.zadd("delayed", {"broken": 4_000_000_000})
+    before = old.dump("delayed")
+    ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--key-field", "order", "--source", redis_url, "--dry-run")
+    lines = ended.out.splitlines()
+    assert lines[:2] == [f"delayed at {redis_url}: 31 waiting.", "Due first:"]
+    assert [line.split()[-1] for line in lines[2:12]] == [str(number) for number in range(10)]
+    assert "2096-10-02" in lines[2]
+    assert lines[12:] == [
+        "Left at the source: 1 of the first 1,000. An entry is not JSON, for example: broken",
+        "Nothing was changed.",
+    ]
+    assert (old.dump("delayed"), old.keys(), ended.code) == (before, [b"delayed"], 0)
+
+
+def test_what_cannot_be_read_stays_and_holds_nothing_up(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    bad = {f"bad {number}": 1_000 + number for number in range(2_100)}
+    old.zadd("delayed", {**bad, '{"order":1}': 5_000, '{"order":2}': 10_000_000_000_000_000, '{"order":"x"}': math.inf})
+    ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--source", redis_url, "--score", "ms", "--json")
+    refused = {"is not JSON": 2_100, "has a score that is no time": 1, "is due in more than 36,525 days": 1}
+    assert (ended.code, json.loads(ended.out)) == (1, NOTHING | {"adopted": 1, "refused": refused})
+    assert old.zcard("delayed") == 2_102
+    assert [each.body for each in everything("t")] == [{"order": 1}]
+
+
+def test_jobs_in_a_hash_are_taken_with_their_ids(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    due = int(time.time() * 1000) + HOUR * 1000
+    for number in range(20):
+        job = {"topic": f"order.{number % 2}", "id": str(number), "delayTime": due, "ttrTime": 60, "message": '{"n": 1}'}
+        old.hset("JobPool", str(number), json.dumps(job))
+        old.zadd("DelayBucket", {str(number): due + number})
+    old.hdel("JobPool", "19")  # cancelled
+    command = ("adopt", "redis-zset", "DelayBucket", "--job-hash", "JobPool", "--topic-field", "topic", "--key-field", "id")
+    ended = bide(*command, "--member", "message", "--source", redis_url, "--json")
+    assert json.loads(ended.out) == NOTHING | {
+        "adopted": 19,
+        "refused": {"has no job in the hash: it was cancelled, or a consumer has it": 1},
+    }
+    assert (old.hlen("JobPool"), old.zrange("DelayBucket", 0, -1)) == (0, [b"19"])
+    even, odd = everything("order.0"), everything("order.1")
+    assert [each.key for each in even] == [str(number) for number in range(0, 20, 2)]
+    assert [each.due - due for each in odd] == list(range(1, 19, 2))
+    assert {each.body for each in (*even, *odd)} == {'{"n": 1}'}
+
+
+def test_the_id_of_a_job_may_be_a_field_of_the_member(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    old.zadd("bucket", {'{"topic":"mail","id":"a-1"}': 4_000_000_000})
+    old.hset("jobs", "a-1", '{"to":"ada"}')
+    command = ("adopt", "redis-zset", "bucket", "--job-hash", "jobs", "--job-id", "id", "--topic", "mail")
+    assert bide(*command, "--source", redis_url).code == 0
+    assert [each.body for each in everything("mail")] == [{"to": "ada"}]
+    assert old.keys() == []
+
+
+def test_an_entry_whose_key_is_taken_stays_at_the_source(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    with Queue(URL) as queue:
+        queue.send("t", "newer", key="42", delay="1h")
+    old.zadd("delayed", {'{"order":42}': 4_000_000_000, '{"order":43}': 4_000_000_000.0625})
+    score = old.zscore("delayed", '{"order":42}')
+    ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--key-field", "order", "--source", redis_url)
+    assert ended.out.splitlines()[1:] == [
+        "Left at the source: 1. An entry has the key of a message that waits in the queue, for example: 42"
+    ]
+    assert old.zrange("delayed", 0, -1, withscores=True) == [(b'{"order":42}', score)]
+    assert sorted(each.key or "" for each in everything("t")) == ["42", "43"]
+
+
+def test_errors_say_what_to_do_and_no_password(bide: Bide, redis_url: str, old: redis.Redis) -> None:
+    old.set("text", "x")
+    wrong = bide("adopt", "redis-zset", "text", "--topic", "t", "--source", redis_url)
+    assert (wrong.code, wrong.out[:7]) == (1, "Adopted")
+    assert "is of another type than this command reads: check its name with TYPE." in wrong.err
+    nowhere = bide("adopt", "redis-zset", "k", "--topic", "t", "--source", "redis://ann:geheim@127.0.0.1:1/0")
+    assert (nowhere.code, "geheim" in nowhere.err) == (1, False)
+    assert "does not answer" in nowhere.err
+    assert bide("adopt", "redis-zset", "k", "--source", redis_url).code == 2
+    assert bide("adopt", "redis-zset", "k", "--topic", "t").code == 2

@@ -1,0 +1,169 @@
+"""A run that was killed is resumed: nothing is lost, and nothing is put twice."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from bide import Queue
+from bide.adopt.adopting import Adoption
+from bide.adopt.redis.bullmq import BullMQ
+from bide.adopt.redis.list import ReadyList
+from bide.adopt.redis.server import Server
+from bide.adopt.redis.taking import Waiting
+from bide.adopt.redis.zset import SortedSet
+from bide.adopt.shaping import Shape
+from bide.errors import QueueFull
+from tests.adopt.reading import URL, everything
+from tests.cli.running import Bide
+
+COMMAND = ("adopt", "redis-zset", "delayed", "--topic", "t", "--json")
+NOTHING = {"adopted": 0, "resumed": 0, "gone": 0, "given_back": 0, "held": 0, "refused": {}}
+
+
+class Killed(Exception):
+    """The end of a run, at some place."""
+
+
+def die(*_: Any) -> None:
+    raise Killed
+
+
+@pytest.fixture
+def filled(old: redis.Redis) -> redis.Redis:
+    old.zadd("delayed", {json.dumps({"order": number}): 4_000_000_000 + number for number in range(30)})
+    return old
+
+
+def run(url: str, *, dies_in: str) -> None:
+    """A run that is killed in a verb of the source, or in the put."""
+    source = SortedSet(Server(url), "delayed", Shape(topic="t"))
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue, batch=10)
+        queue.session.open()
+        victim: Any = queue.session if dies_in == "put_many" else source
+        setattr(victim, dies_in, die)
+        with pytest.raises(Killed):
+            adoption.run(lambda _: None, lambda: False)
+    source.close()
+
+
+def orders(found: Sequence[Any]) -> list[int]:
+    return sorted(each.body["order"] for each in found)
+
+
+@pytest.mark.parametrize("place", ["put_many", "finish"])
+def test_a_killed_run_goes_on_where_it_was(bide: Bide, filled: redis.Redis, redis_url: str, place: str) -> None:
+    run(redis_url, dies_in=place)
+    assert filled.zcard("delayed") == 20
+    looked = json.loads(bide(*COMMAND, "--dry-run", "--source", redis_url).out)
+    assert (looked["count"], looked["held"]) == (20, 10)
+    ended = bide(*COMMAND, "--source", redis_url)
+    assert json.loads(ended.out) == NOTHING | {"adopted": 30, "resumed": 10}
+    assert orders(everything("t")) == list(range(30))
+    assert filled.keys() == []
+
+
+def aged(client: redis.Redis, minutes: int) -> None:
+    """What is held was taken so long ago."""
+    [held] = client.keys("*bide-adopt")
+    fields: Any = client.hgetall(held)
+    for name, value in fields.items():
+        since, _, rest = name.decode().partition("-")
+        client.hset(held, f"{int(since) - minutes * 60_000}-{rest}", value)
+        client.hdel(held, name)
+
+
+@pytest.mark.parametrize("place", ["put_many", "finish"])
+@pytest.mark.parametrize("answer", ["send", "forget", "give-back"])
+def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
+    bide: Bide, filled: redis.Redis, redis_url: str, place: str, answer: str
+) -> None:
+    run(redis_url, dies_in=place)
+    aged(filled, 11)
+    asked = bide(*COMMAND, "--source", redis_url)
+    assert (asked.code, json.loads(asked.out)) == (1, NOTHING | {"held": 10})
+    assert "A run was stopped 11 minutes ago while it moved 10 messages" in asked.err
+    assert "--doubtful forget, if it has them" in asked.err
+    ended = bide(*COMMAND, "--source", redis_url, "--doubtful", answer)
+    assert (ended.code, json.loads(ended.out)["given_back"]) == (0, 10 if answer == "give-back" else 0)
+    assert filled.zcard("delayed") == (10 if answer == "give-back" else 0)
+    put, sent = place == "finish", answer == "send"  # sent though it was put, or forgotten though it was not: as asked
+    assert orders(everything("t")) == sorted([*range(10, 30), *(range(10) if put else ()), *(range(10) if sent else ())])
+
+
+def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str, folder: object) -> None:
+    def full(*_: Any) -> None:
+        raise QueueFull("no room")
+
+    before = filled.zrange("delayed", 0, -1, withscores=True)
+    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue)
+        queue.session.open()
+        queue.session.put_many = full  # type: ignore[assignment]
+        with pytest.raises(QueueFull):
+            adoption.run(lambda _: None, lambda: False)
+    assert (adoption.in_hand, filled.zrange("delayed", 0, -1, withscores=True)) == (0, before)
+    assert filled.keys() == [b"delayed"]
+
+
+def picture(client: redis.Redis) -> dict[Any, Any]:
+    return {key: client.dump(key) for key in client.scan_iter() if b"marker" not in key}
+
+
+def job(client: redis.Redis, id: str) -> None:
+    client.hset(f"bull:mail:{id}", mapping={"name": "n", "data": '{"a":1}', "opts": "{}", "deid": id})
+
+
+def fill_zset(client: redis.Redis) -> None:
+    client.zadd("key", {"a": 4_000_000_000.123, "b": 4_000_000_001})
+    client.hset("jobs", mapping={"a": "1", "b": "2"})
+
+
+def fill_list(client: redis.Redis) -> None:
+    client.rpush("key", "a", "b", "a")
+
+
+def fill_bullmq(client: redis.Redis) -> None:
+    for number, place in enumerate(("delayed", "prioritized", "wait", "paused")):
+        job(client, str(number))
+        if number < 2:
+            client.zadd(f"bull:mail:{place}", {str(number): 4_000_000_000_000 * 4096})
+        else:
+            client.rpush(f"bull:mail:{place}", str(number))
+    client.set("bull:mail:de:0", "0")
+
+
+def zset(url: str) -> Waiting:
+    from bide.adopt.redis.jobs import Jobs
+
+    server = Server(url)
+    return SortedSet(server, "key", Shape(topic="t"), jobs=Jobs(server, "jobs"))
+
+
+SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Waiting]]] = {
+    "redis-zset": (fill_zset, zset),
+    "redis-list": (fill_list, lambda url: ReadyList(Server(url), "key", Shape(topic="t", body="raw"), end="right")),
+    "bullmq": (fill_bullmq, lambda url: BullMQ(Server(url), "mail", Shape(topic="t"), waiting=True)),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_what_is_given_back_is_as_it_was(old: redis.Redis, redis_url: str, kind: str) -> None:
+    fill, opened = SOURCES[kind]
+    fill(old)
+    before = picture(old)
+    first = opened(redis_url)
+    taken = first.take(1_000)
+    assert len(taken.found) > 1
+    first.close()
+    source = opened(redis_url)  # a later run finds it, and gives it back
+    held = source.held()
+    assert [each.message for each in held.found] == [each.message for each in taken.found]
+    source.give_back([each.name for each in held.found])
+    assert picture(old) == before
+    assert not source.take(1_000).found
+    source.close()
