@@ -1,4 +1,5 @@
-"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes.
+"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
+the programs of ten mistakes.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
@@ -20,7 +21,8 @@ from bide.queue.aio.planning import NEEDED
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-RECIPES = ROOT / "examples" / "recipes"
+EXAMPLES = {"recipe": "recipes", "mistake": "mistakes"}
+"""Folders of examples, by the part that shows one of their files."""
 
 WORDS = {
     "accepted": "accepted means",
@@ -99,11 +101,12 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def recipe(name: str) -> str:
-    """The file of a recipe. Its first line is the text of the page; its tests are in tests/examples, so docs don't run it."""
-    code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
+def example(kind: str, name: str) -> str:
+    """A file of examples. Its first line is the text of the page. It has its own tests, so those of the docs don't run it."""
+    path = f"examples/{EXAMPLES[kind]}/{name}.py"
+    code = (ROOT / path).read_text(encoding="utf-8")
     says, code = re.fullmatch(r'"""(.*?)"""\n\n(.*)', code, re.DOTALL).groups()  # type: ignore[union-attr]
-    return f"{says}\n\n```py\n# examples/recipes/{name}.py\n{code}```\n"
+    return f"{says}\n\n```py\n# {path}\n{code}```\n"
 
 
 def _value(word: str, can: Capabilities) -> Any:
@@ -145,10 +148,10 @@ def written(text: str) -> str:
 
     def part(found: re.Match[str]) -> str:
         begin, name, which, end = found.groups()
-        if name == "recipe":
-            return f"{begin}{recipe(which)}{end}"
+        if name in EXAMPLES:
+            return f"{begin}{example(name, which)}{end}"
         if name not in PARTS:
-            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}, recipe NAME")
+            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}, recipe NAME, mistake NAME")
         return f"{begin}{PARTS[name]()}{end}"
 
     return PART.sub(part, text)
