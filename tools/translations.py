@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "README.zh.md": "README.md",
     "docs/zh/quickstart.md": "docs/quickstart.md",
+    "docs/zh/roads.md": "docs/roads.md",
+    "docs/zh/mistakes.md": "docs/mistakes.md",
     "docs/zh/recipes/index.md": "docs/recipes/index.md",
     "docs/zh/recipes/shops.md": "docs/recipes/shops.md",
     "docs/zh/recipes/users.md": "docs/recipes/users.md",
