@@ -11,6 +11,8 @@ PAGES = {"README.zh.md": "README.md", "docs/zh/send.md": "docs/send.md"}
 
 ENGLISH = """# Send
 
+[中文](zh/send.md)
+
 Give it a time.
 
 ## Now
@@ -56,7 +58,7 @@ Ran = Callable[..., tuple[int, str]]
 def pages(tmp_path: Path, ran: Ran) -> Path:
     """Two translated pages, in step."""
     (tmp_path / "docs" / "zh").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("# It\n\nSends, see [Send](docs/send.md).\n", encoding="utf-8")
+    (tmp_path / "README.md").write_text("# It\n\n[中文](README.zh.md), see [Send](docs/send.md).\n", encoding="utf-8")
     (tmp_path / "README.zh.md").write_text("# 它\n\n[English](README.md)，见[发送](docs/zh/send.md)。\n", encoding="utf-8")
     (tmp_path / "docs" / "index.md").write_text("# Home\n", encoding="utf-8")
     (tmp_path / "docs" / "send.md").write_text(ENGLISH, encoding="utf-8")
@@ -126,6 +128,13 @@ def test_a_new_section_and_a_removed_one_are_named(pages: Path, ran: Ran) -> Non
     says = ran("--check")[1]
     assert "docs/zh/send.md is stale: docs/send.md has a new section, 'At once'." in says
     assert "docs/zh/send.md is stale: docs/send.md has no section 'Now' any more." in says
+
+
+def test_sections_in_another_order_are_named(pages: Path, ran: Ran) -> None:
+    text = (pages / "docs" / "send.md").read_text(encoding="utf-8")
+    begin, now, later = text.partition("## Now")[0], *text[text.index("## Now") :].split("## Later")
+    (pages / "docs" / "send.md").write_text(f"{begin}## Later{later}\n{now}", encoding="utf-8")
+    assert "docs/zh/send.md is stale: the sections of docs/send.md have another order." in ran("--check")[1]
 
 
 def test_headings_that_do_not_correspond_are_named(pages: Path, ran: Ran) -> None:
@@ -199,6 +208,19 @@ def test_a_row_that_is_missing_is_named(pages: Path, ran: Ran) -> None:
 def test_a_link_to_an_english_page_that_is_translated_is_named(pages: Path, ran: Ran) -> None:
     change(pages / "docs" / "zh" / "send.md", "../../README.zh.md", "../../README.md")
     assert "docs/zh/send.md links to ../../README.md, which has a Chinese page: README.zh.md." in ran("--check")[1]
+
+
+def test_an_english_page_without_a_link_to_its_chinese_one_is_named(pages: Path, ran: Ran) -> None:
+    change(pages / "docs" / "send.md", "[中文](zh/send.md)", "")
+    assert "docs/send.md has no link to its Chinese page, docs/zh/send.md" in ran("--check")[1]
+
+
+def test_a_word_that_the_glossary_replaces_is_named(pages: Path, ran: Ran) -> None:
+    glossary = "# 术语表\n\n| 用词 | 英文 | 不用 |\n|---|---|---|\n| 发送 | send | |\n| 引擎 | engine | 后端、引挚 |\n"
+    (pages / "docs" / "zh" / "glossary.md").write_text(glossary, encoding="utf-8")
+    assert ran("--check") == (0, "")
+    change(pages / "docs" / "zh" / "send.md", "| 引擎 |", "| 后端 |")
+    assert "docs/zh/send.md says '后端' where the glossary says '引擎'." in ran("--check")[1]
 
 
 def test_the_home_of_the_site_is_made_from_the_readme_with_links_that_lead_there(pages: Path, ran: Ran) -> None:
