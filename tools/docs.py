@@ -1,17 +1,17 @@
 """Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
-the ways to delay a message, and the programs of ten mistakes.
+the ways to delay a message, the programs of ten mistakes.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
 """
 
 import ast
-import functools
 import importlib
 import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from bide.queue.aio.planning import NEEDED
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-ROADS = ROOT / "examples" / "roads"
 EXAMPLES = {"recipe": "recipes", "mistake": "mistakes"}
 """Folders of examples, by the part that shows one of their files."""
+ROADS = ROOT / "examples" / "roads"
 
 WORDS = {
     "accepted": "accepted means",
@@ -43,7 +43,7 @@ WORDS = {
     "priority": "priority",
     "gates": "locks and limits",
     "results": "kept results and `depends_on`",
-    "past": "keeps attempts and dead letters of [messages that move in](move.md)",
+    "past": "keeps attempts and dead letters of messages that move in",
     "schedules": "schedules",
     "ordered": "exact order of due times",
     "transactional": "joins your transaction",
@@ -122,7 +122,7 @@ def road(name: str) -> str:
     return f"```py\n# examples/roads/{name}.py\n{code}```\n"
 
 
-FILES: dict[str, Callable[[str], str]] = {kind: functools.partial(example, kind) for kind in EXAMPLES} | {"road": road}
+FILES: dict[str, Callable[[str], str]] = {**{kind: partial(example, kind) for kind in EXAMPLES}, "road": road}
 """Parts that name a file."""
 
 
