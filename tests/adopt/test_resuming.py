@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Waiting
 from bide.adopt.redis.zset import SortedSet
 from bide.adopt.shaping import Shape
-from bide.errors import QueueFull
+from bide.errors import OutcomeUnknown, QueueFull
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -94,7 +95,18 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
     assert orders(everything("t")) == sorted([*range(10, 30), *(range(10) if put else ()), *(range(10) if sent else ())])
 
 
-def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str, folder: object) -> None:
+def test_a_take_whose_answer_was_lost_is_finished_by_the_same_run(filled: redis.Redis, redis_url: str, folder: Path) -> None:
+    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    take = source.take
+    source.take = lambda limit: take(limit)._replace(found=())  # type: ignore[method-assign]  # as one sent twice
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue)
+        adoption.run(lambda _: None, lambda: False)
+    assert (adoption.adopted, orders(everything("t"))) == (30, list(range(30)))
+    assert filled.keys() == []
+
+
+def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str, folder: Path) -> None:
     def full(*_: Any) -> None:
         raise QueueFull("no room")
 
@@ -108,6 +120,28 @@ def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str
             adoption.run(lambda _: None, lambda: False)
     assert (adoption.in_hand, filled.zrange("delayed", 0, -1, withscores=True)) == (0, before)
     assert filled.keys() == [b"delayed"]
+
+
+def test_what_a_lost_answer_leaves_open_is_held_for_the_next_run(
+    bide: Bide, filled: redis.Redis, redis_url: str, folder: Path
+) -> None:
+    with Queue(URL) as queue:
+        session: Any = queue.session
+        session.open()
+        put = session.put_many
+
+        def cut_off(messages: Sequence[Any]) -> None:
+            told = put(messages)
+            raise OutcomeUnknown("the connection was lost", answers=[*told[:10], *[None] * 20])
+
+        session.put_many = cut_off
+        adoption = Adoption(SortedSet(Server(redis_url), "delayed", Shape(topic="t")), queue)
+        with pytest.raises(OutcomeUnknown):
+            adoption.run(lambda _: None, lambda: False)
+    assert (adoption.adopted, adoption.in_hand) == (10, 20)
+    ended = json.loads(bide(*COMMAND, "--source", redis_url).out)
+    assert (ended["adopted"], ended["resumed"]) == (20, 20)
+    assert orders(everything("t")) == list(range(30))
 
 
 def picture(client: redis.Redis) -> dict[Any, Any]:
