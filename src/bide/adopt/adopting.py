@@ -33,13 +33,18 @@ Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
 class InDoubt(BideError):
     """A run was stopped between the take and the finish of a batch, too long ago to repeat its put. Nothing was changed."""
 
-    def __init__(self, count: int, age: float) -> None:
-        super().__init__(
-            f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no longer "
-            "knows whether it got them. Look for them with `bide list`, then run this command again with one more option: "
-            "--doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, if the "
-            "old consumers are to have them."
+    def __init__(self, count: int, age: float, *, unsure: bool = False) -> None:
+        what = (
+            f"A run was stopped while it moved {plural(count, 'message')}, and workers may have begun some of them before they "
+            "were told not to. Look in their logs, then run this command again with one more option: --doubtful send, if none "
+            "was begun; --doubtful forget, if all were; --doubtful give-back, if the old system is to have them."
+            if unsure
+            else f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no "
+            "longer knows whether it got them. Look for them with `bide list`, then run this command again with one more "
+            "option: --doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, "
+            "if the old consumers are to have them."
         )
+        super().__init__(what)
         self.count: int = count
 
 
@@ -111,10 +116,11 @@ class Adoption:
         self._leave(held.refused)
         if not held.found:
             return
-        if held.age > SURE and self._named and self._doubt == "stop":
+        doubtful = held.age > SURE or held.unsure
+        if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
             self.in_hand = len(held.found)
-            raise InDoubt(len(held.found), held.age)
-        if held.age > SURE and self._doubt in ("give-back", "forget"):
+            raise InDoubt(len(held.found), held.age, unsure=held.unsure)
+        if doubtful and self._doubt in ("give-back", "forget"):
             end = self._source.give_back if self._doubt == "give-back" else self._source.finish
             end([each.name for each in held.found])
             self.given_back += len(held.found) if self._doubt == "give-back" else 0
