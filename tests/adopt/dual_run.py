@@ -121,6 +121,13 @@ class DualRun:
         assert adopter.returncode == 0
         told |= json.loads(out)
 
+    def adopt(self, command: list[str]) -> tuple[int, dict[str, Any]]:
+        """A run of the adopter to its end: the exit code, and what it has printed."""
+        adopter = self._adopter(command)
+        out, _ = adopter.communicate(timeout=PATIENCE)
+        told: dict[str, Any] = json.loads(out)
+        return adopter.returncode, told
+
     def _adopter(self, command: list[str]) -> subprocess.Popen[bytes]:
         adopter = subprocess.Popen(
             [*BIDE, "adopt", *command, "--json", "--url", self._url],

@@ -28,7 +28,7 @@ def test_a_killed_run_is_resumed_and_nothing_is_there_twice(
     killed_in_finish(url, redis_url)
     ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--source", redis_url, "--url", url, "--json")
     told = json.loads(ended.out)
-    assert (ended.code, told["adopted"], told["resumed"]) == (0, COUNT, 1_000)
+    assert (ended.code, told["adopted"], told["resumed"]) == (0, COUNT, 2_000)
     assert orders(everything("t", url)) == list(range(COUNT))
 
 

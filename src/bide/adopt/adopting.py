@@ -1,20 +1,22 @@
 """An adoption: takes batch after batch from a source, puts each into a queue, and counts what became of every entry.
 
-A batch is taken, then put, then finished. A run that was killed in between leaves it held at the source, and the next run
-begins with it. Each message has an operation, which engines remember for ten minutes: within that time, nothing is put twice.
+A batch is taken, then put, then finished; the next one is taken while it is put. A run that was killed in between leaves both
+held at the source, and the next run begins with them. Each message has an operation, which engines remember for ten minutes:
+within that time, nothing is put twice.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from bide.adopt.source import Found, Refused, Source
+from bide.adopt.source import Entries, Found, Refused, Source
 from bide.core.amounts import plural
-from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage
+from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage, Ref
 from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
-from bide.types import Sent
+from bide.types import CancelResult, Sent
 
 if TYPE_CHECKING:
     from bide.queue import Queue
@@ -31,13 +33,18 @@ Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
 class InDoubt(BideError):
     """A run was stopped between the take and the finish of a batch, too long ago to repeat its put. Nothing was changed."""
 
-    def __init__(self, count: int, age: float) -> None:
-        super().__init__(
-            f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no longer "
-            "knows whether it got them. Look for them with `bide list`, then run this command again with one more option: "
-            "--doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, if the "
-            "old consumers are to have them."
+    def __init__(self, count: int, age: float, *, unsure: bool = False) -> None:
+        what = (
+            f"A run was stopped while it moved {plural(count, 'message')}, and workers may have begun some of them before they "
+            "were told not to. Look in their logs, then run this command again with one more option: --doubtful send, if none "
+            "was begun; --doubtful forget, if all were; --doubtful give-back, if the old system is to have them."
+            if unsure
+            else f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no "
+            "longer knows whether it got them. Look for them with `bide list`, then run this command again with one more "
+            "option: --doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, "
+            "if the old consumers are to have them."
         )
+        super().__init__(what)
         self.count: int = count
 
 
@@ -48,6 +55,7 @@ class Adoption:
         self.adopted: int = 0
         self.resumed: int = 0  # of those adopted, how many an earlier run had taken
         self.gone: int = 0  # old consumers took them meanwhile
+        self.late: int = 0  # were changed at the source when bide had delivered them, or as good as
         self.given_back: int = 0  # as the operator wants it, of those that an earlier run had taken
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
@@ -72,10 +80,35 @@ class Adoption:
         """
         self._moved = moved
         self.resume()
-        while not stopped() and self.step():
-            pass
+        with ThreadPoolExecutor(1, "bide-adopt") as beside:
+            taken = Entries() if stopped() else self._take()
+            while taken.found or taken.gone:
+                taken = self._pass_on_and_take(taken.found, beside, stopped)
         if not stopped():
             self.resume()  # a take whose answer was lost is held, too
+
+    def _take(self) -> Entries:
+        taken = self._source.take(self._batch)
+        self.gone += taken.gone
+        self.in_hand += len(taken.found)
+        self._leave(taken.refused)
+        return taken
+
+    def _pass_on_and_take(self, batch: Sequence[Found], beside: Executor, stopped: Callable[[], bool]) -> Entries:
+        """Put a batch, take the next one meanwhile, and finish the first. The source is used by this thread alone."""
+        put = beside.submit(self._put, batch)
+        following = Entries() if stopped() else self._take()
+        try:
+            answers = put.result()
+        except _NOT_STORED:  # nobody has tried to put it before, so it can be given back
+            self._source.give_back([each.name for each in (*batch, *following.found)])
+            self.in_hand = 0
+            raise
+        except OutcomeUnknown as error:  # what has no answer stays held, for the next run, as after any other error
+            self._finish(batch, error.answers)
+            raise
+        self._finish(batch, answers)
+        return following
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""
@@ -83,57 +116,55 @@ class Adoption:
         self._leave(held.refused)
         if not held.found:
             return
-        if held.age > SURE and self._named and self._doubt == "stop":
+        doubtful = held.age > SURE or held.unsure
+        if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
             self.in_hand = len(held.found)
-            raise InDoubt(len(held.found), held.age)
-        if held.age > SURE and self._doubt in ("give-back", "forget"):
+            raise InDoubt(len(held.found), held.age, unsure=held.unsure)
+        if doubtful and self._doubt in ("give-back", "forget"):
             end = self._source.give_back if self._doubt == "give-back" else self._source.finish
             end([each.name for each in held.found])
             self.given_back += len(held.found) if self._doubt == "give-back" else 0
             return
+        self.in_hand = len(held.found)
         for first in range(0, len(held.found), self._batch):
-            self.resumed += self._pass_on(held.found[first : first + self._batch], fresh=False)
+            batch = held.found[first : first + self._batch]
+            try:
+                self.resumed += self._finish(batch, self._put(batch))
+            except OutcomeUnknown as error:
+                self._finish(batch, error.answers)
+                raise
 
-    def step(self) -> bool:
-        """One batch. False: nothing is left that could be taken."""
-        taken = self._source.take(self._batch)
-        self.gone += taken.gone
-        self._leave(taken.refused)
-        if taken.found:
-            self._pass_on(taken.found, fresh=True)
-        return bool(taken.found or taken.gone)
+    def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
+        return self._queue.session.put_many([self._named_message(each) for each in batch])
 
-    def _pass_on(self, batch: Sequence[Found], *, fresh: bool) -> int:
-        """Put a batch and finish it. `fresh`: nobody has tried to put it before, so it can be given back."""
-        self.in_hand = len(batch)
-        try:
-            answers: Sequence[Sent] = self._queue.session.put_many([self._named_message(each) for each in batch])
-        except _NOT_STORED:
-            if fresh:
-                self._source.give_back([each.name for each in batch])
-                self.in_hand = 0
-            raise
-        except OutcomeUnknown as error:  # what has no answer stays held, for the next run, as after any other error
-            self._finish([found for found, sent in zip(batch, error.answers, strict=False) if sent is not None])
-            raise
-        kept = [found for found, sent in zip(batch, answers, strict=True) if sent.outcome in ("kept", "exists")]
+    def _finish(self, batch: Sequence[Found], answers: Sequence[Sent | None]) -> int:
+        """End at the source what the queue has, and give back what it refused. Gives how many messages were moved."""
+        stored = {found.name: sent for found, sent in zip(batch, answers, strict=False) if sent is not None}
+        kept = [found for found in batch if found.name in stored and stored[found.name].outcome in ("kept", "exists")]
         if kept:
-            names = {each.name for each in kept}
             self._source.give_back([each.name for each in kept])
-            self.in_hand -= len(kept)
             self.refused[HAS_KEY] += len(kept)
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
-            batch = [each for each in batch if each.name not in names]
-        self._finish(batch)
-        return len(batch)
-
-    def _finish(self, batch: Sequence[Found]) -> None:
-        if batch:
-            self._source.finish([each.name for each in batch])
-        self.in_hand -= len(batch)
-        self.adopted += len(batch)
-        self.topics |= {each.message.topic for each in batch}
+            for each in kept:
+                del stored[each.name]
+        changed = list(self._source.finish(list(stored)) or ()) if stored else []
+        if changed:
+            self._take_back([stored.pop(name) for name in changed])
+        self.in_hand -= len(stored) + len(kept) + len(changed)
+        self.adopted += len(stored)
+        self.topics |= {sent.topic for sent in stored.values()}
         self._moved(self.adopted + self.gone)
+        return len(stored)
+
+    def _take_back(self, copies: Sequence[Sent]) -> None:
+        """End copies of entries that were changed or ended at the source meanwhile."""
+        engine, can = self._queue.session.engine(), self._queue.capabilities
+        ended = engine.cancel([Ref(id=each.id) for each in copies]) if can.cancel else []
+        dead = [each for each, end in zip(copies, ended, strict=False) if end is CancelResult.DEAD]
+        for each in dead:
+            engine.purge(each.topic, "dead", [each.id])
+        self.gone += sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
+        self.late += len(copies) - sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
 
     def _named_message(self, found: Found) -> NewMessage:
         operation = f"adopt/{self._source.kind}/{found.name}"

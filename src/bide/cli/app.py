@@ -13,12 +13,15 @@ import typer
 import bide
 from bide.cli import (
     adopt,
+    adopt_others,
     adopt_redis,
+    adopt_tasks,
     cancel,
     dead,
     listing,
     messages,
     migrate,
+    move,
     purge,
     reshard,
     schedules,
@@ -74,12 +77,14 @@ for _section in (
     worker.section,
     system.section,
     reshard.section,
+    move.section,
     migrate.section,
     script.section,
 ):
     app.registered_commands += _section.typer.registered_commands
 
-adopt.section.typer.registered_commands += adopt_redis.section.typer.registered_commands
+for _more in (adopt_redis.section, adopt_tasks.section, adopt_others.section):
+    adopt.section.typer.registered_commands += _more.typer.registered_commands
 app.add_typer(
     adopt.section.typer, name="adopt", help=adopt.HELP, epilog=adopt.EPILOG, rich_help_panel="System", no_args_is_help=True
 )

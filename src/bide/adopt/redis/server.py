@@ -23,6 +23,7 @@ class Server:
     def __init__(self, url: str) -> None:
         self._address: Address = read(Settings(url=url))
         self.shown: str = self._address.shown
+        self.database: int = self._address.db
         self._client: Any = None
 
     def call(self, *command: Any, **options: Any) -> Any:

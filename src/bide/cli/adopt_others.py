@@ -1,0 +1,86 @@
+"""`bide adopt table` and `bide adopt rabbitmq-ttl`: waiting messages in a database, and on a broker."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bide.cli.adopt import MessageOptions, RunOptions
+from bide.cli.adopting import adopt
+from bide.cli.exits import WrongUsage
+from bide.cli.options import Section
+from bide.cli.queues import QueueOptions
+
+if TYPE_CHECKING:
+    from bide.adopt.source import Source
+
+_SOURCE, _MESSAGES = "Source", "Messages"
+_ENDS = re.compile(r"\b(limit|offset|for\s+(update|share|no\s+key\s+update|key\s+share))\b[^()]*$", re.IGNORECASE)
+
+section: Section = Section("Sources")
+
+
+@section.command(
+    "table",
+    help="Move rows of a polled table in PostgreSQL or SQLite.\n\n"
+    "--query finds the rows that wait, with at least the columns id and due. --take marks or deletes the row with :id. Both "
+    "run in one transaction with FOR UPDATE SKIP LOCKED, so that pollers that lock or mark their rows never get one that bide "
+    "has. Rows are held in a table bide_adopt of the same database until the queue has them.",
+    examples=(
+        ('bide adopt table --query "select * from timers" --topic t --dry-run', ""),
+        ('  … --take "delete from timers where id = :id"', "run it"),
+        ('  … --undo "insert into timers (id, due) values (:id, :due)"', "the way back"),
+    ),
+)
+def table(
+    options: QueueOptions,
+    run: RunOptions,
+    messages: MessageOptions,
+    *,
+    where: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="URL of the database: the same as --source.", show_default=False)
+    ] = None,
+    query: Annotated[str, typer.Option(metavar="SQL", help="Finds the rows that wait.", rich_help_panel=_SOURCE)],
+    take: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL", help="Marks or deletes a row, named by :id or another column of the query.", rich_help_panel=_SOURCE
+        ),
+    ] = None,
+    undo: Annotated[
+        str | None, typer.Option(metavar="SQL", help="The reverse of --take, if a row must go back.", rich_help_panel=_SOURCE)
+    ] = None,
+    id_column: Annotated[
+        str, typer.Option("--id", metavar="COLUMN", help="Column that identifies a row.", rich_help_panel=_SOURCE)
+    ] = "id",
+    due: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the due time.", rich_help_panel=_MESSAGES)] = "due",
+    body: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column that is the body. Default: body, or all other columns.", rich_help_panel=_MESSAGES
+        ),
+    ] = None,
+    unit: Annotated[
+        Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=_MESSAGES)
+    ] = "auto",
+) -> int:
+    messages.check()
+    wanted = (run if where is None else run._replace(source=where)).run()
+    query = query.strip().rstrip(";")
+    if _ENDS.search(query):
+        raise WrongUsage("Leave LIMIT, OFFSET and FOR UPDATE out of --query: the command adds its own.")
+    if take is None and not wanted.dry_run:
+        raise WrongUsage(
+            'Say how a row is taken: --take "delete from … where id = :id", or an update that --query does not find.'
+        )
+
+    def opened(furthest: int) -> "Source":
+        from bide.adopt.table.opening import database
+        from bide.adopt.table.rows import Columns
+        from bide.adopt.table.table import Statements, Table
+
+        columns = Columns(id=id_column, due=due, body=body, unit=unit)
+        said = Statements(query=query, take=(take or "").strip().rstrip(";"), undo=undo)
+        return Table(database(wanted.url), said, columns, messages.shape("json", furthest))
+
+    return adopt(options, opened, wanted)
