@@ -25,6 +25,7 @@ LEAST = replace(
     gates=False,
     traces=False,
     results=False,
+    past=False,
 )
 BURYING = replace(LEAST, extend=True, dead=True)  # knows nothing of what is pending, but its dead letters
 LONGEST = 3_000 * 86_400_000

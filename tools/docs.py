@@ -1,14 +1,17 @@
-"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes.
+"""Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
+the ways to delay a message, the programs of ten mistakes.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
 """
 
+import ast
 import importlib
 import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,9 @@ from bide.queue.aio.planning import NEEDED
 
 ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-RECIPES = ROOT / "examples" / "recipes"
+EXAMPLES = {"recipe": "recipes", "mistake": "mistakes"}
+"""Folders of examples, by the part that shows one of their files."""
+ROADS = ROOT / "examples" / "roads"
 
 WORDS = {
     "accepted": "accepted means",
@@ -38,6 +43,7 @@ WORDS = {
     "priority": "priority",
     "gates": "locks and limits",
     "results": "kept results and `depends_on`",
+    "past": "keeps attempts and dead letters of messages that move in",
     "schedules": "schedules",
     "ordered": "exact order of due times",
     "transactional": "joins your transaction",
@@ -98,11 +104,26 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def recipe(name: str) -> str:
-    """The file of a recipe. Its first line is the text of the page; its tests are in tests/examples, so docs don't run it."""
-    code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
+def example(kind: str, name: str) -> str:
+    """A file of examples. Its first line is the text of the page. It has its own tests, so those of the docs don't run it."""
+    path = f"examples/{EXAMPLES[kind]}/{name}.py"
+    code = (ROOT / path).read_text(encoding="utf-8")
     says, code = re.fullmatch(r'"""(.*?)"""\n\n(.*)', code, re.DOTALL).groups()  # type: ignore[union-attr]
-    return f"{says}\n\n```py\n# examples/recipes/{name}.py\n{code}```\n"
+    return f"{says}\n\n```py\n# {path}\n{code}```\n"
+
+
+def road(name: str) -> str:
+    """One way to delay a message: the file without its docstring and its imports. Its tests are in tests/roads."""
+    path = ROADS / f"{name}.py"
+    text = path.read_text(encoding="utf-8")
+    first = next(each for each in ast.parse(text).body[1:] if not isinstance(each, ast.Import | ast.ImportFrom))
+    begin = min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", []))])
+    code = "".join(text.splitlines(keepends=True)[begin - 1 :])
+    return f"```py\n# examples/roads/{name}.py\n{code}```\n"
+
+
+FILES: dict[str, Callable[[str], str]] = {**{kind: partial(example, kind) for kind in EXAMPLES}, "road": road}
+"""Parts that name a file."""
 
 
 def _value(word: str, can: Capabilities) -> Any:
@@ -144,10 +165,11 @@ def written(text: str) -> str:
 
     def part(found: re.Match[str]) -> str:
         begin, name, which, end = found.groups()
-        if name == "recipe":
-            return f"{begin}{recipe(which)}{end}"
+        if which and name in FILES:
+            return f"{begin}{FILES[name](which)}{end}"
         if name not in PARTS:
-            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}, recipe NAME")
+            known = ", ".join([*PARTS, *(f"{each} NAME" for each in FILES)])
+            raise SystemExit(f"docs: there is no part called '{name}'; there is: {known}")
         return f"{begin}{PARTS[name]()}{end}"
 
     return PART.sub(part, text)

@@ -87,6 +87,23 @@ def test_a_bucket_and_a_pool_of_java(tmp_path: Path, new_redis: NewRedis, redis_
         assert client.keys() == []
 
 
+def test_a_list(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
+    old = new_redis()
+
+    def start(*arguments: str) -> Popen[bytes]:
+        return run.python("list_like.py", old.url, *arguments)
+
+    with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
+        fill(start, run)
+        start("work")
+        start("produce", str(PRODUCED), str(FILLED))
+        run.until(lambda: run.count(OLD) > 0, "the first message of the old consumer")
+        command = ["redis-list", "ready", "--end", "right", "--topic", "order", "--source", old.url]
+        told = adopt_amid(run, client, "{ready}:bide-adopt", command)
+        judge(run, "redis-list", told)
+        assert client.keys() == []
+
+
 def test_a_queue_of_bullmq(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
     try:
         folder = environment("bullmq")

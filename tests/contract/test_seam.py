@@ -23,6 +23,7 @@ ABSENT = {
     "priority",
     "gates",
     "results",
+    "past",
     "transactional",
 }
 

@@ -5,7 +5,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from bide.engines.base import Claimed, End, NewMessage, Ref, Verdict
+from bide.engines.base import Claimed, End, NewMessage, Past, Ref, Verdict
 from tests.model.runner import Runner
 
 TOPICS = ("a", "b", "a.b-c_D", "rare")
@@ -36,6 +36,8 @@ class Draw(Random):
             headers=self.choice([{}, {}, {"x": "y"}, {"ü": ""}]),
             operation=operation,
         )
+        if self._runner.can.past and new.if_exists == "keep" and self.random() < 0.2:
+            return replace(new, past=self.past(new.max_attempts))
         if new.if_exists == "merge":
             if new.key is None:
                 return replace(new, if_exists="keep")
@@ -46,6 +48,12 @@ class Draw(Random):
         if new.if_exists != "later":
             return replace(new, unique_for=self.choice([1, 50, 60_000, DAY]))
         return replace(new, max_wait=min(new.delay + self.choice([1, 50, 60_000, DAY]), 36_525 * DAY))
+
+    def past(self, most: int) -> Past:
+        """Attempts that leave one more, or a dead letter."""
+        dead = self.random() < 0.3
+        attempt = most if dead else self.randrange(most)
+        return Past(attempt, self.choice([None, "it broke ∅"]), self.choice([[], [b"why"], [b"a" * 5_000, b"\0"]]), dead)
 
     def level(self) -> int:
         return self.choice([1, 1, 1, 1, 0, 2]) if self._runner.can.priority else 1

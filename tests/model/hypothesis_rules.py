@@ -258,6 +258,7 @@ class EngineMachine(RuleBasedStateMachine):
             key=new.key if self.can.keys else None,
             level=new.level if self.can.priority else 1,
             operation=new.operation if self.can.idempotent else None,
+            past=new.past if self.can.past else None,
         )
 
     def ref(self, pointer: Pointer) -> Ref:

@@ -21,6 +21,7 @@ from bide.engines.base import (
     Hold,
     Move,
     NewMessage,
+    Past,
     Ref,
     Stored,
     Swept,
@@ -93,6 +94,9 @@ class Model:
             told: Outcome = "duplicate" if new.if_exists == "keep" else "exists"
             agree(f"put {new}", replace(only, outcome=told), sent)
             return
+        if new.past is not None and new.past.dead:
+            self._put_dead(new, new.past, due, sent)
+            return
         message = self._holder(new.topic, new.key)
         if new.max_wait is not None:
             new, due = self._bounded(new, due, message if message and message.pending else None)
@@ -123,8 +127,25 @@ class Model:
             message = Message(sent.id, new, new.key, order=len(self.expected.messages))
             self.expected.add(message)
             message.step("send")
+            if new.past is not None:
+                self._live_through(message, new.past)
         message.plan(due)
         self._ripen(message)
+
+    def _put_dead(self, new: NewMessage, past: Past, due: int, sent: Sent) -> None:
+        agree(f"put {new}", Sent(sent.id, new.topic, due, "created"), sent)
+        insist(bool(sent.id) and sent.id not in self.expected.messages, f"put {new}: {sent.id!r} is not a new id.")
+        message = Message(sent.id, new, new.key, order=len(self.expected.messages))
+        self.expected.add(message)
+        message.step("move in")
+        message.plan(due)
+        message.died = self.now
+        self._live_through(message, past)
+
+    def _live_through(self, message: Message, past: Past) -> None:
+        message.attempt, message.last_error = past.attempt, past.error
+        for record in past.traces if self.can.traces else ():
+            message.record(record)
 
     def _bounded(self, new: NewMessage, due: int, message: Message | None) -> tuple[NewMessage, int]:
         """Not later than its longest wait after the first of such sends, of which none was delivered; a header tells it."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy as Drawn
 from msgspec.structs import replace
 
-from bide.engines.base import NewMessage, Origin, Verdict
+from bide.engines.base import NewMessage, Origin, Past, Verdict
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 
@@ -59,6 +59,9 @@ errors: Drawn[str | None] = st.sampled_from([None, "it broke", "∅"])
 
 def _fitting(new: NewMessage, longer: int | None) -> NewMessage:
     """With a longest wait, or as the only one of its key for a time, where it may be."""
+    if new.past is not None and new.if_exists == "keep":
+        return new
+    new = replace(new, past=None)
     if new.if_exists == "merge":
         if new.key is None:
             return replace(new, if_exists="keep")
@@ -81,6 +84,7 @@ _any_messages: Drawn[NewMessage] = st.builds(
     max_attempts=st.integers(1, 3),
     headers=st.sampled_from([{}, {"x": "y"}, {"ü": ""}]),
     operation=st.sampled_from([None, None, None, "o", "p"]),
+    past=st.sampled_from([*[None] * 8, Past(0, "∅"), Past(0, None, [b"\0", b"why"]), Past(3, "it broke", [], True)]),
 )
 messages: Drawn[NewMessage] = st.builds(_fitting, _any_messages, st.sampled_from([None, 1, 50, 60_000]))
 batches: Drawn[list[NewMessage]] = st.lists(messages, min_size=1, max_size=5)

@@ -1,24 +1,29 @@
 """An adoption: takes batch after batch from a source, puts each into a queue, and counts what became of every entry.
 
-A batch is taken, then put, then finished. A run that was killed in between leaves it held at the source, and the next run
-begins with it. Each message has an operation, which engines remember for ten minutes: within that time, nothing is put twice.
+A batch is taken, then put, then finished; the next one is taken while it is put. A run that was killed in between leaves both
+held at the source, and the next run begins with them. Each message has an operation, which engines remember for ten minutes:
+within that time, nothing is put twice.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from bide.adopt.source import Found, Refused, Source
+from bide.adopt.source import Entries, Found, Refused, Source
 from bide.core.amounts import plural
-from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage
-from bide.errors import BideError, QueueFull, Unavailable
+from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage, Ref
+from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
+from bide.types import CancelResult, Sent
 
 if TYPE_CHECKING:
     from bide.queue import Queue
 
 SURE = OPERATION_MS / 1000 - 60  # seconds since a take in which its put can be repeated; a minute is for clocks that differ
+_NOT_STORED = (BadMessage, ConfigError, QueueFull, SchemaMismatch, Unavailable, Unsupported)
+"""Errors of a put that has done nothing."""
 HAS_KEY = "has the key of a message that waits in the queue"
 
 Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
@@ -50,6 +55,7 @@ class Adoption:
         self.adopted: int = 0
         self.resumed: int = 0  # of those adopted, how many an earlier run had taken
         self.gone: int = 0  # old consumers took them meanwhile
+        self.late: int = 0  # were changed at the source when bide had delivered them, or as good as
         self.given_back: int = 0  # as the operator wants it, of those that an earlier run had taken
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
@@ -62,6 +68,11 @@ class Adoption:
         self._batch = batch
         self._moved: Callable[[int], Any] = lambda _: None
 
+    @property
+    def perhaps_twice(self) -> int:
+        """How many messages may have come twice, because the queue remembers no operations."""
+        return 0 if self._named else self.resumed
+
     def run(self, moved: Callable[[int], Any], stopped: Callable[[], bool]) -> None:
         """Resume what an earlier run left, then go on until a pass finds nothing, or until it is stopped after a batch.
 
@@ -69,8 +80,35 @@ class Adoption:
         """
         self._moved = moved
         self.resume()
-        while not stopped() and self.step():
-            pass
+        with ThreadPoolExecutor(1, "bide-adopt") as beside:
+            taken = Entries() if stopped() else self._take()
+            while taken.found or taken.gone:
+                taken = self._pass_on_and_take(taken.found, beside, stopped)
+        if not stopped():
+            self.resume()  # a take whose answer was lost is held, too
+
+    def _take(self) -> Entries:
+        taken = self._source.take(self._batch)
+        self.gone += taken.gone
+        self.in_hand += len(taken.found)
+        self._leave(taken.refused)
+        return taken
+
+    def _pass_on_and_take(self, batch: Sequence[Found], beside: Executor, stopped: Callable[[], bool]) -> Entries:
+        """Put a batch, take the next one meanwhile, and finish the first. The source is used by this thread alone."""
+        put = beside.submit(self._put, batch)
+        following = Entries() if stopped() else self._take()
+        try:
+            answers = put.result()
+        except _NOT_STORED:  # nobody has tried to put it before, so it can be given back
+            self._source.give_back([each.name for each in (*batch, *following.found)])
+            self.in_hand = 0
+            raise
+        except OutcomeUnknown as error:  # what has no answer stays held, for the next run, as after any other error
+            self._finish(batch, error.answers)
+            raise
+        self._finish(batch, answers)
+        return following
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""
@@ -87,41 +125,46 @@ class Adoption:
             end([each.name for each in held.found])
             self.given_back += len(held.found) if self._doubt == "give-back" else 0
             return
+        self.in_hand = len(held.found)
         for first in range(0, len(held.found), self._batch):
-            self.resumed += self._pass_on(held.found[first : first + self._batch], fresh=False)
+            batch = held.found[first : first + self._batch]
+            try:
+                self.resumed += self._finish(batch, self._put(batch))
+            except OutcomeUnknown as error:
+                self._finish(batch, error.answers)
+                raise
 
-    def step(self) -> bool:
-        """One batch. False: nothing is left that could be taken."""
-        taken = self._source.take(self._batch)
-        self.gone += taken.gone
-        self._leave(taken.refused)
-        if taken.found:
-            self._pass_on(taken.found, fresh=True)
-        return bool(taken.found or taken.gone)
+    def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
+        return self._queue.session.put_many([self._named_message(each) for each in batch])
 
-    def _pass_on(self, batch: Sequence[Found], *, fresh: bool) -> int:
-        """Put a batch and finish it. `fresh`: nobody has tried to put it before, so it can be given back."""
-        self.in_hand = len(batch)
-        try:
-            answers = self._queue.session.put_many([self._named_message(each) for each in batch])
-        except (QueueFull, Unavailable):  # nothing was stored; after any other error the batch stays held, for the next run
-            if fresh:
-                self._source.give_back([each.name for each in batch])
-                self.in_hand = 0
-            raise
-        kept = [found for found, sent in zip(batch, answers, strict=True) if sent.outcome in ("kept", "exists")]
+    def _finish(self, batch: Sequence[Found], answers: Sequence[Sent | None]) -> int:
+        """End at the source what the queue has, and give back what it refused. Gives how many messages were moved."""
+        stored = {found.name: sent for found, sent in zip(batch, answers, strict=False) if sent is not None}
+        kept = [found for found in batch if found.name in stored and stored[found.name].outcome in ("kept", "exists")]
         if kept:
-            names = {each.name for each in kept}
             self._source.give_back([each.name for each in kept])
             self.refused[HAS_KEY] += len(kept)
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
-            batch = [each for each in batch if each.name not in names]
-        self._source.finish([each.name for each in batch])
-        self.in_hand = 0
-        self.adopted += len(batch)
-        self.topics |= {each.message.topic for each in batch}
+            for each in kept:
+                del stored[each.name]
+        changed = list(self._source.finish(list(stored)) or ()) if stored else []
+        if changed:
+            self._take_back([stored.pop(name) for name in changed])
+        self.in_hand -= len(stored) + len(kept) + len(changed)
+        self.adopted += len(stored)
+        self.topics |= {sent.topic for sent in stored.values()}
         self._moved(self.adopted + self.gone)
-        return len(batch)
+        return len(stored)
+
+    def _take_back(self, copies: Sequence[Sent]) -> None:
+        """End copies of entries that were changed or ended at the source meanwhile."""
+        engine, can = self._queue.session.engine(), self._queue.capabilities
+        ended = engine.cancel([Ref(id=each.id) for each in copies]) if can.cancel else []
+        dead = [each for each, end in zip(copies, ended, strict=False) if end is CancelResult.DEAD]
+        for each in dead:
+            engine.purge(each.topic, "dead", [each.id])
+        self.gone += sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
+        self.late += len(copies) - sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
 
     def _named_message(self, found: Found) -> NewMessage:
         operation = f"adopt/{self._source.kind}/{found.name}"

@@ -48,12 +48,12 @@ def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run) ->
     """Run an adoption. `opened` makes the source, for a queue that can keep a message for so many milliseconds at most."""
     if run.dry_run:  # the queue need not be there yet
         with closing(opened(options.queue().capabilities.max_delay)) as source:
-            return _look(source, as_json=run.as_json)
+            return look(source, as_json=run.as_json)
     with options.open(create=True) as queue, closing(opened(queue.capabilities.max_delay)) as source:
         return _move(source, queue, run)
 
 
-def _look(source: "Source", *, as_json: bool) -> int:
+def look(source: "Source", *, as_json: bool) -> int:
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     now = now_ms()
     first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
@@ -92,7 +92,7 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     adoption = Adoption(source, queue, doubt=run.doubt)
     shown = not (run.as_json and sys.stdout.isatty())
     code: int = Exit.OK
-    with _stopping() as stop:
+    with stopping() as stop:
         try:
             with progress("adopting", None if run.follow else source.count(), shown=shown) as moved:
                 adoption.run(moved, stop.is_set)
@@ -125,6 +125,8 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
     echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics}.")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been taken by a run that was stopped.")
+    if adoption.perhaps_twice:
+        echo("The queue remembers no operations: if that run had sent them already, they come twice.")
     if adoption.given_back:
         echo(f"Given back to the source: {adoption.given_back:,}. Run the command again to adopt them.")
     if adoption.gone:
@@ -138,7 +140,7 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def stopping() -> Iterator[threading.Event]:
     """Set by the first Ctrl-C or SIGTERM. A second one ends the command at once, as a kill does."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -21,6 +21,7 @@ from bide.cli import (
     listing,
     messages,
     migrate,
+    move,
     purge,
     reshard,
     schedules,
@@ -76,6 +77,7 @@ for _section in (
     worker.section,
     system.section,
     reshard.section,
+    move.section,
     migrate.section,
     script.section,
 ):

@@ -64,9 +64,10 @@ def find_topics(queue: "Queue", pattern: str | None) -> list[str]:
     return [each for each in queue.topics() if wanted.fullmatch(each)]
 
 
-def topic_pattern(pattern: str | None) -> re.Pattern[str]:
-    """What the names of the topics match that are meant."""
-    return re.compile(".*".join(map(re.escape, (pattern or "*").split("*"))), re.DOTALL)
+def topic_pattern(*patterns: str | None) -> re.Pattern[str]:
+    """What the names of the topics match that are meant by any of these."""
+    meant = (".*".join(map(re.escape, (pattern or "*").split("*"))) for pattern in patterns)
+    return re.compile("|".join(meant), re.DOTALL)
 
 
 class Meant(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 Stage: TypeAlias = Literal["new", "scheduled", "ready", "leased", "dead", "done", "cancelled", "expired", "purged"]
 Step: TypeAlias = Literal[
     "send", "due", "claim", "ack", "retry", "release", "bury", "lease ends", "cancel",
-    "reschedule", "replace", "expire", "requeue", "purge", "drop",
+    "reschedule", "replace", "expire", "requeue", "purge", "drop", "move in",
 ]  # fmt: skip
 
 LIFE: tuple[tuple[Stage, Step, Stage], ...] = (
@@ -30,9 +30,11 @@ LIFE: tuple[tuple[Stage, Step, Stage], ...] = (
     ("ready", "expire", "expired"),
     ("dead", "requeue", "scheduled"),
     ("dead", "drop", "purged"),
+    ("new", "move in", "dead"),
 )
 """From, by, to. A message scheduled for now is due at once. "bury" is asked for, or follows the last attempt;
-"expire" on a leased message happens when it would come back too late; "drop" is the end of a dead letter's keeping."""
+"expire" on a leased message happens when it would come back too late; "drop" is the end of a dead letter's keeping;
+"move in" brings a dead letter of another queue."""
 
 ENDS: frozenset[Stage] = frozenset({"done", "cancelled", "expired", "purged"})
 

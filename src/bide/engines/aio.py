@@ -104,6 +104,11 @@ class AsyncEngine(ABC):
         - A time begins with a message that is accepted.
         - A batch and a repeated operation count once.
         - Times that are over are forgotten.
+        - A message may come with the attempts that it has had.
+        - A message that comes with its last attempt is delivered once more only.
+        - A dead letter may come as it was.
+        - A dead letter that comes takes no key.
+        - A batch with a past acts once.
         - A connection that can't be joined is refused.
         """
 

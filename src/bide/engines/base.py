@@ -37,6 +37,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     gates: bool = True  # locks, and limits over all workers
     traces: bool = True  # records of attempts that failed are kept; others pass over them
     results: bool = True  # what tasks return is kept, and messages may wait for others
+    past: bool = True  # a message may be put with the attempts that it has had elsewhere, or as a dead letter
     ordered: bool = True  # due order is exact; otherwise a backlog may come in the order of sending
     transactional: bool = False  # connection= joins the caller's transaction
     wake: bool = True  # wait returns for a message sent by anybody; otherwise only by time
@@ -46,6 +47,15 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int = 2**30
     max_topics: int = 2**31  # in one claim
     colours: frozenset[str] = frozenset({"sync", "async"})
+
+
+class Past(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What a message has lived through elsewhere, before it is put here."""
+
+    attempt: int = 0
+    error: str | None = None
+    traces: Sequence[bytes] = ()  # records of attempts that failed, oldest first, as `get` tells them
+    dead: bool = False  # it is put as a dead letter, which holds no key: requeue gives it back if it is free
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -66,6 +76,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forb
     max_wait: int | None = None  # with if_exists later: never due later than this after the first of such sends
     unique_for: int | None = None  # no other such send of its topic and key is accepted so long, whatever becomes of it
     largest: int = 262_144  # bytes, with if_exists merge: a list that would be larger is left as it is, and this one follows
+    past: Past | None = None  # with if_exists keep alone: where the message comes from another queue
 
 
 def operation_of(new: NewMessage) -> str:

@@ -76,6 +76,8 @@ class Rules:
                 raise self._lacks("idempotent", "does not remember operations: leave operation= out.")
             if new.level != 1 and not self._can.priority:
                 raise self._lacks("priority", "has no priorities: leave priority= out.")
+            if new.past is not None and not self._can.past:
+                raise self._lacks("past", "takes no attempts or dead letters of other queues: send the message as a new one.")
 
     def _lacks(self, capability: str, means: str) -> Unsupported:
         return Unsupported(f"{self._shown} {means} {others_can(capability)}")

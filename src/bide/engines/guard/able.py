@@ -15,6 +15,7 @@ ABLE: Mapping[str, Sequence[str]] = {
     "priority": ALL,
     "gates": ALL,
     "results": ALL,
+    "past": ALL,
     "transactional": ("sqlite", "postgres"),
 }
 """Each capability that a call may be refused for, and the schemes of those that have it; the registry's names of them."""

@@ -1,5 +1,6 @@
 """Changing what is stored: accepting messages, and the verbs on pending messages, dead letters and topics."""
 
+import functools
 import heapq
 import itertools
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from bide.engines.debounce import bounded
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
 from bide.engines.merge import joined
+from bide.engines.traces import with_record
 from bide.types import CancelResult, RescheduleResult, Sent, State
 
 
@@ -33,6 +35,13 @@ def put(store: Store, messages: Sequence[NewMessage], now: int | None) -> list[S
 def _create(store: Store, new: NewMessage, due: int, now: int) -> Sent:
     message = Message(store.new_id(), new, due, due, new.key, store.new_entry())
     store.messages[message.id] = message
+    if new.past is not None:
+        message.content = replace(new, past=None)
+        message.attempt, message.last_error = new.past.attempt, new.past.error
+        message.traces = functools.reduce(with_record, new.past.traces, b"")
+        if new.past.dead:
+            store.bury(message, new.past.error, now)
+            return Sent(message.id, new.topic, due, "created")
     store.schedule(message, now)
     if new.expires_in is not None:
         store.expire_in_time(message)
@@ -78,7 +87,7 @@ def _only(store: Store, new: NewMessage, key: str, due: int, now: int) -> Sent:
 
 
 def _keyed(store: Store, new: NewMessage, due: int, now: int) -> Sent:
-    if new.key is None:
+    if new.key is None or (new.past is not None and new.past.dead):
         return _create(store, new, due, now)
     if new.unique_for is not None:
         return _only(store, new, new.key, due, now)

@@ -15,6 +15,7 @@ from bide.engines.base import (
     Hold,
     Move,
     NewMessage,
+    Past,
     Ref,
     Scanned,
     Stored,
@@ -77,9 +78,9 @@ def own_operation(request: str, place: int) -> str:
     return f"~{request}.{place}"
 
 
-def put_args(messages: Sequence[NewMessage]) -> list[Any]:
+def put_args(messages: Sequence[NewMessage], dead_max: int) -> list[Any]:
     """All columns but the last ones, which the server takes with the request and the time. Rare ones are left out."""
-    keyed = any(new.key is not None or new.operation is not None for new in messages)
+    keyed = any(new.key is not None or new.operation is not None or new.past is not None for new in messages)
     operations: list[str | None] = []
     places: list[int] = []
     for new in messages if keyed else ():
@@ -97,7 +98,7 @@ def put_args(messages: Sequence[NewMessage]) -> list[Any]:
         numbers([new.expires_in for new in messages], default=None),
         headers if any(headers) else None,
         [new.key for new in messages] if keyed else None,
-        [_how(new) for new in messages] if keyed else None,
+        [_how(new, dead_max) for new in messages] if keyed else None,
         operations if keyed else None,
         numbers(places) if keyed else None,
         numbers([private_id(new.within) for new in messages]) if keyed else None,
@@ -109,11 +110,19 @@ def _headers_text(new: NewMessage) -> str:
     return _encode_headers(dict(new.headers if new.max_wait is None else marked(new.headers))).decode()
 
 
-def _how(new: NewMessage) -> str:
+def _how(new: NewMessage, dead_max: int) -> str:
+    if new.past is not None:
+        return f"past {_past_text(new.past, dead_max)}"
     if new.if_exists == "merge":
         return f"merge {new.largest}"
     more = new.unique_for if new.max_wait is None else new.max_wait
     return new.if_exists if more is None else f"{new.if_exists} {more}"
+
+
+def _past_text(past: Past, dead_max: int) -> str:
+    records = [each.hex() for each in past.traces]
+    known = {"attempt": past.attempt, "error": _storable(past.error), "dead": past.dead, "traces": records, "most": dead_max}
+    return msgspec.json.encode(known).decode()
 
 
 def sent_of(messages: Sequence[NewMessage], rows: Iterable[Any]) -> list[Sent]:

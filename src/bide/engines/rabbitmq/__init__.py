@@ -25,6 +25,7 @@ CAPABILITIES = Capabilities(
     gates=False,
     traces=False,
     results=False,
+    past=False,
     ordered=False,
     tick=TICK,
     max_delay=MAX_DELAY,

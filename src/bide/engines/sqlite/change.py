@@ -11,6 +11,7 @@ from bide.core.when import Dues, check_delay, due_time
 from bide.engines.base import MAX_BATCH, OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of, period_of
 from bide.engines.debounce import bounded
 from bide.engines.merge import joined
+from bide.engines.sqlite.dead_letters import live_through
 from bide.engines.sqlite.rows import DEAD, LARGE, LEVELS, PENDING, Known, headers_of, headers_text, private_id, public_id
 from bide.engines.sqlite.transaction import Namespace, Transaction
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent, State
@@ -29,7 +30,7 @@ def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], n
         if tx.listened and due > floor and new.topic not in firsts:
             firsts[new.topic] = tx.topics.first_due(topic)
         sent.append(
-            _put(tx, topic, new, due)
+            _put(tx, namespace, topic, new, due, floor)
             if new.key is None and new.operation is None
             else _once(tx, namespace, topic, new, due, floor)
         )
@@ -40,7 +41,8 @@ def put(tx: Transaction, namespace: Namespace, messages: Sequence[NewMessage], n
     return sent
 
 
-def _put(tx: Transaction, topic: int, new: NewMessage, due: int) -> Sent:
+def _put(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
+    dead = new.past is not None and new.past.dead
     salt = int.from_bytes(os.urandom(2), "big")
     large = len(new.body) > LARGE
     row = tx.sql.run(
@@ -53,7 +55,7 @@ def _put(tx: Transaction, topic: int, new: NewMessage, due: int) -> Sent:
             new.max_attempts,
             None if large else new.body,
             headers_text(new.headers),
-            new.key,
+            None if dead else new.key,
             new.expires_in,
             None if new.expires_in is None else due + new.expires_in,
         ),
@@ -61,6 +63,8 @@ def _put(tx: Transaction, topic: int, new: NewMessage, due: int) -> Sent:
     assert row is not None
     if large:
         tx.messages.put_large(row, new.body)
+    if new.past is not None:
+        live_through(tx, namespace, topic, row, new, now)
     return Sent(public_id(row, salt), new.topic, due, "created")
 
 
@@ -93,6 +97,8 @@ def forget_operations(tx: Transaction, now: int) -> None:
 
 
 def _keyed(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, due: int, now: int) -> Sent:
+    if new.past is not None and new.past.dead:
+        return _put(tx, namespace, topic, new, due, now)
     if new.unique_for is None:
         return _held(tx, namespace, topic, new, due, now)
     forget_operations(tx, now)
@@ -120,7 +126,7 @@ def _held(tx: Transaction, namespace: Namespace, topic: int, new: NewMessage, du
         tx.sql.run("lose_key", {"id": holder.id})  # it is running, was delivered, or is full, and goes on without
     if new.max_wait is not None:
         new, due = bounded(new, due, now, None)
-    return _put(tx, topic, new, due)
+    return _put(tx, namespace, topic, new, due, now)
 
 
 def _merge(tx: Transaction, holder: Known, new: NewMessage) -> Sent | None:

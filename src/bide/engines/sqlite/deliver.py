@@ -7,9 +7,10 @@ from bide.clock import MS
 from bide.core.when import due_time
 from bide.engines.base import Claim, Claimed, End, Ended, Hold, Tended
 from bide.engines.sqlite.change import forget_operations
+from bide.engines.sqlite.dead_letters import bury, drop_dead, keep_trace
 from bide.engines.sqlite.rows import LEVELS, Delivered, by_priority, claimed_of, private_id, token_number, token_text
 from bide.engines.sqlite.transaction import Namespace, Transaction
-from bide.engines.traces import lease_ended, with_record
+from bide.engines.traces import lease_ended
 
 
 def claim(
@@ -106,7 +107,7 @@ def _held(tx: Transaction, namespace: Namespace, hold: End | Hold) -> Delivered 
 
 def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor: int, ceiling: int) -> Ended:
     if end.trace is not None and end.verdict != "release":
-        _keep_trace(tx, held.id, end.trace)
+        keep_trace(tx, held.id, end.trace)
     if end.verdict == "dead" or (end.verdict == "retry" and held.attempt >= held.most):
         bury(tx, namespace, held.topic, held.id, end.error, floor)
         return "dead"
@@ -119,26 +120,6 @@ def _end(tx: Transaction, namespace: Namespace, held: Delivered, end: End, floor
         due = due_time(end.delay, None, floor, ceiling)
         held = held._replace(error=end.error, began=end.began)
     return "scheduled" if come_back(tx, namespace, held, due, floor, end.topic) else "expired"
-
-
-def _keep_trace(tx: Transaction, number: int, record: bytes) -> None:
-    row = tx.sql.one("traces", (number,))
-    tx.sql.run("keep_traces", (number, with_record(b"" if row is None else row[0], record)))
-    tx.sql.run("note_traces", (number,))
-
-
-def bury(tx: Transaction, namespace: Namespace, topic: int, number: int, reason: str | None, now: int) -> None:
-    """Make a message a dead letter, and drop the oldest ones if there are too many."""
-    tx.sql.run("bury", {"id": number, "error": reason, "now": now})
-    extra = tx.sql.one("count_dead", {"topic": topic})[0] - namespace.dead_max
-    if extra > 0:
-        drop_dead(tx, topic, [row[0] for row in tx.sql.all("oldest_dead", {"topic": topic, "limit": extra})])
-
-
-def drop_dead(tx: Transaction, topic: int, numbers: list[int]) -> None:
-    """Drop dead letters, and count them."""
-    tx.messages.end(numbers)
-    tx.sql.run("count_dropped", {"topic": topic, "count": len(numbers)})
 
 
 def come_back(tx: Transaction, namespace: Namespace, held: Delivered, due: int, now: int, name: str) -> bool:
@@ -190,7 +171,7 @@ def _page(tx: Transaction, name: str, values: dict[str, object], room: int) -> l
 
 def _take_back(tx: Transaction, namespace: Namespace, held: Delivered, now: int) -> bool:
     """True when that was the last attempt."""
-    _keep_trace(tx, held.id, lease_ended(held.attempt, held.claimed_at))
+    keep_trace(tx, held.id, lease_ended(held.attempt, held.claimed_at))
     if held.attempt < held.most:
         come_back(tx, namespace, held, held.due, now, tx.topics.name(held.topic))
         return False

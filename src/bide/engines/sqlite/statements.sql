@@ -27,6 +27,9 @@ update message set body = :body where id = :id
 -- name: told
 select attempt, headers from message where id = :id
 
+-- name: had_attempts
+update message set attempt = :attempt, error = :error, key = :key where id = :id
+
 -- name: lose_key
 update message set key = null where id = :id
 

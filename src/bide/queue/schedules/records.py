@@ -24,7 +24,8 @@ from bide.queue.schedules.definition import Planned, schedule_of
 T = TypeVar("T")
 _log = Log("bide.schedules")
 TOPIC = "bide.schedules"
-OWN = (TOPIC,)  # topics that are not the user's
+MOVING = "bide.moving"  # what is on its way to another queue
+OWN = (TOPIC, MOVING)  # topics that are not the user's
 NAME = "bide-schedule"
 TIMING = "bide-timing"  # of what an instant was planned by, as a short text
 _DAY = 86_400_000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bide.engines.base import Hold, Move, NewMessage, Ref, Window
+from bide.engines.base import Hold, Move, NewMessage, Past, Ref, Window
 from bide.engines.gates import Entry, Held, Spend
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept
 from bide.errors import Unsupported
@@ -55,6 +55,11 @@ class Lacking:
     async def test_without_priority_a_level_is_refused(self, bench: Bench) -> None:
         await refuses_to_put(bench, level=0)
         await refuses_to_put(bench, level=2)
+
+    @lacks("past")
+    async def test_without_past_what_a_message_had_elsewhere_is_refused(self, bench: Bench) -> None:
+        await refuses_to_put(bench, past=Past(attempt=1))
+        await refuses_to_put(bench, past=Past(dead=True))
 
     @lacks("extend")
     async def test_without_extend_a_lease_ends_as_it_would(self, bench: Bench) -> None:

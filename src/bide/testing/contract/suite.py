@@ -27,6 +27,7 @@ from bide.testing.contract.keys import Keys, Successors
 from bide.testing.contract.lacking import Lacking
 from bide.testing.contract.life import Life
 from bide.testing.contract.moving import Moving
+from bide.testing.contract.past import Pasts
 from bide.testing.contract.put import Putting
 from bide.testing.contract.rates import Rates
 from bide.testing.contract.repeats import Debounce, Merge, Periods
@@ -162,6 +163,7 @@ class EngineContract(
     Debounce,
     Merge,
     Periods,
+    Pasts,
     Claiming,
     Order,
     Began,

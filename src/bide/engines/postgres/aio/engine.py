@@ -96,11 +96,11 @@ class AsyncPostgres(AsyncEngine):
         if not messages:
             return []
         if connection is not None:
-            joined = await self._ask("put", [None, *rows.put_args(messages), [], now], connection=connection)
+            joined = await self._ask("put", [None, *rows.put_args(messages, self._dead_max), [], now], connection=connection)
             return rows.sent_of(messages, joined)
         request, quiet = self._request(), self._quiet({new.topic for new in messages})
         try:
-            args = [request, *rows.put_args(messages), quiet, now]
+            args = [request, *rows.put_args(messages, self._dead_max), quiet, now]
             found = await self._connections.run(
                 self._calls["put"], args, acts=True, large=sum(len(new.body) for new in messages)
             )

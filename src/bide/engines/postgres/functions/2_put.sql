@@ -16,7 +16,10 @@ create or replace function bide.put_one(
 ) language plpgsql as $$
 -- A message that may have a key, which another one may hold. `how` is what if_exists says; `merge` and a number of bytes: the
 -- largest body that holds several; `later` and two numbers: the longest wait, and now, rounded up. When the first of such sends was, that is in the first header, which has a place for it.
+-- `past` and a JSON object: `keep`, of a message that had attempts elsewhere, or is a dead letter.
 declare
+    past jsonb;
+    records bytea[];
     holder record;
     longest bigint;
     first bigint;
@@ -32,8 +35,24 @@ begin
         how := 'later';
         new_headers := overlay(new_headers placing lpad(first::text, 13, '0') from 16);
         new_due := least(new_due, first + longest);
+    elsif how like 'past %' then
+        past := substring(how from 6);
+        how := 'keep';
+        select array_agg(decode(r.hex, 'hex') order by r.place) into records
+        from jsonb_array_elements_text(past->'traces') with ordinality as r(hex, place);
     end if;
     due := new_due;
+    if (past->>'dead')::boolean then
+        insert into bide.dead (id, died, due, attempt, most, level, topic, body, headers, key, life, expires, error, traces)
+        values (
+            new_id, now, new_due, (past->>'attempt')::int, new_most, new_level, of, new_body, new_headers, new_key, new_life,
+            new_due + new_life, past->>'error', records
+        );
+        perform bide.count_dead(array[of], (past->>'most')::bigint);
+        id := new_id;
+        outcome := 'created';
+        return;
+    end if;
     loop
         if new_key is not null then
             select m.id, m.due, m.until, m.expires, m.attempt, m.headers into holder
@@ -77,8 +96,11 @@ begin
                 update bide.message m set key = null where m.id = holder.id;  -- it can't be changed, and goes on without
             end if;
         end if;
-        insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires)
-        values (new_id, new_due, new_most, new_level, of, new_body, new_headers, new_key, new_life, new_due + new_life)
+        insert into bide.message as m (id, due, most, level, topic, body, headers, key, life, expires, attempt, error, traces)
+        values (
+            new_id, new_due, new_most, new_level, of, new_body, new_headers, new_key, new_life, new_due + new_life,
+            coalesce((past->>'attempt')::int, 0), past->>'error', records
+        )
         on conflict (topic, key) where key is not null do nothing
         returning m.id into id;
         if id is not null then
@@ -123,6 +145,41 @@ begin
     end loop;
 end $$;
 
+create or replace function bide.put_named(
+    ids bigint[], topics text[], bodies bytea[], dues bigint[], levels int[], mosts int[], lives bigint[], headers text[],
+    operations text[], now bigint
+) returns text[] language plpgsql as $$
+-- Messages without a key, each with an operation of its own, all at once. Gives what put answers of each.
+declare
+    answers text[];
+    stored bigint;
+    fresh bigint;
+begin
+    select array_agg(case when a.born > now - 600000 then a.answers[1] end order by g.number) into answers
+    from unnest(operations) with ordinality as g(operation, number) left join bide.answer a on a.name = g.operation;
+    fresh := cardinality(array_positions(answers, null));
+    if fresh > 0 then
+        insert into bide.message (id, due, most, level, topic, body, headers, life, expires)
+        select g.id, g.due, g.most, g.level, g.topic, g.body, g.headers, g.life, g.due + g.life
+        from unnest(ids, topics, bodies, dues, levels, mosts, lives, headers, answers)
+            as g(id, topic, body, due, level, most, life, headers, answer)
+        where g.answer is null;
+        insert into bide.answer as a (name, born, answers)
+        select g.operation, now, array[concat(g.id, ' ', g.due, ' created')]
+        from unnest(operations, ids, dues, answers) as g(operation, id, due, answer)
+        where g.answer is null order by g.operation
+        on conflict (name) do update set born = excluded.born, answers = excluded.answers where a.born <= now - 600000;
+        get diagnostics stored = row_count;
+        if stored < fresh then
+            raise exception 'the same operation was done meanwhile' using errcode = '40001';
+        end if;
+    end if;
+    return array(
+        select coalesce(g.answer, concat(g.id, ' ', g.due, ' created'))
+        from unnest(answers, ids, dues) with ordinality as g(answer, id, due, number) order by g.number
+    );
+end $$;
+
 create or replace function bide.put(
     request text, topics text[], bodies bytea[], delays bigint[], ats bigint[], levels int[], mosts int[], lives bigint[],
     headers text[], keys text[], hows text[], operations text[], places int[], withins bigint[], longest bigint,
@@ -140,6 +197,7 @@ declare
     ids bigint[];
     answer text;
     numbers bigint[] := '{}';
+    together boolean[];
     each record;
 begin
     perform bide.limit_waiting(request);
@@ -188,13 +246,39 @@ begin
             select nextval('bide.ids') * 65536 + floor(random() * 65536)::bigint from generate_series(1, cardinality(bodies))
         );
         answered := '{}';
+        -- Those that need no look at others go first, all at once: no key, no past, and an operation that is only here.
+        together := array(
+            select coalesce(
+                g.operation is not null and g.key is null and coalesce(g.how, '') not like 'past %' and g.place = 1
+                and g.operation not like '~%' and count(*) over (partition by g.operation) = 1, false
+            )
+            from unnest(operations, keys, hows, places) with ordinality as g(operation, key, how, place, number)
+            order by g.number
+        );
+        if true = any (together) then
+            select
+                array_agg(g.number order by g.number),
+                bide.put_named(
+                    array_agg(g.id order by g.number), array_agg(coalesce(g.topic, topics[1]) order by g.number),
+                    array_agg(g.body order by g.number),
+                    array_agg(bide.due_time(coalesce(g.delay, delays[1]), g.at, us) order by g.number),
+                    array_agg(coalesce(g.level, levels[1], 1) order by g.number),
+                    array_agg(coalesce(g.most, mosts[1]) order by g.number), array_agg(g.life order by g.number),
+                    array_agg(g.headers order by g.number), array_agg(g.operation order by g.number), now
+                )
+            into numbers, answered
+            from unnest(ids, bodies, topics, delays, ats, levels, mosts, lives, headers, operations, together) with ordinality
+                as g(id, body, topic, delay, at, level, most, life, headers, operation, together, number)
+            where g.together;
+        end if;
         for each in
             select g.*, coalesce(g.topic, topics[1]) as of, bide.due_time(coalesce(g.delay, delays[1]), g.at, us) as due
             from unnest(
-                ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins
+                ids, bodies, topics, delays, ats, levels, mosts, lives, headers, keys, hows, operations, places, withins, together
             ) with ordinality as g(
-                id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, number
+                id, body, topic, delay, at, level, most, life, headers, key, how, operation, place, within, together, number
             )
+            where not g.together
             order by coalesce(g.topic, topics[1]), g.key, case when g.key is null then g.operation end, g.number
         loop
             known := case when each.operation is not null then bide.recall(each.operation, now) end;

@@ -69,6 +69,8 @@ declare
     answered text[] := case when request is not null then bide.recall(request, now) end;
     alike boolean := array_position(ids, null) is null or array_remove(ids, null) = '{}';  -- as in cancel
     new_due bigint;
+    sooner text[] := '{}';  -- topics of what is due sooner now, or was due already, and when that is
+    dues bigint[] := '{}';
     each record;
     known record;
 begin
@@ -97,10 +99,16 @@ begin
                     ))
                     else bide.due_time(each.delay, each.at, us)
                 end;
-                perform bide.tell(known.topic, case when request is not null then new_due else 0 end, now);
+                if new_due < known.due or known.due <= now then
+                    sooner := sooner || known.topic;
+                    dues := dues || case when request is not null then new_due else 0 end;
+                end if;
                 update bide.message m set due = new_due, since = null, began = null, expires = new_due + m.life where m.id = known.id;
                 answered[each.number] := 'moved';
             end if;
+        end loop;
+        for each in select g.of, min(g.due) as due from unnest(sooner, dues) as g(of, due) group by g.of order by g.of loop
+            perform bide.tell(each.of, each.due, now);
         end loop;
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);

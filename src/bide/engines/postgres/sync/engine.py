@@ -94,11 +94,11 @@ class Postgres(Engine):
         if not messages:
             return []
         if connection is not None:
-            joined = self._ask("put", [None, *rows.put_args(messages), [], now], connection=connection)
+            joined = self._ask("put", [None, *rows.put_args(messages, self._dead_max), [], now], connection=connection)
             return rows.sent_of(messages, joined)
         request, quiet = self._request(), self._quiet({new.topic for new in messages})
         try:
-            args = [request, *rows.put_args(messages), quiet, now]
+            args = [request, *rows.put_args(messages, self._dead_max), quiet, now]
             found = self._connections.run(self._calls["put"], args, acts=True, large=sum(len(new.body) for new in messages))
         except OutcomeUnknown as lost:
             own = [rows.own_operation(request, place) for place in range(len(messages))]

@@ -5,9 +5,21 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from bide.core.when import MAX_DELAY_MS, due_time
-from bide.engines.base import Move, NewMessage, Ref
+from bide.engines.base import Move, NewMessage, Past, Ref
 from bide.engines.redis.protocol import Arg
-from bide.engines.redis.protocol.encoding import LOCAL, NOWHERE, SALT, TOPIC, Name, content, full_id, id_text, id_texts, name_of
+from bide.engines.redis.protocol.encoding import (
+    LOCAL,
+    NOWHERE,
+    SALT,
+    TOPIC,
+    Name,
+    content,
+    error_text,
+    full_id,
+    id_text,
+    id_texts,
+    name_of,
+)
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -38,6 +50,8 @@ _OUTCOMES: dict[bytes, Outcome] = {
 _FROM = {"due": "+", "since": "-"}  # what a delay counts from, before it
 _NO_ID = b"A---------"  # of no message
 _LOCAL = Struct(f"{LOCAL}s")
+_PAST = Struct(">HBI")
+_RECORD = Struct(">H")
 _OUTCOME = Struct(f"1s{LOCAL + SALT}s6s")
 
 
@@ -77,10 +91,11 @@ def put(messages: Sequence[NewMessage]) -> Put:
     others: list[int] = []
     other_args: list[Arg] = []
     ruled = False
+    how: Arg
     for i, new in enumerate(messages):
         blob, large = content(new)
         moment = str(new.delay) if new.at is None else f"@{new.at}"
-        if new.key is None and new.operation is None and new.expires_in is None and not large:
+        if new.key is None and new.operation is None and new.expires_in is None and new.past is None and not large:
             section = sections.get((new.topic, new.level))
             if section is None:
                 section = sections[new.topic, new.level] = ([], [])
@@ -94,8 +109,10 @@ def put(messages: Sequence[NewMessage]) -> Put:
                 how, ruled = f"{how} {new.max_wait}", True
             elif new.unique_for is not None:
                 how, ruled = f"{how} {new.unique_for}", True
-            elif how == "merge":
+            elif new.if_exists == "merge":
                 how, ruled = f"{how} {new.largest}", True
+            elif new.past is not None:
+                how, ruled = past(new.past), True
             other_args += (new.topic, new.level, moment, blob, new.key or "", how, new.operation or "", large)
             other_args.append(b"" if new.within is None else within(name_of(new.within)))
     args: list[Arg] = [str(MAX_DELAY_MS), str(len(sections))]  # text, which is sent as it is
@@ -105,6 +122,13 @@ def put(messages: Sequence[NewMessage]) -> Put:
     if others:
         args += (len(others), *other_args)
     return Put("put_ruled" if ruled else "put_named" if others else "put", sections, others, args)
+
+
+def past(lived: Past) -> bytes:
+    """What a message has lived through elsewhere, as the script is told it."""
+    error = error_text(lived.error)
+    records = b"".join(_RECORD.pack(len(each)) + each for each in lived.traces)
+    return b"past " + _PAST.pack(lived.attempt, lived.dead, len(error)) + error + records
 
 
 def within(sender: Name) -> bytes:

@@ -63,6 +63,7 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 -- script: put_ruled
 -- The same, with what if_exists says more: `later` and a number of ms, the longest wait; `keep` or `error` and
 -- such a number: for so long it is the only one of its key; `merge` and the most
--- bytes of a body that holds several.
+-- bytes of a body that holds several; `past` and the attempts that it had elsewhere (2 bytes), whether it is a dead letter
+-- (1 byte), its error behind its length (4 bytes), and records of attempts, each behind its length (2 bytes).
 
 -- include: keys holding expiries finish pending named rules accept

@@ -6,6 +6,9 @@ local OUTCOME = 9 + ID -- bytes that tell what became of one
 local emptying = retiring()
 local rules = {} -- what is said more of what holds a key, if anything: rules.lua
 
+-- A dead letter of another queue: it holds no key here.
+local function is_dead(new) return new.past and new.past.dead end
+
 local function topic_for(name)
   if emptying then return find_topic(name) end
   return make_topic(name)
@@ -164,12 +167,15 @@ local function settle_created()
     local held = {}
     for at, new in ipairs(group.news) do
       keep_beside(group.topic, ids[at], new, new.due)
-      if new.key ~= '' then held[#held + 1], held[#held + 2] = new.key, ids[at] end
+      if new.key ~= '' and not is_dead(new) then held[#held + 1], held[#held + 2] = new.key, ids[at] end
       results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
       note_operation(new, results[new.at])
       if new.unique_for then rules.remember(new, results[new.at]) end
     end
     if #held > 0 then holding.hold_all(group.topic, held) end
+    for at, new in ipairs(group.news) do
+      if new.past then rules.live_through(group.topic, ids[at], new) end
+    end
   end
   created, gathered = {}, {}
   write_expiring()
@@ -228,13 +234,13 @@ end
 local function put_other(at, new)
   local topic = topic_for(new.topic)
   local holder = (topic and topic.digits or '') .. ' ' .. new.key
-  if gathered[new.operation] or new.key ~= '' and gathered[holder] then settle_created() end
+  if gathered[new.operation] or new.key ~= '' and not is_dead(new) and gathered[holder] then settle_created() end
   local result = new.operation ~= '' and known_operation(new)
   if result then
     results[at] = result
     return
   end
-  result = new.unique_for and rules.known(new) or topic and new.key ~= '' and put_keyed(topic, new)
+  result = new.unique_for and rules.known(new) or topic and new.key ~= '' and not is_dead(new) and put_keyed(topic, new)
   if result then
     results[at] = result
     note_operation(new, result)
@@ -247,6 +253,6 @@ local function put_other(at, new)
   if new.max_wait then rules.begin(new) end
   new.at, new.into = at, topic
   created[#created + 1] = new
-  if new.key ~= '' then gathered[holder] = true end
+  if new.key ~= '' and not is_dead(new) then gathered[holder] = true end
   if new.operation ~= '' then gathered[new.operation] = true end
 end

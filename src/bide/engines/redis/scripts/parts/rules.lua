@@ -45,7 +45,38 @@ do
     end
   end
 
+  -- What a message has lived through elsewhere: its attempts, whether it is dead, its error, and the records of attempts.
+  local function take_past(new)
+    local text, past = new.if_exists, {traces = {}}
+    local dead, length, at
+    past.attempt, dead, length, at = unpack_('>I2BI4', text, 6)
+    past.dead, past.error, at = dead == 1, sub(text, at, at + length - 1), at + length
+    while at <= #text do
+      length, at = unpack_('>I2', text, at)
+      past.traces[#past.traces + 1], at = sub(text, at, at + length - 1), at + length
+    end
+    new.if_exists, new.past = 'keep', past
+  end
+
+  function rules.live_through(topic, id, new)
+    local value, past = read(topic, id), new.past
+    local life = new_life(id, value)
+    unschedule(topic, id, state_of(topic, id, nil), nil)
+    for _, record in ipairs(past.traces) do keep_trace(topic, id, life, record) end
+    life.attempt, life.error = past.attempt, past.error
+    if past.dead then
+      if new.known.expires then write_expiring() end -- what buries it forgets when it expires
+      bury(topic, id, value, life, past.error, math.huge)
+      call('ZADD', P .. 'graves', TO_DROP, topic.digits) -- tend knows how many are kept
+      need_upkeep(now)
+    else
+      save_life(topic, id, life)
+      schedule(topic, id, life)
+    end
+  end
+
   function rules.take(new)
+    if sub(new.if_exists, 1, 5) == 'past ' then return take_past(new) end
     local how, longest = string.match(new.if_exists, '^(%l+) (%d+)$')
     if not how or new.blob == '' or new.key == '' then return end
     if how == 'keep' or how == 'error' then

@@ -1,0 +1,261 @@
+"""Another queue of bide as a source: the messages of one engine, to be moved to another while workers and senders go on.
+
+A pending message is taken by moving its time AWAY: no worker gets it, and its own time can be read off it. Then it is sent to
+the other queue, looked at once more, and cancelled. Who cancels or reschedules it in between changes it here, and then the copy
+is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from bide.adopt.on_the_way import Batch, Log
+from bide.adopt.source import Entries, Found, Held, Refused
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import MAX_BATCH, Move, NewMessage, Past, Ref, Stored
+from bide.queue.deliveries import DEPENDS
+from bide.queue.schedules.records import OWN
+from bide.types import CancelResult, RescheduleResult, State
+
+if TYPE_CHECKING:
+    import re
+
+    from bide.engines.sync import Engine
+    from bide.types import Stats
+
+YEAR = 365 * 86_400_000
+AWAY = 50 * YEAR  # ms that a message is moved away
+FURTHEST = AWAY - YEAR  # ms until a message is due that can be moved: what is due later was moved away
+STATES: Sequence[State] = ("ready", "scheduled", "dead")
+
+TOO_FAR = f"is due in more than {FURTHEST // YEAR} years"
+WAITS = "waits for the results of other messages"
+DEAD = "is a dead letter, and the other queue takes none"
+
+
+class Able(msgspec.Struct, frozen=True):
+    """What the other queue can store of a message."""
+
+    past: bool = True
+    keys: bool = True
+    priority: bool = True
+    longest: int = MAX_DELAY_MS
+
+
+class _Page(NamedTuple):
+    state: State
+    messages: Sequence[Stored]
+
+
+class QueueSource:
+    kind: str = "queue"
+
+    def __init__(self, engine: "Engine", shown: str, topics: "re.Pattern[str]", able: Able, destination: str) -> None:
+        """`topics`: the names of those that are moved. `destination`: a name of the other queue, the same in each run."""
+        self.shown: str = shown
+        self._engine = engine
+        self._topics = topics
+        self._able = able
+        self._log = Log(engine, destination)
+        self._held: dict[str, tuple[str, Stored]] = {}  # by name: the batch, and the message with its own time
+        self._batches: dict[str, Batch] = {}  # by name, those that the log has
+        self._left: set[str] = set()  # ids of what was refused or given back
+        self._pages: Iterator[_Page] = iter(())
+
+    def chosen(self) -> "Mapping[str, Stats]":
+        """The topics that are moved, with their counts."""
+        topics = self._engine.stats(but=OWN).topics
+        return {name: each for name, each in sorted(topics.items()) if self._topics.fullmatch(name)}
+
+    def count(self) -> int:
+        return sum(each.scheduled + each.ready + each.dead for each in self.chosen().values())
+
+    def peek(self, limit: int) -> Entries:
+        pages = list(self._first_pages(limit))
+        found, refused = self._sorted_out(pages)
+        return Entries([Found(each.id, _message(each, self._able)) for each in found][:limit], refused)
+
+    def _first_pages(self, limit: int) -> Iterator[_Page]:
+        for topic in self.chosen():
+            for state in STATES:
+                yield _Page(state, self._engine.scan(topic, state, min(limit, MAX_BATCH)).messages)
+
+    def held(self) -> Held:
+        way = self._log.read()
+        found: list[Found] = []
+        for batch in way.batches:
+            self._batches[batch.name] = batch
+            stored = [each for each in self._get(batch.ids) if each is not None]
+            pending = [_back(each) for each in stored if _is_away(each)]
+            found += self._hold([*pending, *(each for each in stored if each.state == "dead")], batch.name)
+        return Held(found, age=way.age)
+
+    def take(self, limit: int) -> Entries:
+        """A pass goes through all topics once. The last one finds nothing."""
+        refused: list[Refused] = []
+        fresh = False
+        while True:
+            page = next(self._pages, None)
+            if page is None:
+                if fresh:
+                    return Entries(refused=refused)
+                fresh, self._pages = True, self._pass(limit)
+                continue
+            able, unable = self._sorted_out([page])
+            refused += unable
+            if not able:
+                continue
+            taken = self._take_dead(able) if page.state == "dead" else self._take_pending(able)
+            if taken.found or taken.gone:
+                return taken._replace(refused=refused)
+
+    def _pass(self, limit: int) -> Iterator[_Page]:
+        for topic in self.chosen():
+            for state in STATES:
+                after: str | None = None
+                while True:
+                    page = self._engine.scan(topic, state, limit, after)
+                    if page.messages:
+                        yield _Page(state, page.messages)
+                    after = page.after
+                    if after is None:
+                        break
+
+    def _sorted_out(self, pages: Sequence[_Page]) -> tuple[list[Stored], list[Refused]]:
+        """What can be moved, and what can't; without what this run knows already."""
+        able, unable, now = list[Stored](), list[Refused](), time.time_ns() // 1_000_000
+        known = self._left.union(each.id for _, each in self._held.values())
+        for page in pages:
+            for each in page.messages:
+                if each.id in known:
+                    continue
+                reason = self._refuses(each, now)
+                if reason is None:
+                    able.append(each)
+                else:
+                    self._left.add(each.id)
+                    unable.append(Refused(f"{each.id} of {each.topic}", reason))
+        return able, unable
+
+    def _refuses(self, message: Stored, now: int) -> str | None:
+        if DEPENDS in message.headers:
+            return WAITS
+        if message.state == "dead":
+            return None if self._able.past else DEAD
+        if message.due - now > FURTHEST:
+            return TOO_FAR
+        if message.due - now > self._able.longest:
+            return f"is due in more than {self._able.longest // 86_400_000:,} days"
+        return None if message.key is None or self._able.keys else "has a key, and the other queue has none"
+
+    def _take_pending(self, messages: Sequence[Stored]) -> Entries:
+        batch = self._noted(messages)
+        moved = self._engine.reschedule([Move(Ref(id=id), delay=AWAY, origin="due") for id in batch.ids])
+        away = [each for each, end in zip(messages, moved, strict=True) if end is RescheduleResult.MOVED]
+        return Entries(self._hold(self._with_records(away), batch.name), gone=len(messages) - len(away))
+
+    def _take_dead(self, messages: Sequence[Stored]) -> Entries:
+        batch = self._noted(messages)
+        stored = [each for each in self._get(batch.ids) if each is not None and each.state == "dead"]
+        return Entries(self._hold(stored, batch.name), gone=len(messages) - len(stored))
+
+    def _noted(self, messages: Sequence[Stored]) -> Batch:
+        """A batch that the next run knows of, should this one be killed; with those that are not finished yet."""
+        held = {batch for batch, _ in self._held.values()}
+        batch = Batch(uuid4().hex[:12], [each.id for each in messages])
+        self._batches = {name: each for name, each in self._batches.items() if name in held} | {batch.name: batch}
+        self._log.write(list(self._batches.values()))
+        return batch
+
+    def _with_records(self, messages: Sequence[Stored]) -> Sequence[Stored]:
+        """With the records of failed attempts, which a scan does not tell."""
+        tried = [each.id for each in messages if each.attempt]
+        records = {each.id: each.traces for each in self._get(tried) if each is not None}
+        return [msgspec.structs.replace(each, traces=records.get(each.id, ())) if records else each for each in messages]
+
+    def _hold(self, messages: Sequence[Stored], batch: str) -> list[Found]:
+        found = []
+        for each in messages:
+            name = f"{batch}/{each.id}"
+            self._held[name] = batch, each
+            found.append(Found(name, _message(each, self._able)))
+        return found
+
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
+        """End here what the other queue has. Gives those that somebody has changed meanwhile: they stay as they are."""
+        held = {name: self._held.pop(name)[1] for name in names}
+        dead = {name: each for name, each in held.items() if each.state == "dead"}
+        pending = {name: each for name, each in held.items() if each.state != "dead"}
+        return [*self._cancelled(pending), *self._purged(dead)]
+
+    def _cancelled(self, held: Mapping[str, Stored]) -> list[str]:
+        now = dict(zip(held, self._get([each.id for each in held.values()]), strict=True))
+        same = [name for name, each in now.items() if each is not None and _is_same(_back(each), held[name])]
+        ended = self._cancel([Ref(id=held[name].id) for name in same])
+        done = {name for name, each in zip(same, ended, strict=True) if each is CancelResult.CANCELLED}
+        return [name for name in held if name not in done]
+
+    def _purged(self, held: Mapping[str, Stored]) -> list[str]:
+        by_topic: dict[str, list[str]] = {}
+        for each in held.values():
+            by_topic.setdefault(each.topic, []).append(each.id)
+        gone = sum(self._engine.purge(topic, "dead", ids).count for topic, ids in by_topic.items())
+        if gone == len(held):
+            return []
+        left = dict(zip(held, self._get([each.id for each in held.values()]), strict=True))
+        return [name for name, each in left.items() if each is not None]  # requeued meanwhile
+
+    def give_back(self, names: Sequence[str]) -> None:
+        held = [self._held.pop(name)[1] for name in names]
+        self._left |= {each.id for each in held}
+        away = [each for each in held if each.state != "dead"]
+        if away:
+            self._engine.reschedule([Move(Ref(id=each.id), at=each.due) for each in away])
+
+    def close(self) -> None:
+        """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
+        if self._batches and not self._held:
+            self._log.end()
+
+    def _get(self, ids: Sequence[str]) -> list[Stored | None]:
+        return self._engine.get([Ref(id=id) for id in ids]) if ids else []
+
+    def _cancel(self, refs: Sequence[Ref]) -> list[CancelResult]:
+        return self._engine.cancel(refs) if refs else []
+
+
+def _is_away(message: Stored) -> bool:
+    return message.state == "scheduled" and message.due - time.time_ns() // 1_000_000 > FURTHEST
+
+
+def _back(message: Stored) -> Stored:
+    """As it was before it was moved away."""
+    expires = None if message.expires is None else message.expires - AWAY
+    return msgspec.structs.replace(message, due=message.due - AWAY, expires=expires)
+
+
+def _is_same(message: Stored, held: Stored) -> bool:
+    return (message.due, message.key, message.body, message.headers) == (held.due, held.key, held.body, held.headers)
+
+
+def _message(message: Stored, able: Able) -> NewMessage:
+    """The message as it goes on in the other queue."""
+    dead = message.state == "dead"
+    begin = message.due if dead else max(message.due, time.time_ns() // 1_000_000)
+    had = dead or message.attempt or message.last_error is not None or message.traces
+    past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
+    made = message.attempt if past is None else 0
+    return NewMessage(
+        message.topic,
+        message.body,
+        at=message.due,
+        key=message.key,
+        level=message.level if able.priority else 1,
+        expires_in=None if message.expires is None else min(max(1, message.expires - begin), MAX_DELAY_MS),
+        max_attempts=max(1, message.max_attempts - made),
+        headers=message.headers,
+        past=past,
+    )

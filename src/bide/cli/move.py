@@ -1,0 +1,210 @@
+"""`bide move`: the messages of one queue, moved to another while workers and senders go on."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from bide.cli.adopting import PAUSE, look, stopping
+from bide.cli.exits import Exit, WrongUsage
+from bide.cli.options import Section
+from bide.cli.output import echo, echo_json, note
+from bide.cli.progress import progress
+from bide.cli.queues import QueueOptions, first_line
+from bide.cli.sweep import topic_pattern
+from bide.core.amounts import plural
+from bide.errors import BideError, ConfigError
+
+if TYPE_CHECKING:
+    import re
+
+    from bide.adopt.adopting import Adoption, Doubt
+    from bide.adopt.moving import QueueSource
+    from bide.queue import Queue
+    from bide.types import Stats
+
+section: Section = Section("Sources")
+
+
+@section.command(
+    "move",
+    help="Move the messages of one queue to another, while workers and senders go on.\n\n"
+    "Messages keep their key, due time, headers, priority, expiry and attempts; dead letters stay dead letters. They get new "
+    "ids. What a worker has at this moment is left, and told at the end. The same command resumes a run that was stopped or "
+    "killed. See docs/move.md for the order of steps.\n\n"
+    "Not from RabbitMQ, which can't list what waits: docs/move.md says how to change over.",
+    examples=(
+        ("bide move sqlite:///bide.db redis://localhost/0 --dry-run", "only look"),
+        ("bide move sqlite:///bide.db redis://localhost/0", ""),
+        ("bide move @old.url @new.url --topic 'order.*' --follow", "URLs in files"),
+    ),
+)
+def move(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FROM", help="URL of the queue that has the messages; or @FILE, whose first line it is.", show_default=False
+        ),
+    ],
+    destination: Annotated[
+        str, typer.Argument(metavar="TO", help="URL of the queue that gets them; or @FILE.", show_default=False)
+    ],
+    *,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", metavar="TOPIC", help="Only this topic. With *, as in 'order.*', all that match. May be repeated."
+        ),
+    ] = None,
+    from_namespace: Annotated[
+        str | None, typer.Option("--from-namespace", metavar="NAME", help="Namespace of FROM. Default: its URL's, or bide.")
+    ] = None,
+    to_namespace: Annotated[
+        str | None, typer.Option("--to-namespace", metavar="NAME", help="Namespace of TO. Default: its URL's, or bide.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten due times as dates.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on for what is still sent to FROM, until Ctrl-C or SIGTERM.")
+    ] = False,
+    doubtful: Annotated[
+        Literal["send", "forget", "give-back"] | None,
+        typer.Option(
+            "--doubtful",
+            help="For messages that a run was moving when it was killed, more than nine minutes ago: send them again, forget "
+            "them in FROM, or give them back to FROM.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    topics = topic_pattern(*(topic or ["*"]))
+    there = QueueOptions(_url(destination), None, to_namespace)
+    with QueueOptions(_url(source), None, from_namespace).open() as old:
+        if dry_run:  # the other queue need not be there yet
+            _check(old, there.queue())
+            return look(_source(old, there.queue(), topics), as_json=as_json)
+        return _moved(old, there, topics, Asked(follow, doubtful or "stop", as_json))
+
+
+class Asked(NamedTuple):
+    """What the command line says about a run."""
+
+    follow: bool
+    doubt: "Doubt"
+    as_json: bool
+
+
+def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: Asked) -> int:
+    from bide.adopt.adopting import Adoption
+
+    with there.open(create=True) as new:
+        _check(old, new)
+        moving = _source(old, new, topics)
+        before = moving.chosen()
+        _pause_as_before(before, new)
+        adoption = Adoption(moving, new, doubt=asked.doubt)
+        with closing(moving):
+            code = _run(adoption, moving, follow=asked.follow, as_json=asked.as_json)
+        _tell(adoption, moving, new, before, as_json=asked.as_json)
+        return code or (Exit.FAILED if adoption.refused or adoption.late else Exit.OK)
+
+
+def _url(given: str) -> str:
+    return first_line(given[1:], f"@{given[1:]}:") if given.startswith("@") else given
+
+
+def _check(old: "Queue", new: "Queue") -> None:
+    ours, theirs = (each.session.setup.source for each in (old, new))
+    if (ours.shown, ours.namespace) == (theirs.shown, theirs.namespace):
+        raise WrongUsage("FROM and TO are the same queue. Name another URL or another --to-namespace.")
+    if not (old.capabilities.inspect and old.capabilities.cancel):
+        raise ConfigError(
+            f"{ours.shown} can't list what waits there. Let its workers run until it is empty, while senders use the other "
+            "queue: docs/move.md says how."
+        )
+
+
+def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]") -> "QueueSource":
+    from bide.adopt.moving import Able, QueueSource
+
+    can, theirs = new.capabilities, new.session.setup.source
+    able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay)
+    shown = old.session.setup.source.shown
+    return QueueSource(old.session.engine(), shown, topics, able, f"{theirs.shown} {theirs.namespace}")
+
+
+def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:
+    """A topic that is paused does not begin to be delivered because it is moved."""
+    for name, each in topics.items():
+        if each.paused and new.capabilities.pause:
+            new.pause(name)
+            note(f"{name} is paused, and so it is paused in the other queue, too: bide resume {name}")
+        elif each.paused:
+            raise ConfigError(f"{name} is paused, and the other queue can't pause it. Resume it, or leave it out by --topic.")
+
+
+def _run(adoption: "Adoption", moving: "QueueSource", *, follow: bool, as_json: bool) -> int:
+    shown = not (as_json and sys.stdout.isatty())
+    code: int = Exit.OK
+    with stopping() as stop:
+        try:
+            with progress("moving", None if follow else moving.count(), shown=shown) as moved:
+                adoption.run(moved, stop.is_set)
+                while follow and not stop.wait(PAUSE):
+                    adoption.run(moved, stop.is_set)
+        except BideError as error:
+            note(f"bide: {error}")
+            code = Exit.FAILED
+        if stop.is_set():
+            note("Stopped after a whole batch. The same command goes on.")
+            code = code or (Exit.OK if follow else Exit.STOPPED)
+    return code
+
+
+def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Mapping[str, Stats]", *, as_json: bool) -> None:
+    """What was moved, and what both queues hold now."""
+    left = moving.chosen()
+    there = new.stats().topics if new.capabilities.inspect else {}
+    names = sorted({*before, *left, *adoption.topics})
+    if as_json:
+        echo_json(
+            {
+                "moved": adoption.adopted,
+                "resumed": adoption.resumed,
+                "gone": adoption.gone,
+                "late": adoption.late,
+                "held": adoption.in_hand,
+                "refused": dict(adoption.refused),
+                "topics": {name: {"from": _counts(left.get(name)), "to": _counts(there.get(name))} for name in names},
+            }
+        )
+        return
+    echo(f"Moved {plural(adoption.adopted, 'message')} to {plural(len(adoption.topics), 'topic')}.")
+    if adoption.resumed:
+        echo(f"{adoption.resumed:,} of them had been begun by a run that was stopped.")
+    if adoption.gone:
+        echo(f"Taken by workers, cancelled or moved in time meanwhile: {adoption.gone:,}.")
+    if adoption.late:
+        echo(f"{adoption.late:,} were cancelled or moved in time at the moment when the other queue delivered them.")
+    for reason, number in sorted(adoption.refused.items()):
+        echo(f"Left where they are: {number:,}, because each {reason}. The first is {adoption.examples[reason]}")
+    if adoption.in_hand:
+        echo(f"{adoption.in_hand:,} are on their way. Run the command again within nine minutes: it goes on with them.")
+    for name in names:
+        here, other = _counts(left.get(name)), _counts(there.get(name))
+        echo(f"{name}: left {_words(here)}; there {_words(other)}.")
+
+
+def _counts(stats: "Stats | None") -> dict[str, int] | None:
+    if stats is None:
+        return None
+    return {"pending": stats.scheduled + stats.ready, "leased": stats.leased, "dead": stats.dead}
+
+
+def _words(counts: dict[str, int] | None) -> str:
+    if counts is None or not any(counts.values()):
+        return "nothing"
+    return ", ".join(f"{number:,} {state}" for state, number in counts.items() if number)

@@ -1,0 +1,1 @@
+-- Functions only: messages that had attempts elsewhere, and dead letters, as they were.
