@@ -168,10 +168,10 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: Old, place: str, fol
         with pytest.raises(Killed):
             adoption.run(lambda _: None, lambda: False)
         source.close()
-    assert old.waiting() == list(range(10, 30))
+    assert old.waiting() == list(range(20, 30))
     ended = bide(*COMMAND, "--key-field", "note", "--source", old.url)
     told = json.loads(ended.out)
-    assert (ended.code, told["adopted"], told["resumed"]) == (0, 30, 10)
+    assert (ended.code, told["adopted"], told["resumed"]) == (0, 30, 20)
     assert len(everything("t")) == 30
 
 

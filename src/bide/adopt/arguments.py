@@ -5,18 +5,19 @@ from typing import Any
 
 import msgspec
 
+from bide.adopt.shaping import Shape
 from bide.adopt.source import Unreadable
 
 
 class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says about tasks. A task that `topics` does not name has the topic of the command line."""
+    """What the command line says about tasks."""
 
     topics: Mapping[str, str] = {}  # by the name of the task
     names: Mapping[str, Sequence[str]] = {}  # of its positional arguments, by the name of the task
-    own_topic: bool = True  # what is in neither has the name of the task as its topic
 
-    def topic(self, task: str) -> str | None:
-        return self.topics.get(task) or (task if self.own_topic else None)
+    def shape(self, task: str, shape: Shape) -> Shape:
+        """That of the messages of a task: a task without a topic has its name as its topic."""
+        return msgspec.structs.replace(shape, topic=self.topics.get(task) or shape.topic or task)
 
     def body(self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """A JSON object of all arguments. Values may be msgspec.Raw. Raises Unreadable."""

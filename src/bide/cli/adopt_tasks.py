@@ -51,7 +51,6 @@ class TaskOptions(NamedTuple):
         return TaskShape(
             topics=_read(read_maps, self.maps, "--map"),
             names=_read(read_names, self.names, "--args"),
-            own_topic=messages.topic is None,
         )
 
 

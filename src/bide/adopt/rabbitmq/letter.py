@@ -86,10 +86,9 @@ def message(found: Letter, at: int, waits: Waits, shape: Shape) -> NewMessage:
     headers = {name: value if isinstance(value, str) else _text(value) for name, value in found.headers.items()}
     if found.message_id:
         headers["amqp-message-id"] = found.message_id
-    changed = msgspec.structs.replace(shape, headers={**shape.headers, **headers})
     if waits.by_routing_key:
-        changed = msgspec.structs.replace(changed, topic=found.routing_key, topic_field=None)
-    return changed.message(found.body, at)
+        shape = msgspec.structs.replace(shape, topic=found.routing_key, topic_field=None)
+    return shape.message(found.body, at, headers)
 
 
 def _came(found: Letter, queue: str) -> int | None:

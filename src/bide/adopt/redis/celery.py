@@ -53,6 +53,8 @@ class _Tasks(Waiting):
         self._read_tasks.clear()
         found, refused = list[Found](), list[Refused]()
         for entry in self.page(0, limit):
+            if entry.gone:
+                continue
             try:
                 task = self._known(entry)
                 if self.is_ours(task) and (task.eta is not None or self._limits.rules.immediate):
@@ -122,7 +124,7 @@ class _Tasks(Waiting):
         self._read_tasks.clear()
         fit, refused, room = list[Entry](), list[Refused](), self._limits.room()
         for entry in page:
-            if entry.content in self._refused:
+            if entry.gone or entry.content in self._refused:
                 continue
             try:
                 task = self._known(entry)
@@ -232,12 +234,10 @@ class _Unacked(_Tasks):
 
     def page(self, first: int, limit: int) -> list[Entry]:
         flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
-        return [Entry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
+        return [Entry(tag, float(score), envelope, gone=not envelope) for tag, score, envelope in in_groups(flat, 3)]
 
     def task(self, entry: Entry) -> Task:
-        if not entry.job:
-            raise Unreadable("was acknowledged meanwhile")
-        return celery_task.unacked(entry.job)
+        return celery_task.unacked(entry.job or b"")
 
     def is_ours(self, task: Task) -> bool:
         return self._queue(task.exchange, task.routing_key) in self._queues

@@ -97,7 +97,7 @@ def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:
             raise Unreadable(f"has a {name.rstrip('s')}: let a Celery worker finish it")
     body = tasks.body(task.name, [_value(each) for each in args], {name: _value(each) for name, each in kwargs.items()})
     key = shape.names(body)[1] or task.id
-    made = shape.sealed(body, task.eta, topic=tasks.topic(task.name), key=key, headers=_headers(task))
+    made = tasks.shape(task.name, shape).sealed(body, task.eta, key=key, headers=_headers(task))
     if task.expires is None:
         return made
     if task.expires <= (made.at or 0):

@@ -62,7 +62,7 @@ def message(job: Job, known: str, due: int | None, shape: Shape, tasks: TaskShap
         headers["rq-meta"] = _json(_read(job.meta))
     attempts = 1 + _number(job.retries_left) if job.retries_left else None
     key = shape.names(body)[1] or known
-    made = shape.sealed(body, due, topic=tasks.topic(name), key=key, headers=headers, max_attempts=attempts)
+    made = tasks.shape(name, shape).sealed(body, due, key=key, headers=headers, max_attempts=attempts)
     return msgspec.structs.replace(made, expires_in=_number(job.ttl) * 1000) if job.ttl else made
 
 
