@@ -5,23 +5,18 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from subprocess import Popen
-from typing import Any
 
 import pytest
 
 from benchmarks.peers.install import NotInstalled, environment
 from tests.adopt.dual_run import OLD, DualRun
+from tests.adopt.killing import FILLED, PRODUCED, adopt_amid, judge
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import lacking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-
-FILLED, PRODUCED = 100_000, 5_000
-KILLS = 5
 
 
 def installed(name: str) -> Path:
@@ -30,28 +25,6 @@ def installed(name: str) -> Path:
     except NotInstalled as error:
         lacking(f"{name} can't be installed: {error}")
         raise
-
-
-def adopt_amid(run: DualRun, is_held: Callable[[], bool], command: list[str], total: int) -> dict[str, Any]:
-    """Kill the adopter again and again, with what old workers do in between; then let it go on until all is handled."""
-    random = Random(7)
-    for _ in range(KILLS):
-        run.kill_adopter(command, is_held, random.randint(2, 6))
-        run.until_more(OLD, 200)
-    with run.adopting(command) as told:
-        run.until(lambda: run.handled() >= total, "the last task")
-    return told
-
-
-def judge(run: DualRun, kind: str, told: dict[str, Any], total: int) -> None:
-    verdict = run.verdict(total)
-    print(f"\n{kind}: {verdict}")
-    assert (verdict.lost, verdict.doubled, verdict.early) == (0, 0, 0)
-    assert verdict.by_old > 1_000
-    assert verdict.by_bide > 1_000
-    assert verdict.kills == KILLS
-    assert verdict.amid > 0, "no kill came while a batch was under way"
-    assert told["held"] == 0
 
 
 def test_celery(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
@@ -64,10 +37,11 @@ def test_celery(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
         return run.start([str(folder / "python"), "-m", app, *arguments], **more)
 
     with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
-        filling = program(run, "fill", str(FILLED), "0", "200", "240")
+        fillings = [program(run, "fill", str(FILLED // 2), str(half * FILLED // 2), "240", "200") for half in (0, 1)]
+        run.until(lambda: all(each.poll() == 0 for each in fillings), "all tasks")
         run.start([str(folder / "celery"), "-A", app, "worker", "-c", "2", "-l", "ERROR"], **more)
-        run.until(lambda: filling.poll() == 0 and client.hlen("unacked") >= FILLED, "all tasks in the worker's memory")
-        program(run, "produce", str(PRODUCED), str(FILLED), "100", "60")
+        run.until(lambda: client.hlen("unacked") > FILLED // 4, "many tasks in the worker's memory")
+        program(run, "produce", str(PRODUCED), str(FILLED), "120", "60")
         run.until(lambda: run.count(OLD) > 0, "the first task of the old worker")
         command = ["celery", "--topic", "order", "--args", "order=n,due", "--source", old.url]
         command += ["--margin", "30s", "--revokes", "200000", "--workers", "1"]

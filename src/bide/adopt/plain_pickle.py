@@ -9,7 +9,7 @@ from typing import Any
 
 from bide.adopt.source import Unreadable
 
-DEEP = 1_000_000  # instructions: more than a body of the largest size needs
+MOST = 1_000_000  # instructions, and characters and values of what comes out: more than a body of the largest size has
 MARK = object()
 
 _VALUES = frozenset(
@@ -109,12 +109,27 @@ def plain(pickled: bytes) -> Any:
     machine = _Machine()
     try:
         for count, (instruction, arg, _) in enumerate(pickletools.genops(pickled)):
-            if instruction.name == "STOP" or count > DEEP:
+            if instruction.name == "STOP" or count > MOST:
                 break
             machine.do(instruction.name, arg)
         [value] = machine.stack
+        too_large = _weight(value, {}) > MOST
     except Unreadable:
         raise
     except Exception:  # of genops, which raises what it likes; and of a pickle whose instructions do not fit together
         raise Unreadable("has arguments that can't be read") from None
+    if too_large:
+        raise Unreadable("has arguments that are too large")
     return value
+
+
+def _weight(value: Any, known: dict[int, int]) -> int:
+    """How large the value is written out. Parts that a pickle names again and again count each time, and are looked at once."""
+    if isinstance(value, str):
+        return 1 + len(value)
+    if not isinstance(value, list | tuple | dict):
+        return 1
+    if id(value) not in known:
+        parts = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_weight(part, known) for part in parts)
+    return known[id(value)]

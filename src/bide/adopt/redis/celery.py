@@ -127,7 +127,9 @@ class _Tasks(Waiting):
             try:
                 task = self._known(entry)
                 delivered = self.delivered(task)
-                if not self.is_ours(task) or not self._limits.check(task, delivered=delivered):
+                if task.id in self._limits.given_back or not self.is_ours(task):
+                    continue
+                if not self._limits.check(task, delivered=delivered):
                     continue
                 if self._limits.alive and delivered:
                     room -= 1
@@ -177,6 +179,7 @@ class _Tasks(Waiting):
             envelope["headers"]["id"] = envelope["properties"]["correlation_id"] = new
             if envelope["headers"].get("root_id") == old:
                 envelope["headers"]["root_id"] = new
+        self._limits.given_back.add(envelope["headers"]["id"])
         return msgspec.json.encode(envelope)
 
 

@@ -35,6 +35,7 @@ class Limits:
         self.workers: Workers = workers
         self.rules: Rules = rules
         self.alive: int | None = None
+        self.given_back: set[str] = set()  # ids of tasks that this run does not take again, wherever it meets them
         self._room = 0
 
     def look(self) -> int:
