@@ -21,6 +21,7 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 ROOT = PROGRAMS.parents[2]
 PATIENCE = 300.0
 GLANCE = 0.001  # seconds between two looks at whether the adopter has taken a batch
+LOOKS = 30  # at which it has one, for each step of later
 OLD, NEW = "old", "bide"
 
 
@@ -95,15 +96,14 @@ class DualRun:
         wanted = self.count(who) + many
         self.until(lambda: self.count(who) >= wanted, f"{many} more messages of {who}")
 
-    def kill_adopter(self, command: list[str], is_held: Callable[[], bool], takes: int) -> None:
-        """Start the adopter, and kill it when it has taken so many batches."""
+    def kill_adopter(self, command: list[str], is_held: Callable[[], bool], later: int) -> None:
+        """Start the adopter, and kill it while it works: the higher `later` is, the more it has moved by then."""
         adopter = self._adopter(command)
-        seen, before, give_up = 0, False, time.monotonic() + PATIENCE
-        while seen < takes:
-            now = is_held()
-            seen, before = seen + (now and not before), now
+        seen, give_up = 0, time.monotonic() + PATIENCE
+        while seen < later * LOOKS:
+            seen += is_held()
             assert adopter.poll() is None, "the adopter ended by itself"
-            assert time.monotonic() < give_up, f"the adopter has taken only {seen} batches"
+            assert time.monotonic() < give_up, f"the adopter was seen with a batch only {seen} times"
             time.sleep(GLANCE)
         adopter.kill()
         adopter.communicate()

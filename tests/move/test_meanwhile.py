@@ -9,7 +9,7 @@ import pytest
 from bide import Outgoing, Queue
 from bide.adopt.adopting import Adoption, InDoubt
 from bide.adopt.moving import AWAY, Able, QueueSource
-from bide.adopt.on_the_way import Log
+from bide.adopt.on_the_way import Log, stopped_moves
 from bide.adopt.source import Entries, Found
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
@@ -227,3 +227,23 @@ def test_names_of_puts_are_of_one_take(old: Queue, new: Queue) -> None:
         source.give_back([each.name for each in found])
         source.close()
     assert len(set(names)) == 2
+
+
+def test_the_doctor_tells_of_a_move_that_was_stopped(old: Queue, new: Queue) -> None:
+    send(old)
+    source = moving(old)
+
+    def die() -> None:
+        raise Killed
+
+    source.taken = die
+    with pytest.raises(Killed):
+        Adoption(source, new).run(lambda done: None, lambda: False)
+    [found] = stopped_moves(old.session.engine())
+    assert (found.level, found.value.startswith("up to 3 messages since"), found.value.endswith("to new")) == (
+        "warn",
+        True,
+        True,
+    )
+    run(moving(old), new)
+    assert stopped_moves(old.session.engine()) == []
