@@ -10,11 +10,14 @@ FILLED, PRODUCED = 100_000, 5_000
 KILLS = 5
 
 
-def adopt_amid(run: DualRun, is_held: Callable[[], bool], command: list[str], total: int) -> dict[str, Any]:
-    """Kill the adopter again and again, with what old workers do in between; then let it go on until all is handled."""
+def adopt_amid(run: DualRun, is_held: Callable[[], bool], command: list[str], total: int, *, last: int = 6) -> dict[str, Any]:
+    """Kill the adopter again and again, with what old workers do in between; then let it go on until all is handled.
+
+    `last`: how late it may be killed.
+    """
     random = Random(7)
     for _ in range(KILLS):
-        run.kill_adopter(command, is_held, random.randint(2, 6))
+        run.kill_adopter(command, is_held, random.randint(1, last))
         run.until_more(OLD, 200)
     with run.adopting(command) as told:
         run.until(lambda: run.handled() >= total, "the last task")

@@ -44,7 +44,7 @@ def test_a_polled_table(tmp_path: Path, postgres_url: str, redis_url: str) -> No
         def is_held() -> bool:
             return server.execute("select 1 from bide_adopt limit 1").fetchone() is not None
 
-        told = adopt_amid(run, is_held, [*command, "--source", postgres_url], TOTAL)
+        told = adopt_amid(run, is_held, [*command, "--source", postgres_url], TOTAL, last=2)
         judge(run, "table", told, TOTAL)
         assert told["refused"] == {}
         assert server.execute("select count(*) from timers").fetchone() == (0,)
@@ -52,14 +52,14 @@ def test_a_polled_table(tmp_path: Path, postgres_url: str, redis_url: str) -> No
 
 
 def is_noted(file: Path) -> bool:
-    """Whether messages are held in the adopter's file. While it runs, it has the file to itself, and is seen to write it."""
+    """Whether messages are held in the adopter's file. While it runs, it has the file to itself."""
     if not file.exists():
         return False
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=0)) as connection:
         try:
             return connection.execute("select 1 from held limit 1").fetchone() is not None
         except sqlite3.OperationalError:
-            return file.with_name(f"{file.name}-journal").exists()
+            return True
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -70,9 +70,9 @@ def test_a_queue_with_a_ttl(tmp_path: Path, new_rabbitmq: NewRabbit, redis_url: 
         def start(*arguments: str) -> Popen[bytes]:
             return run.python("ttl_queue.py", old.url, kind, *arguments)
 
-        assert start("fill", str(FILLED), "0", "90", "240").wait(300) == 0
+        assert start("fill", str(FILLED), "0", "75", "150").wait(300) == 0
         start("work")
-        start("produce", str(PRODUCED), str(FILLED), "90", "60")
+        start("produce", str(PRODUCED), str(FILLED), "75", "60")
         run.until(lambda: run.count(OLD) > 0, "the first message of the old consumer")
         command = ["rabbitmq-ttl", "wait", "--topic", "order", "--source", old.url]
         told = adopt_amid(run, lambda: is_noted(tmp_path / "bide-adopt.db"), command, TOTAL)
