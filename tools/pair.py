@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from tools.page import FENCE, FIGURE, Code, Section, cells, figures, sections
+from tools.page import FENCE, FIGURE, WORD, Code, Section, cells, figures, sections
 
 RUN = "Run python -m tools.translations"
 RECORD = re.compile(r"\n*<!-- translated from (\S+)\n(.*?)-->\n*\Z", re.DOTALL)
-WORD = re.compile(r"[^\W\d_]")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
