@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     imports,
+    lateness_at_worst,
     memory,
     memory_schedule,
     postgres,
@@ -40,6 +41,7 @@ from benchmarks.measure import HEADER, Figure
 
 ALL = {
     "imports": imports.run,
+    "lateness_at_worst": lateness_at_worst.run,
     "memory": memory.run,
     "memory_schedule": memory_schedule.run,
     "postgres": postgres.run,

@@ -30,7 +30,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     body: str = "json"  # the entry is the body, as JSON; or raw: as text; or the name of the field that is the body
     if_exists: IfExists = "keep"
     max_attempts: int | None = None
-    headers: Mapping[str, str] = {}
     longest: int = MAX_DELAY_MS
 
     def message(self, content: bytes, due: int | None) -> NewMessage:
@@ -72,7 +71,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
                 key=key,
                 if_exists=self.if_exists,
                 max_attempts=self.max_attempts or max_attempts,
-                headers={**self.headers, **(headers or {})},
+                headers=headers,
             )
         except TooLarge:
             raise Unreadable(f"has a body over {MAX_BODY:,} bytes") from None
