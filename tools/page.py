@@ -16,6 +16,7 @@ HEADING = re.compile(r"^(#+) (.+)$")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
+WORD = re.compile(r"[^\W\d_]")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PYTHON = {"python", "py"}
 SHELL = {"sh", "bash"}
@@ -69,12 +70,17 @@ class Section:
     def digest(self) -> str:
         """Of what a translator translates: the title, the text, the words of tables, the comments in code."""
         words = FENCE.sub(lambda found: Code(*found.groups()).comments(), COMMENT.sub("", self.text))
-        lines = [FIGURE.sub("#", line) if line.startswith("|") else line for line in words.splitlines()]
+        lines = [" ".join(map(_words, cells(line))) if line.startswith("|") else line for line in words.splitlines()]
         return hashlib.sha256(" ".join([self.title, *" ".join(lines).split()]).encode()).hexdigest()[:12]
 
 
 def cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+
+
+def _words(cell: str) -> str:
+    """A cell without its figures."""
+    return FIGURE.sub("#", cell) if WORD.search(cell) else ""
 
 
 def figures(cell: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from tools.page import FENCE, FIGURE, Code, Section, cells, figures, sections
+from tools.page import FENCE, FIGURE, WORD, Code, Section, cells, figures, sections
 
 RUN = "Run python -m tools.translations"
 RECORD = re.compile(r"\n*<!-- translated from (\S+)\n(.*?)-->\n*\Z", re.DOTALL)
@@ -110,6 +110,8 @@ def _with_figures(text: str, rows: list[list[str]]) -> str:
 
 
 def _cell(chinese: str, english: str) -> str:
+    if not WORD.search(chinese + english):
+        return english
     found = FIGURE.findall(english)
     same_order = len(found) == 1 or not CHINESE.search(chinese)
     if figures(chinese) == sorted(found) or len(found) != len(FIGURE.findall(chinese)) or not same_order:
