@@ -73,12 +73,14 @@ class Tasks(Waiting):
         return super().held()._replace(unsure=late)
 
     def take(self, limit: int) -> Entries:
+        refused: list[Refused] = []
         while True:
             if self._limits.alive is None:
                 self._limits.look()
             taken = super().take(limit)
+            refused += taken.refused
             if self._limits.alive is not None:
-                return taken
+                return taken._replace(refused=refused)
 
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         workers, alive = self._limits.workers, self._limits.alive or 0
