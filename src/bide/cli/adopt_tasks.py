@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bide.adopt.source import Source
 
 T = TypeVar("T")
-section: Section = Section("Sources: task queues")
+section: Section = Section("Sources")
 _SOURCE, _MESSAGES = "Source", "Messages"
 
 
