@@ -212,8 +212,10 @@ class QueueSource:
         held = [self._held.pop(name)[1] for name in names]
         self._left |= {each.id for each in held}
         away = [each for each in held if each.state != "dead"]
-        if away:
-            self._engine.reschedule([Move(Ref(id=each.id), at=each.due) for each in away])
+        now = self._get([each.id for each in away])
+        same = [each for each, seen in zip(away, now, strict=True) if seen is not None and _is_same(_back(seen), each)]
+        if same:  # the others have got another time meanwhile, and keep it
+            self._engine.reschedule([Move(Ref(id=each.id), at=each.due) for each in same])
 
     def close(self) -> None:
         """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
