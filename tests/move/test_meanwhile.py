@@ -119,6 +119,18 @@ def test_a_message_that_is_given_a_new_time_on_its_way_moves_with_that_time(old:
     assert found.due - sent[1].due > 9 * 86_400_000
 
 
+def test_a_message_that_is_given_a_new_time_keeps_it_when_it_is_given_back(old: Queue) -> None:
+    sent = send(old)
+    source = moving(old)
+    names = [each.name for each in source.take(10).found]
+    assert old.reschedule(topic="mail", key="k1", delay="10d") is RescheduleResult.MOVED
+    source.give_back(names)
+    source.close()
+    due = {each.body: each.due for each in old.messages("mail", limit=10)}
+    assert (due[0], due[2]) == (sent[0].due, sent[2].due)
+    assert due[1] - sent[1].due > 9 * 86_400_000
+
+
 def test_a_message_that_is_replaced_on_its_way_moves_with_its_new_body(old: Queue, new: Queue) -> None:
     sent = send(old)
     source = moving(old)

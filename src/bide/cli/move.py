@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bide.queue import Queue
     from bide.types import Stats
 
-section: Section = Section("Sources")
+section: Section = Section("System")
 
 
 @section.command(
