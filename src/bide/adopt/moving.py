@@ -57,13 +57,17 @@ class _Page(NamedTuple):
 class QueueSource:
     kind: str = "queue"
 
-    def __init__(self, engine: "Engine", shown: str, topics: "re.Pattern[str]", able: Able, destination: str) -> None:
-        """`topics`: the names of those that are moved. `destination`: a name of the other queue, the same in each run."""
+    def __init__(
+        self, engine: "Engine", shown: str, topics: "re.Pattern[str]", able: Able, destination: str, *, looks: bool = False
+    ) -> None:
+        """`topics`: the names of those that are moved. `destination`: a name of the other queue, the same in each run. `looks`:
+        nothing is to be changed."""
+        self._looks = looks
         self.shown: str = shown
         self._engine = engine
         self._topics = topics
         self._able = able
-        self._log = Log(engine, destination)
+        self.log: Log = Log(engine, destination)
         self._held: dict[str, tuple[str, Stored]] = {}  # by name: the batch, and the message with its own time
         self._batches: dict[str, Batch] = {}  # by name, those that the log has
         self._left: set[str] = set()  # ids of what was refused or given back
@@ -81,7 +85,9 @@ class QueueSource:
     def peek(self, limit: int) -> Entries:
         pages = list(self._first_pages(limit))
         found, refused = self._sorted_out(pages)
-        return Entries([Found(each.id, _message(each, self._able)) for each in found][:limit], refused)
+        return Entries(
+            [Found(each.id, _message(each, self._able, time.time_ns() // 1_000_000)) for each in found][:limit], refused
+        )
 
     def _first_pages(self, limit: int) -> Iterator[_Page]:
         for topic in self.chosen():
@@ -101,7 +107,9 @@ class QueueSource:
             raise
 
     def _held_before(self) -> Held:
-        way = self._log.read()
+        way = self.log.read()
+        if not self._looks:
+            self.log.begin()
         found: list[Found] = []
         for batch in way.batches:
             self._batches[batch.name] = batch
@@ -145,10 +153,10 @@ class QueueSource:
     def _sorted_out(self, pages: Sequence[_Page]) -> tuple[list[Stored], list[Refused]]:
         """What can be moved, and what can't; without what this run knows already."""
         able, unable, now = list[Stored](), list[Refused](), time.time_ns() // 1_000_000
-        known = self._left.union(each.id for _, each in self._held.values())
+        held = {each.id for _, each in self._held.values()}
         for page in pages:
             for each in page.messages:
-                if each.id in known:
+                if each.id in held or each.id in self._left:
                     continue
                 reason = self._refuses(each, now)
                 if reason is None:
@@ -183,10 +191,12 @@ class QueueSource:
 
     def _noted(self, messages: Sequence[Stored]) -> Batch:
         """A batch that the next run knows of, should this one be killed; with those that are not finished yet."""
+        if not self.log.now:
+            self.log.begin()
         held = {batch for batch, _ in self._held.values()}
-        batch = Batch(uuid4().hex[:12], [each.id for each in messages])
+        batch = Batch(uuid4().hex[:12], [each.id for each in messages], self.log.now)
         self._batches = {name: each for name, each in self._batches.items() if name in held} | {batch.name: batch}
-        self._log.write(list(self._batches.values()))
+        self.log.write(list(self._batches.values()))
         return batch
 
     def _away(self, ids: Sequence[str]) -> list[Stored]:
@@ -197,7 +207,7 @@ class QueueSource:
         for each in messages:
             name = f"{batch}/{each.id}/{_print(each)}"
             self._held[name] = batch, each
-            found.append(Found(name, _message(each, self._able)))
+            found.append(Found(name, _message(each, self._able, self.log.now)))
         return found
 
     def finish(self, names: Sequence[str]) -> Sequence[str]:
@@ -208,7 +218,9 @@ class QueueSource:
     def _finished(self, held: Mapping[str, Stored]) -> list[str]:
         dead = {name: each for name, each in held.items() if each.state == "dead"}
         pending = {name: each for name, each in held.items() if each.state != "dead"}
-        return [*self._cancelled(pending), *self._purged(dead)]
+        changed = [*self._cancelled(pending), *self._purged(dead)]
+        # What another run has ended here, it has sent: then the copies, which are the same, stay.
+        return changed if changed and self.log.is_ours() else []
 
     def _cancelled(self, held: Mapping[str, Stored]) -> list[str]:
         now = dict(zip(held, self._get([each.id for each in held.values()]), strict=True))
@@ -242,8 +254,8 @@ class QueueSource:
 
     def close(self) -> None:
         """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
-        if self._batches and not self._held and not self._broken:
-            self._log.end()
+        if not (self._looks or self._held or self._broken):
+            self.log.end()
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
         return self._engine.get([Ref(id=id) for id in ids]) if ids else []
@@ -272,10 +284,10 @@ def _is_same(message: Stored, held: Stored) -> bool:
     return (message.due, message.key, message.body, message.headers) == (held.due, held.key, held.body, held.headers)
 
 
-def _message(message: Stored, able: Able) -> NewMessage:
-    """The message as it goes on in the other queue."""
+def _message(message: Stored, able: Able, now: int) -> NewMessage:
+    """The message as it goes on in the other queue. `now`: of its own queue."""
     dead = message.state == "dead"
-    begin = message.due if dead else max(message.due, time.time_ns() // 1_000_000)
+    begin = message.due if dead else max(message.due, now)
     had = dead or message.attempt or message.last_error is not None or message.traces
     past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
     made = message.attempt if past is None else 0
