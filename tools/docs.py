@@ -96,11 +96,21 @@ def error_tree() -> str:
     return "\n".join(["```text", *_branch(BideError, "", ""), "```", ""])
 
 
+def measured_roads(which: str) -> str:
+    """A table of the ways to delay a message, from the figures that were kept."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    text: str = getattr(importlib.import_module("benchmarks.roads.table"), which)()
+    return text
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "engines": engine_table,
     "capabilities": capability_table,
     "life": life,
     "errors": error_tree,
+    "roads": partial(measured_roads, "head"),
+    "rounds": partial(measured_roads, "rounds"),
 }
 
 
