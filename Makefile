@@ -94,7 +94,7 @@ endef
 PYRIGHT := PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes bide --ignoreexternal
 
 # The slowest first, since they run side by side.
-STEPS := mypy site pyright docs lint-imports rooms unasync limits ruff-check ruff-format
+STEPS := mypy site pyright docs translations lint-imports rooms unasync limits ruff-check ruff-format
 
 .PHONY: check
 check: .venv/.dev ## format, lint, types, import rules, size limits, generated files, the site, unit tests; about a minute
@@ -120,6 +120,8 @@ check-limits:
 	$(call step,limits,$(BIN)/python tools/limits.py)
 check-docs:
 	$(call step,docs,$(BIN)/python tools/docs.py --check)
+check-translations:
+	$(call step,translations,$(BIN)/python -m tools.translations --check)
 check-site:
 	$(call step,site,$(SITE))
 

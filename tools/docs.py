@@ -1,16 +1,18 @@
 """Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
-the programs of ten mistakes, and the table of what makes a message late.
+the ways to delay a message, the programs of ten mistakes, the table of what makes a message late.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
 """
 
+import ast
 import importlib
 import json
 import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: ([a-z]+)(?: ([a-z_]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 EXAMPLES = {"recipe": "recipes", "mistake": "mistakes"}
 """Folders of examples, by the part that shows one of their files."""
+ROADS = ROOT / "examples" / "roads"
 
 WORDS = {
     "accepted": "accepted means",
@@ -148,6 +151,20 @@ def example(kind: str, name: str) -> str:
     return f"{says}\n\n```py\n# {path}\n{code}```\n"
 
 
+def road(name: str) -> str:
+    """One way to delay a message: the file without its docstring and its imports. Its tests are in tests/roads."""
+    path = ROADS / f"{name}.py"
+    text = path.read_text(encoding="utf-8")
+    first = next(each for each in ast.parse(text).body[1:] if not isinstance(each, ast.Import | ast.ImportFrom))
+    begin = min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", []))])
+    code = "".join(text.splitlines(keepends=True)[begin - 1 :])
+    return f"```py\n# examples/roads/{name}.py\n{code}```\n"
+
+
+FILES: dict[str, Callable[[str], str]] = {**{kind: partial(example, kind) for kind in EXAMPLES}, "road": road}
+"""Parts that name a file."""
+
+
 def _value(word: str, can: Capabilities) -> Any:
     return all(getattr(can, each) for each in NEEDED) if word == "schedules" else getattr(can, word)
 
@@ -187,10 +204,11 @@ def written(text: str) -> str:
 
     def part(found: re.Match[str]) -> str:
         begin, name, which, end = found.groups()
-        if name in EXAMPLES:
-            return f"{begin}{example(name, which)}{end}"
+        if which and name in FILES:
+            return f"{begin}{FILES[name](which)}{end}"
         if name not in PARTS:
-            raise SystemExit(f"docs: there is no part called '{name}'; there is: {', '.join(PARTS)}, recipe NAME, mistake NAME")
+            known = ", ".join([*PARTS, *(f"{each} NAME" for each in FILES)])
+            raise SystemExit(f"docs: there is no part called '{name}'; there is: {known}")
         return f"{begin}{PARTS[name]()}{end}"
 
     return PART.sub(part, text)

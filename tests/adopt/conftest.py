@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.cli.conftest import bide, bide_process, folder
+from tests.cli.conftest import at_terminal, bide, folder
 from tests.servers.redis import RedisServer
 
-__all__ = ["bide", "bide_process", "folder", "old"]
+__all__ = ["at_terminal", "bide", "folder", "old"]
 
 
 @pytest.fixture

@@ -3,10 +3,15 @@
 import json
 import math
 import time
+from typing import Any
 
 import redis
 
 from bide import Queue
+from bide.adopt.redis.jobs import Jobs
+from bide.adopt.redis.server import Server
+from bide.adopt.redis.zset import SortedSet
+from bide.adopt.shaping import Shape
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -83,6 +88,26 @@ def test_jobs_in_a_hash_are_taken_with_their_ids(bide: Bide, old: redis.Redis, r
     assert {each.body for each in (*even, *odd)} == {'{"n": 1}'}
 
 
+def test_a_job_that_a_consumer_takes_while_a_page_is_read_is_gone_and_not_refused(old: redis.Redis, redis_url: str) -> None:
+    old.zadd("bucket", {str(number): 4_000_000_000 for number in range(3)})
+    old.hset("jobs", mapping={str(number): "{}" for number in range(2)})  # the third is cancelled
+    server = Server(redis_url)
+    call = server.call
+
+    def overtaken(*command: Any, **options: Any) -> Any:
+        if command[0] == "HMGET":
+            old.zrem("bucket", "0")
+            old.hdel("jobs", "0")
+        return call(*command, **options)
+
+    server.call = overtaken  # type: ignore[method-assign]
+    source = SortedSet(server, "bucket", Shape(topic="t"), jobs=Jobs(server, "jobs"))
+    taken = source.take(10)
+    assert ([each.message.body for each in taken.found], taken.gone) == ([b"{}"], 1)
+    assert [each.entry for each in taken.refused] == ["2"]
+    source.close()
+
+
 def test_the_id_of_a_job_may_be_a_field_of_the_member(bide: Bide, old: redis.Redis, redis_url: str) -> None:
     old.zadd("bucket", {'{"topic":"mail","id":"a-1"}': 4_000_000_000})
     old.hset("jobs", "a-1", '{"to":"ada"}')
@@ -103,6 +128,17 @@ def test_an_entry_whose_key_is_taken_stays_at_the_source(bide: Bide, old: redis.
     ]
     assert old.zrange("delayed", 0, -1, withscores=True) == [(b'{"order":42}', score)]
     assert sorted(each.key or "" for each in everything("t")) == ["42", "43"]
+
+
+def test_the_command_line_may_replace_what_has_the_key(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    with Queue(URL) as queue:
+        queue.send("t", "older", key="42", delay="1h", max_attempts=9)
+    old.zadd("delayed", {'{"order":42}': 4_000_000_000})
+    command = ("adopt", "redis-zset", "delayed", "--topic", "t", "--key-field", "order", "--source", redis_url)
+    assert bide(*command, "--if-exists", "replace", "--max-attempts", "7").code == 0
+    [found] = everything("t")
+    assert (found.body, found.due, found.max_attempts) == ({"order": 42}, 4_000_000_000_000, 7)
+    assert old.keys() == []
 
 
 def test_errors_say_what_to_do_and_no_password(bide: Bide, redis_url: str, old: redis.Redis) -> None:

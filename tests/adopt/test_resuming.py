@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Waiting
 from bide.adopt.redis.zset import SortedSet
 from bide.adopt.shaping import Shape
-from bide.errors import QueueFull
+from bide.errors import OutcomeUnknown, QueueFull
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -57,11 +58,11 @@ def orders(found: Sequence[Any]) -> list[int]:
 @pytest.mark.parametrize("place", ["put_many", "finish"])
 def test_a_killed_run_goes_on_where_it_was(bide: Bide, filled: redis.Redis, redis_url: str, place: str) -> None:
     run(redis_url, dies_in=place)
-    assert filled.zcard("delayed") == 20
+    assert filled.zcard("delayed") == 10  # a batch is put, and the next one is taken
     looked = json.loads(bide(*COMMAND, "--dry-run", "--source", redis_url).out)
-    assert (looked["count"], looked["held"]) == (20, 10)
+    assert (looked["count"], looked["held"]) == (10, 20)
     ended = bide(*COMMAND, "--source", redis_url)
-    assert json.loads(ended.out) == NOTHING | {"adopted": 30, "resumed": 10}
+    assert json.loads(ended.out) == NOTHING | {"adopted": 30, "resumed": 20}
     assert orders(everything("t")) == list(range(30))
     assert filled.keys() == []
 
@@ -84,17 +85,28 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
     run(redis_url, dies_in=place)
     aged(filled, 11)
     asked = bide(*COMMAND, "--source", redis_url)
-    assert (asked.code, json.loads(asked.out)) == (1, NOTHING | {"held": 10})
-    assert "A run was stopped 11 minutes ago while it moved 10 messages" in asked.err
+    assert (asked.code, json.loads(asked.out)) == (1, NOTHING | {"held": 20})
+    assert "A run was stopped 11 minutes ago while it moved 20 messages" in asked.err
     assert "--doubtful forget, if it has them" in asked.err
     ended = bide(*COMMAND, "--source", redis_url, "--doubtful", answer)
-    assert (ended.code, json.loads(ended.out)["given_back"]) == (0, 10 if answer == "give-back" else 0)
-    assert filled.zcard("delayed") == (10 if answer == "give-back" else 0)
+    assert (ended.code, json.loads(ended.out)["given_back"]) == (0, 20 if answer == "give-back" else 0)
+    assert filled.zcard("delayed") == (20 if answer == "give-back" else 0)
     put, sent = place == "finish", answer == "send"  # sent though it was put, or forgotten though it was not: as asked
-    assert orders(everything("t")) == sorted([*range(10, 30), *(range(10) if put else ()), *(range(10) if sent else ())])
+    assert orders(everything("t")) == sorted([*range(20, 30), *(range(10) if put else ()), *(range(20) if sent else ())])
 
 
-def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str, folder: object) -> None:
+def test_a_take_whose_answer_was_lost_is_finished_by_the_same_run(filled: redis.Redis, redis_url: str, folder: Path) -> None:
+    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    take = source.take
+    source.take = lambda limit: take(limit)._replace(found=())  # type: ignore[method-assign]  # as one sent twice
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue)
+        adoption.run(lambda _: None, lambda: False)
+    assert (adoption.adopted, orders(everything("t"))) == (30, list(range(30)))
+    assert filled.keys() == []
+
+
+def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str, folder: Path) -> None:
     def full(*_: Any) -> None:
         raise QueueFull("no room")
 
@@ -108,6 +120,28 @@ def test_what_a_full_queue_refuses_goes_back(filled: redis.Redis, redis_url: str
             adoption.run(lambda _: None, lambda: False)
     assert (adoption.in_hand, filled.zrange("delayed", 0, -1, withscores=True)) == (0, before)
     assert filled.keys() == [b"delayed"]
+
+
+def test_what_a_lost_answer_leaves_open_is_held_for_the_next_run(
+    bide: Bide, filled: redis.Redis, redis_url: str, folder: Path
+) -> None:
+    with Queue(URL) as queue:
+        session: Any = queue.session
+        session.open()
+        put = session.put_many
+
+        def cut_off(messages: Sequence[Any]) -> None:
+            told = put(messages)
+            raise OutcomeUnknown("the connection was lost", answers=[*told[:10], *[None] * 20])
+
+        session.put_many = cut_off
+        adoption = Adoption(SortedSet(Server(redis_url), "delayed", Shape(topic="t")), queue)
+        with pytest.raises(OutcomeUnknown):
+            adoption.run(lambda _: None, lambda: False)
+    assert (adoption.adopted, adoption.in_hand) == (10, 20)
+    ended = json.loads(bide(*COMMAND, "--source", redis_url).out)
+    assert (ended["adopted"], ended["resumed"]) == (20, 20)
+    assert orders(everything("t")) == list(range(30))
 
 
 def picture(client: redis.Redis) -> dict[Any, Any]:

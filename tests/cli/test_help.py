@@ -15,6 +15,7 @@ from tests.cli.running import Bide, buried
 from tests.servers.rabbitmq import RabbitServer
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS |= {f"adopt {name}": each for name, each in COMMANDS["adopt"].commands.items()}
 WANTED = {
     "send", "list", "show", "cancel", "reschedule", "stats", "topics", "timeline", "dead", "requeue", "purge", "pause",
     "resume", "demo", "doctor",

@@ -85,10 +85,8 @@ def test_a_test_in_the_docs_passes(block: Block, pytester: pytest.Pytester) -> N
         result.assert_outcomes(passed=len(re.findall(r"^(?:async )?def test_", block.code, re.MULTILINE)))
 
 
-@pytest.mark.parametrize(
-    ("page", "printed"), [("README.md", "order 42 was not paid and is cancelled"), ("README.zh.md", "订单 42")]
-)
-def test_the_first_task_of_the_readme_runs_by_its_commands(page: str, printed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_the_first_task_of_the_readme_runs_by_its_commands(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     [module] = re.findall(r"^```python\n(# shop\.py\n.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (tmp_path / "shop.py").write_text(module, encoding="utf-8")
@@ -101,7 +99,7 @@ def test_the_first_task_of_the_readme_runs_by_its_commands(page: str, printed: s
     try:
         subprocess.run([*bide, *shlex.split(send.replace("5s", "10ms"))], cwd=tmp_path, check=True, capture_output=True)
         assert worker.stdout is not None
-        assert printed in worker.stdout.readline()
+        assert worker.stdout.readline() == "order 42 was not paid and is cancelled\n"
     finally:
         worker.terminate()
         worker.communicate()

@@ -15,13 +15,15 @@ from msgspec.structs import replace
 from bide.adopt.source import Entries, Found, Refused, Source
 from bide.core.amounts import plural
 from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage, Ref
-from bide.errors import BideError, QueueFull, Unavailable
+from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
 from bide.types import CancelResult, Sent
 
 if TYPE_CHECKING:
     from bide.queue import Queue
 
 SURE = OPERATION_MS / 1000 - 60  # seconds since a take in which its put can be repeated; a minute is for clocks that differ
+_NOT_STORED = (BadMessage, ConfigError, QueueFull, SchemaMismatch, Unavailable, Unsupported)
+"""Errors of a put that has done nothing."""
 HAS_KEY = "has the key of a message that waits in the queue"
 
 Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
@@ -31,13 +33,18 @@ Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
 class InDoubt(BideError):
     """A run was stopped between the take and the finish of a batch, too long ago to repeat its put. Nothing was changed."""
 
-    def __init__(self, count: int, age: float) -> None:
-        super().__init__(
-            f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no longer "
-            "knows whether it got them. Look for them with `bide list`, then run this command again with one more option: "
-            "--doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, if the "
-            "old consumers are to have them."
+    def __init__(self, count: int, age: float, *, unsure: bool = False) -> None:
+        what = (
+            f"A run was stopped while it moved {plural(count, 'message')}, and workers may have begun some of them before they "
+            "were told not to. Look in their logs, then run this command again with one more option: --doubtful send, if none "
+            "was begun; --doubtful forget, if all were; --doubtful give-back, if the old system is to have them."
+            if unsure
+            else f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no "
+            "longer knows whether it got them. Look for them with `bide list`, then run this command again with one more "
+            "option: --doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, "
+            "if the old consumers are to have them."
         )
+        super().__init__(what)
         self.count: int = count
 
 
@@ -61,6 +68,11 @@ class Adoption:
         self._batch = batch
         self._moved: Callable[[int], Any] = lambda _: None
 
+    @property
+    def perhaps_twice(self) -> int:
+        """How many messages may have come twice, because the queue remembers no operations."""
+        return 0 if self._named else self.resumed
+
     def run(self, moved: Callable[[int], Any], stopped: Callable[[], bool]) -> None:
         """Resume what an earlier run left, then go on until a pass finds nothing, or until it is stopped after a batch.
 
@@ -72,6 +84,8 @@ class Adoption:
             taken = Entries() if stopped() else self._take()
             while taken.found or taken.gone:
                 taken = self._pass_on_and_take(taken.found, beside, stopped)
+        if not stopped():
+            self.resume()  # a take whose answer was lost is held, too
 
     def _take(self) -> Entries:
         taken = self._source.take(self._batch)
@@ -86,9 +100,12 @@ class Adoption:
         following = Entries() if stopped() else self._take()
         try:
             answers = put.result()
-        except (QueueFull, Unavailable):  # nothing was stored; after any other error all stays held, for the next run
+        except _NOT_STORED:  # nobody has tried to put it before, so it can be given back
             self._source.give_back([each.name for each in (*batch, *following.found)])
             self.in_hand = 0
+            raise
+        except OutcomeUnknown as error:  # what has no answer stays held, for the next run, as after any other error
+            self._finish(batch, error.answers)
             raise
         self._finish(batch, answers)
         return following
@@ -99,10 +116,11 @@ class Adoption:
         self._leave(held.refused)
         if not held.found:
             return
-        if held.age > SURE and self._named and self._doubt == "stop":
+        doubtful = held.age > SURE or held.unsure
+        if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
             self.in_hand = len(held.found)
-            raise InDoubt(len(held.found), held.age)
-        if held.age > SURE and self._doubt in ("give-back", "forget"):
+            raise InDoubt(len(held.found), held.age, unsure=held.unsure)
+        if doubtful and self._doubt in ("give-back", "forget"):
             end = self._source.give_back if self._doubt == "give-back" else self._source.finish
             end([each.name for each in held.found])
             self.given_back += len(held.found) if self._doubt == "give-back" else 0
@@ -110,30 +128,33 @@ class Adoption:
         self.in_hand = len(held.found)
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]
-            self.resumed += self._finish(batch, self._put(batch))
+            try:
+                self.resumed += self._finish(batch, self._put(batch))
+            except OutcomeUnknown as error:
+                self._finish(batch, error.answers)
+                raise
 
     def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
         return self._queue.session.put_many([self._named_message(each) for each in batch])
 
-    def _finish(self, batch: Sequence[Found], answers: Sequence[Sent]) -> int:
+    def _finish(self, batch: Sequence[Found], answers: Sequence[Sent | None]) -> int:
         """End at the source what the queue has, and give back what it refused. Gives how many messages were moved."""
-        self.in_hand -= len(batch)
-        kept = [found for found, sent in zip(batch, answers, strict=True) if sent.outcome in ("kept", "exists")]
+        stored = {found.name: sent for found, sent in zip(batch, answers, strict=False) if sent is not None}
+        kept = [found for found in batch if found.name in stored and stored[found.name].outcome in ("kept", "exists")]
         if kept:
-            names = {each.name for each in kept}
-            answers = [sent for sent in answers if sent.outcome not in ("kept", "exists")]
             self._source.give_back([each.name for each in kept])
             self.refused[HAS_KEY] += len(kept)
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
-            batch = [each for each in batch if each.name not in names]
-        changed = set(self._source.finish([each.name for each in batch]) or ())
+            for each in kept:
+                del stored[each.name]
+        changed = list(self._source.finish(list(stored)) or ()) if stored else []
         if changed:
-            self._take_back([sent for each, sent in zip(batch, answers, strict=True) if each.name in changed])
-            batch = [each for each in batch if each.name not in changed]
-        self.adopted += len(batch)
-        self.topics |= {each.message.topic for each in batch}
+            self._take_back([stored.pop(name) for name in changed])
+        self.in_hand -= len(stored) + len(kept) + len(changed)
+        self.adopted += len(stored)
+        self.topics |= {sent.topic for sent in stored.values()}
         self._moved(self.adopted + self.gone)
-        return len(batch)
+        return len(stored)
 
     def _take_back(self, copies: Sequence[Sent]) -> None:
         """End copies of entries that were changed or ended at the source meanwhile."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from bide.core.amounts import span
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import NewMessage, Ref
+from bide.engines.base import Finding, NewMessage, Ref
 from bide.queue.schedules.records import MOVING
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 _FOR_GOOD = MAX_DELAY_MS
 _LONGEST_KEY = 200
+ADVICE = (
+    "If no `bide move` is running, one was stopped on its way, and no worker gets these messages. Run the same command again: "
+    "it goes on with them."
+)
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -56,3 +61,14 @@ class Log:
     def end(self) -> None:
         """Nothing is on its way."""
         self._engine.cancel([self._ref])
+
+
+def stopped_moves(engine: "Engine") -> list[Finding]:
+    """What an operator should know of messages that are on their way, perhaps since a run that was killed."""
+    found = []
+    for stored in engine.scan(MOVING, None, 100).messages:
+        count = sum(len(each.ids) for each in msgspec.json.decode(stored.body, type=list[Batch]))
+        seconds = max(0, engine.claim([], 1, 1_000).now - (stored.due - _FOR_GOOD)) / 1000
+        value = f"up to {count:,} messages since {span(seconds) or '0s'}, to {stored.key}"
+        found.append(Finding("moving", value, "warn", ADVICE))
+    return found

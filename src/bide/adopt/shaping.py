@@ -30,17 +30,16 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     body: str = "json"  # the entry is the body, as JSON; or raw: as text; or the name of the field that is the body
     if_exists: IfExists = "keep"
     max_attempts: int | None = None
-    headers: Mapping[str, str] = {}
     longest: int = MAX_DELAY_MS
 
-    def message(self, content: bytes, due: int | None) -> NewMessage:
+    def message(self, content: bytes, due: int | None, headers: Mapping[str, str] | None = None) -> NewMessage:
         """The message of an entry with this content, due at an instant in ms, or now. Raises Unreadable."""
         if self.body == "raw":
-            return self.sealed(msgspec.json.encode(_text(content)), due)
+            return self.sealed(msgspec.json.encode(_text(content)), due, headers=headers)
         check_json(content)
         body = content if self.body == "json" else field(content, self.body)
         topic, key = self.names(content)
-        return self.sealed(body, due, topic=topic, key=key)
+        return self.sealed(body, due, topic=topic, key=key, headers=headers)
 
     def names(self, content: bytes) -> tuple[str | None, str | None]:
         """The topic and the key, as far as fields of the entry name them. Raises Unreadable."""
@@ -72,7 +71,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
                 key=key,
                 if_exists=self.if_exists,
                 max_attempts=self.max_attempts or max_attempts,
-                headers={**self.headers, **(headers or {})},
+                headers=headers,
             )
         except TooLarge:
             raise Unreadable(f"has a body over {MAX_BODY:,} bytes") from None

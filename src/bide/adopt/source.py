@@ -41,6 +41,7 @@ class Held(NamedTuple):
     found: Sequence[Found] = ()
     refused: Sequence[Refused] = ()  # can't be read with the options of this run
     age: float = 0.0  # seconds since the oldest of them was taken, by the clock of the source
+    unsure: bool = False  # an old worker may have done some of them, though they were taken
 
 
 class Source(Protocol):

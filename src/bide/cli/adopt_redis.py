@@ -121,7 +121,7 @@ def redis_list(
     "bullmq",
     help="Move the delayed jobs of a queue of BullMQ, while its workers and producers go on.\n\n"
     "The data of a job is the body. Its name and its id become headers, and it keeps the attempts that it has left. Jobs of "
-    "flows and of job schedulers stay. The fields that --topic-field and --key-field may name are name, id and data.…",
+    "flows and of job schedulers stay. --topic-field and --key-field may be name, id, or a field of the data, as in data.user.",
     examples=(
         ("bide adopt bullmq mail --topic mail --source redis://old/0 --dry-run", ""),
         ("bide adopt bullmq mail --topic-field name --key-field data.user …", ""),

@@ -125,6 +125,8 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
     echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics}.")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been taken by a run that was stopped.")
+    if adoption.perhaps_twice:
+        echo("The queue remembers no operations: if that run had sent them already, they come twice.")
     if adoption.given_back:
         echo(f"Given back to the source: {adoption.given_back:,}. Run the command again to adopt them.")
     if adoption.gone:

@@ -16,7 +16,7 @@ from bide.cli.options import Json, Section
 from bide.cli.output import echo, is_terminal, note
 from bide.cli.queues import QueueOptions
 from bide.cli.table import GAP, LEAST, Table
-from bide.errors import ConfigError
+from bide.errors import BideError, ConfigError
 
 if TYPE_CHECKING:
     from bide.engines.base import Finding
@@ -100,6 +100,7 @@ def doctor(
 
         return remove_all(queue, yes=yes, as_json=as_json)
     findings = [*(_fix(queue) if fix else ()), *queue.examine()]
+    findings += _moves(options, findings)
     if as_json:
         import json
 
@@ -109,6 +110,19 @@ def doctor(
     else:
         _print(findings)
     return Exit.FAILED if any(each.level == "bad" for each in findings) else Exit.OK
+
+
+def _moves(options: QueueOptions, findings: Sequence["Finding"]) -> Sequence["Finding"]:
+    """Moves to other queues that are under way, or were stopped. A queue that can't be opened has other findings."""
+    from bide.adopt.on_the_way import stopped_moves
+
+    if any(each.level == "bad" for each in findings) or not options.queue().capabilities.inspect:
+        return []
+    try:
+        with options.open() as queue:
+            return stopped_moves(queue.session.engine())
+    except BideError:
+        return []
 
 
 def _fix(queue: "Queue") -> Sequence["Finding"]:

@@ -2,6 +2,6 @@
 -- KEYS: what is held
 -- ARGV: the names
 for _, name in ipairs(ARGV) do
-  for _, part in ipairs({':entry', ':score', ':id', ':job', ':from'}) do redis.call('HDEL', KEYS[1], name .. part) end
+  for _, part in ipairs({':entry', ':score', ':id', ':job', ':from', ':asked'}) do redis.call('HDEL', KEYS[1], name .. part) end
 end
 return #ARGV

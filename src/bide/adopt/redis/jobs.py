@@ -1,5 +1,7 @@
 """Jobs in a hash, by their ids: for sources whose entries are not the messages, but the ids of them."""
 
+from collections.abc import Callable
+
 from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Entry
 from bide.adopt.shaping import field
@@ -22,11 +24,18 @@ class Jobs:
             return entry.content
         return field(entry.content, self._id_field).strip(b'"')
 
-    def read(self, entries: list[Entry]) -> list[Entry]:
-        """The entries, each with its job if there is one."""
+    def read(self, entries: list[Entry], again: Callable[[], list[Entry]]) -> list[Entry]:
+        """The entries, each with its job if there is one. `again` reads the entries anew.
+
+        An entry whose job is not there may have been taken, and its job with it, since the entries were read: then it is gone.
+        """
         ids = [self._known(entry) for entry in entries]
-        found = self._server.call("HMGET", self.key, *ids) if ids else []
-        return [entry._replace(job=job) for entry, job in zip(entries, found, strict=True)]
+        jobs = self._server.call("HMGET", self.key, *ids) if ids else []
+        here = {entry.content for entry in again()} if None in jobs else set()
+        return [
+            entry._replace(job=job, gone=job is None and entry.content not in here)
+            for entry, job in zip(entries, jobs, strict=True)
+        ]
 
     def _known(self, entry: Entry) -> bytes:
         try:

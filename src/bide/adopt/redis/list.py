@@ -27,12 +27,8 @@ class ReadyList(Waiting):
         return int(self._server.call("LLEN", self._key))
 
     def page(self, first: int, limit: int) -> list[Entry]:
-        if self._end == "left":
-            elements = self._server.call("LRANGE", self._key, first, first + limit - 1)
-        else:
-            elements = self._server.call("LRANGE", self._key, -(first + limit), -(first + 1))[::-1]
-        found = [Entry(each) for each in elements]
-        return found if self._jobs is None else self._jobs.read(found)
+        found = self._entries(first, limit)
+        return found if self._jobs is None else self._jobs.read(found, lambda: self._entries(first, limit))
 
     def message(self, entry: Entry) -> NewMessage:
         return self._shape.message(message_of(entry, self._jobs), None)
@@ -47,6 +43,13 @@ class ReadyList(Waiting):
     def move_back(self, names: Sequence[str]) -> None:
         push = "LPUSH" if self._end == "left" else "RPUSH"
         self._server.run("back_list", self._keys(), [push, *reversed(names)])
+
+    def _entries(self, first: int, limit: int) -> list[Entry]:
+        if self._end == "left":
+            elements = self._server.call("LRANGE", self._key, first, first + limit - 1)
+        else:
+            elements = self._server.call("LRANGE", self._key, -(first + limit), -(first + 1))[::-1]
+        return [Entry(each) for each in elements]
 
     def _keys(self) -> list[str]:
         return [self._key, self._beside, self._key if self._jobs is None else self._jobs.key]

@@ -6,13 +6,15 @@ from typing import Any
 
 import redis
 import redis.exceptions as theirs
+from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
+from redis.retry import Retry
 
 from bide.engines.base import Settings
 from bide.engines.redis.client import Address, sentinel_address
-from bide.engines.redis.failures import LOST, translated
+from bide.engines.redis.failures import LOST, refused, translated
 from bide.engines.redis.url import read
-from bide.errors import BideError, ConfigError, EngineError, OutcomeUnknown, Unavailable
+from bide.errors import BideError, ConfigError, EngineError, Unavailable
 
 
 class Server:
@@ -21,6 +23,7 @@ class Server:
     def __init__(self, url: str) -> None:
         self._address: Address = read(Settings(url=url))
         self.shown: str = self._address.shown
+        self.database: int = self._address.db
         self._client: Any = None
 
     def call(self, *command: Any, **options: Any) -> Any:
@@ -29,7 +32,7 @@ class Server:
             if self._client is None:
                 self._client = _client(self._address)
             return self._client.execute_command(*command, **options)
-        except (*LOST, theirs.RedisError) as error:
+        except (*LOST, theirs.RedisError, theirs.RedisClusterException) as error:
             raise self._told(error) from error
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -43,21 +46,24 @@ class Server:
 
     def _told(self, error: BaseException) -> BideError:
         text = str(error)
-        if isinstance(error, LOST):
+        if isinstance(error, LOST) and not refused(error):
             return Unavailable(f"{self.shown} does not answer: check that it runs, and run the command again: it goes on.")
-        if "CROSSSLOT" in text:
+        if "CROSSSLOT" in text or "same key slot" in text:
             return ConfigError(
                 f"The keys are on several nodes of the Cluster at {self.shown}, and can only be changed together on one. Keys "
                 "with one hash tag, as in {delay}:bucket and {delay}:jobs, are on one node."
             )
         if "WRONGTYPE" in text:
             return ConfigError(f"A key at {self.shown} is of another type than this command reads: check its name with TYPE.")
+        if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text:
+            return ConfigError(
+                f"The user at {self.shown} lacks a right: it has to read and write the keys of the source and the key beside "
+                "them, whose name ends with :bide-adopt, and to call EVAL, HMGET, LLEN, LRANGE, ZCARD and ZRANGE."
+            )
         found = translated(error, self.shown, self._address.secrets)
-        if isinstance(found, (ConfigError, OutcomeUnknown)):
+        if isinstance(found, BideError):
             return found
-        return (
-            found if isinstance(found, BideError) else EngineError(f"{self.shown} failed. Run the command again: it goes on.")
-        )
+        return EngineError(f"{self.shown} failed. Run the command again: it goes on.")
 
 
 def beside(key: str, name: str) -> str:
@@ -78,7 +84,7 @@ def _client(address: Address) -> Any:
     if address.clustered:
         options.pop("db", None)
         first, *_ = address.seeds
-        return RedisCluster(host=first.host, port=first.port, cluster_error_retry_attempts=0, **options)
+        return RedisCluster(host=first.host, port=first.port, **{**options, "retry": Retry(NoBackoff(), 0)})
     asked = sentinel_address(address).connection_kwargs()
     for name in ("host", "port", "db"):
         asked.pop(name, None)

@@ -19,6 +19,7 @@ class Entry(NamedTuple):
     score: float | None = None
     job: bytes | None = None
     place: bytes = b""  # of several, where it waits
+    gone: bool = False  # somebody took it while the page was read
 
     @property
     def size(self) -> int:
@@ -74,6 +75,8 @@ class Waiting(ABC):
     def peek(self, limit: int) -> Entries:
         found, refused = list[Found](), list[Refused]()
         for entry in self.page(0, limit):
+            if entry.gone:
+                continue
             try:
                 found.append(Found(str(entry), self.message(entry)))
             except Unreadable as error:
@@ -98,23 +101,24 @@ class Waiting(ABC):
         return Entry(fields["entry"], None if score is None else float(score), fields.get("job"), fields.get("from", b""))
 
     def take(self, limit: int) -> Entries:
-        refused: list[Refused] = []
+        refused, gone = list[Refused](), 0
         from_start = self._place == 0
         while True:
             page = self.page(self._place, limit)
             wanted, more = self._choose(page)
             refused += more
+            gone += sum(entry.gone for entry in page)
             if wanted:
                 break
             self._place += len(page)
             if len(page) < limit:
                 if from_start:
                     self._place = 0
-                    return Entries((), refused)
+                    return Entries((), refused, gone)
                 self._place, from_start = 0, True  # what was skipped may have gone, so that the rest has moved up
         taken = self.move(wanted)
         found, unread = self._read(taken)
-        return Entries(found, [*refused, *unread], len(wanted) - len(taken))
+        return Entries(found, [*refused, *unread], gone + len(wanted) - len(taken))
 
     def finish(self, names: Sequence[str]) -> None:
         for part in _parts(names):
@@ -134,7 +138,7 @@ class Waiting(ABC):
         """The entries of a page that can be taken, and those that are refused for the first time."""
         wanted, refused, size = list[Entry](), list[Refused](), 0
         for entry in page:
-            if entry.content in self._refused:
+            if entry.gone or entry.content in self._refused:
                 continue
             try:
                 self.message(entry)

@@ -23,9 +23,8 @@ class SortedSet(Waiting):
         return int(self._server.call("ZCARD", self._key))
 
     def page(self, first: int, limit: int) -> list[Entry]:
-        flat: list[Any] = self._server.call("ZRANGE", self._key, first, first + limit - 1, "WITHSCORES")
-        found = [Entry(member, float(score)) for member, score in in_groups(flat, 2)]
-        return found if self._jobs is None else self._jobs.read(found)
+        found = self._entries(first, limit)
+        return found if self._jobs is None else self._jobs.read(found, lambda: self._entries(first, limit))
 
     def message(self, entry: Entry) -> NewMessage:
         return self._shape.message(message_of(entry, self._jobs), due_ms(entry.score or 0.0, self._unit))
@@ -41,6 +40,10 @@ class SortedSet(Waiting):
 
     def move_back(self, names: Sequence[str]) -> None:
         self._server.run("back_zset", self._keys(), names)
+
+    def _entries(self, first: int, limit: int) -> list[Entry]:
+        flat: list[Any] = self._server.call("ZRANGE", self._key, first, first + limit - 1, "WITHSCORES")
+        return [Entry(member, float(score)) for member, score in in_groups(flat, 2)]
 
     def _keys(self) -> list[str]:
         return [self._key, self._beside, self._key if self._jobs is None else self._jobs.key]

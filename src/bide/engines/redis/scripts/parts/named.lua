@@ -1,13 +1,8 @@
 -- New messages of which some have a key, an operation, an expiry or a large body.
 
 local IF_EXISTS = {keep = 'kept', error = 'exists', replace = 'replaced', later = 'postponed'}
-local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed', d = 'duplicate', m = 'merged'}
-local OUTCOME = 9 + ID -- bytes that tell what became of one
 local emptying = retiring()
 local rules = {} -- what is said more of what holds a key, if anything: rules.lua
-
--- A dead letter of another queue: it holds no key here.
-local function is_dead(new) return new.past and new.past.dead end
 
 local function topic_for(name)
   if emptying then return find_topic(name) end
@@ -24,33 +19,6 @@ local function given_up_of(operation)
   if reached > number(last) then error('OVERTAKEN', 0) end
   local reply = reached == number(last) and cmsgpack.unpack(sub(record, 7)) or nil
   return {lane = lane, last = number(last), position = number(position), reply = reply}
-end
-
-local function became(asked, when)
-  local reply, position = asked.reply, asked.position
-  if not reply then
-    remember('lanes', asked.lane, pack('>I6', asked.last) .. cmsgpack.pack({'VOID'}))
-    return nil
-  end
-  local sections, others = reply[4], reply[5]
-  if not sections then return nil end -- it was closed before
-  for i = 1, #sections, 2 do
-    local count = #sections[i + 1] / ID
-    if position < count then
-      local due = due_of(when, math.huge, number(reply[1]), number(reply[2]))
-      return {sections[i], sub(sections[i + 1], ID * position + 1, ID * position + ID), reply[3], format('%d', due), 'created'}
-    end
-    position = position - count
-  end
-  local at = OUTCOME * position + 1
-  for i = 1, #others, 2 do
-    local told = others[i + 1]
-    if at < #told then
-      local due = unpack_('>I6', told, at + ID + 3)
-      return {others[i], sub(told, at + 1, at + ID), sub(told, at + ID + 1, at + ID + 2), format('%d', due), OUTCOMES[sub(told, at, at)]}
-    end
-    at = at - #told
-  end
 end
 
 local function told_of(results)
@@ -72,6 +40,7 @@ local function take_others(longest)
     new.due = due_of(new.when, longest, now, ceiling)
     new.key, new.if_exists, new.operation = take_text(), take_text(), take_text()
     new.large, new.within = take_text(), take_text()
+    new.holds = new.key ~= '' -- but for a dead letter of another queue
     if not IF_EXISTS[new.if_exists] and rules.take then rules.take(new) end
     if new.level > 2 or not IF_EXISTS[new.if_exists] and not new.largest or new.blob == '' then error('BADARG content', 0) end
     new.asked = given_up_of(new.operation)
@@ -167,7 +136,7 @@ local function settle_created()
     local held = {}
     for at, new in ipairs(group.news) do
       keep_beside(group.topic, ids[at], new, new.due)
-      if new.key ~= '' and not is_dead(new) then held[#held + 1], held[#held + 2] = new.key, ids[at] end
+      if new.holds then held[#held + 1], held[#held + 2] = new.key, ids[at] end
       results[new.at] = {group.topic.digits, ids[at], SALT, format('%d', new.due), 'created'}
       note_operation(new, results[new.at])
       if new.unique_for then rules.remember(new, results[new.at]) end
@@ -181,78 +150,111 @@ local function settle_created()
   write_expiring()
 end
 
-local function replace(topic, id, value, state, life, new)
-  local old, due = content(id, value), new.due
-  if new.max_wait then due = rules.due_of(topic, id, value, life, new) end
-  if new.if_exists == 'later' then due = math.max(due, life and life.due or born_due(id, value)) end
-  unschedule(topic, id, state, life)
-  if old.expires and not new.known.expires then
-    write_expiring() -- it may be among them
-    expiries.forget(full_of(topic, id))
-  end
-  if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
-  if life and has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
-  local kind, slot, n = location(id)
-  call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)
-  life = {due = due, since = due, attempt = 0, level = new.level, marks = 0, error = ''}
-  save_life(topic, id, life)
-  schedule(topic, id, life)
-  expiring.stale = true
-  keep_beside(topic, id, new, due)
-  return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
-end
+local put_other
+do
+  local OUTCOMES = {c = 'created', k = 'kept', e = 'exists', r = 'replaced', p = 'postponed', d = 'duplicate', m = 'merged'}
+  local OUTCOME = 9 + ID -- bytes that tell what became of one
 
--- What a put comes to that creates nothing; nil when it is to be created.
-local function put_keyed(topic, new)
-  local id, value, life, state = pending_holder(topic, new.key)
-  if not id then return nil end
-  local own = state == 'leased' and new.within == topic.digits .. id .. sub(value, 1, 2)
-  if not own and (new.if_exists == 'keep' or new.if_exists == 'error') then
-    local due = life and life.due or born_due(id, value)
+  local function became(asked, when)
+    local reply, position = asked.reply, asked.position
+    if not reply then
+      remember('lanes', asked.lane, pack('>I6', asked.last) .. cmsgpack.pack({'VOID'}))
+      return nil
+    end
+    local sections, others = reply[4], reply[5]
+    if not sections then return nil end -- it was closed before
+    for i = 1, #sections, 2 do
+      local count = #sections[i + 1] / ID
+      if position < count then
+        local due = due_of(when, math.huge, number(reply[1]), number(reply[2]))
+        return {sections[i], sub(sections[i + 1], ID * position + 1, ID * position + ID), reply[3], format('%d', due), 'created'}
+      end
+      position = position - count
+    end
+    local at = OUTCOME * position + 1
+    for i = 1, #others, 2 do
+      local told = others[i + 1]
+      if at < #told then
+        local due = unpack_('>I6', told, at + ID + 3)
+        return {others[i], sub(told, at + 1, at + ID), sub(told, at + ID + 1, at + ID + 2), format('%d', due), OUTCOMES[sub(told, at, at)]}
+      end
+      at = at - #told
+    end
+  end
+
+  local function replace(topic, id, value, state, life, new)
+    local old, due = content(id, value), new.due
+    if new.max_wait then due = rules.due_of(topic, id, value, life, new) end
+    if new.if_exists == 'later' then due = math.max(due, life and life.due or born_due(id, value)) end
+    unschedule(topic, id, state, life)
+    if old.expires and not new.known.expires then
+      write_expiring() -- it may be among them
+      expiries.forget(full_of(topic, id))
+    end
+    if has(old.flags, LARGE) then call('UNLINK', large_of(topic, id)) end
+    if life and has(life.marks, 2) then call('UNLINK', large_of(topic, id) .. ':t') end
+    local kind, slot, n = location(id)
+    call('LSET', bucket_of(topic, kind, slot, n), n % BUCKET, sub(value, 1, FLAGS_AT[sort_of(kind)] - 1) .. new.blob)
+    life = {due = due, since = due, attempt = 0, level = new.level, marks = 0, error = ''}
+    save_life(topic, id, life)
+    schedule(topic, id, life)
+    expiring.stale = true
+    keep_beside(topic, id, new, due)
     return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
   end
-  if state ~= 'leased' then
-    if not new.largest then return replace(topic, id, value, state, life, new) end
-    local result = rules.merge(topic, id, value, life, new)
-    if result then return result end
-    unschedule(topic, id, state, life)
-  end
-  life = life or new_life(id, value) -- it is running, or can't be changed, and goes on without: the new message takes the key over
-  if not has(life.marks, KEYLESS) then life.marks = life.marks + KEYLESS end
-  save_life(topic, id, life)
-  if state ~= 'leased' then schedule(topic, id, life) end
-  if emptying then holding.free(topic, new.key, id) end
-  return nil
-end
 
-local function known_operation(new)
-  local record = operations[new.operation]
-  if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
-  return new.asked and became(new.asked, new.when)
-end
+  -- What a put comes to that creates nothing; nil when it is to be created.
+  local function put_keyed(topic, new)
+    local id, value, life, state = pending_holder(topic, new.key)
+    if not id then return nil end
+    local own = state == 'leased' and new.within == topic.digits .. id .. sub(value, 1, 2)
+    if not own and (new.if_exists == 'keep' or new.if_exists == 'error') then
+      local due = life and life.due or born_due(id, value)
+      return {topic.digits, id, sub(value, 1, 2), format('%d', due), IF_EXISTS[new.if_exists]}
+    end
+    if state ~= 'leased' then
+      if not new.largest then return replace(topic, id, value, state, life, new) end
+      local result = rules.merge(topic, id, value, life, new)
+      if result then return result end
+      unschedule(topic, id, state, life)
+    end
+    life = life or new_life(id, value) -- it is running, or can't be changed, and goes on without: the new message takes the key over
+    if not has(life.marks, KEYLESS) then life.marks = life.marks + KEYLESS end
+    save_life(topic, id, life)
+    if state ~= 'leased' then schedule(topic, id, life) end
+    if emptying then holding.free(topic, new.key, id) end
+    return nil
+  end
 
-local function put_other(at, new)
-  local topic = topic_for(new.topic)
-  local holder = (topic and topic.digits or '') .. ' ' .. new.key
-  if gathered[new.operation] or new.key ~= '' and not is_dead(new) and gathered[holder] then settle_created() end
-  local result = new.operation ~= '' and known_operation(new)
-  if result then
-    results[at] = result
-    return
+  local function known_operation(new)
+    local record = operations[new.operation]
+    if record and now - unpack_('>I6', record) < AGE then return cmsgpack.unpack(sub(record, 7)) end
+    return new.asked and became(new.asked, new.when)
   end
-  result = new.unique_for and rules.known(new) or topic and new.key ~= '' and not is_dead(new) and put_keyed(topic, new)
-  if result then
-    results[at] = result
-    note_operation(new, result)
-    return
+
+  function put_other(at, new)
+    local topic = topic_for(new.topic)
+    local holder = (topic and topic.digits or '') .. ' ' .. new.key
+    if gathered[new.operation] or new.holds and gathered[holder] then settle_created() end
+    local result = new.operation ~= '' and known_operation(new)
+    if result then
+      results[at] = result
+      return
+    end
+    result = new.unique_for and rules.known(new) or topic and new.holds and put_keyed(topic, new)
+    if result then
+      results[at] = result
+      note_operation(new, result)
+      return
+    end
+    if emptying then
+      results[at] = {'0', string.rep('\0', ID), '\0\0', '0', 'absent'}
+      return
+    end
+    if new.max_wait then rules.begin(new) end
+    new.at, new.into = at, topic
+    created[#created + 1] = new
+    if new.holds then gathered[holder] = true end
+    if new.operation ~= '' then gathered[new.operation] = true end
   end
-  if emptying then
-    results[at] = {'0', string.rep('\0', ID), '\0\0', '0', 'absent'}
-    return
-  end
-  if new.max_wait then rules.begin(new) end
-  new.at, new.into = at, topic
-  created[#created + 1] = new
-  if new.key ~= '' and not is_dead(new) then gathered[holder] = true end
-  if new.operation ~= '' then gathered[new.operation] = true end
 end

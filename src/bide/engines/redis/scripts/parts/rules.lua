@@ -55,7 +55,7 @@ do
       length, at = unpack_('>I2', text, at)
       past.traces[#past.traces + 1], at = sub(text, at, at + length - 1), at + length
     end
-    new.if_exists, new.past = 'keep', past
+    new.if_exists, new.past, new.holds = 'keep', past, new.holds and not past.dead
   end
 
   function rules.live_through(topic, id, new)

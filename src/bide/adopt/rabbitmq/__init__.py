@@ -1,0 +1,1 @@
+"""A source on RabbitMQ: a queue in which messages wait for their TTL."""

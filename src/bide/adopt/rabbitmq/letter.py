@@ -1,0 +1,129 @@
+"""A message that waits in a queue with a TTL: what it is, when it is due, and how it becomes one of bide."""
+
+import time
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from bide.adopt.shaping import Shape
+from bide.adopt.source import Unreadable
+from bide.engines.base import NewMessage
+
+SECOND = 1000  # the broker's and most producers' times are whole seconds, rounded down: the message came up to one later
+OURS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count")
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """As it came from the broker. `headers` are JSON; what JSON does not have is left out."""
+
+    body: bytes
+    exchange: str
+    routing_key: str
+    headers: dict[str, Any] = {}
+    expiration: str | None = None
+    stamp: int | None = None  # its property timestamp, in ms
+    message_id: str | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    correlation_id: str | None = None
+    kind: str | None = None  # its property type
+    deaths: tuple[tuple[str, int], ...] = ()  # from which queue it was dead-lettered and when, in ms; the last one first
+
+    def digest(self) -> str:
+        """The same for a message that comes again, and for one that is equal to the byte."""
+        return sha256(msgspec.msgpack.encode(self)).hexdigest()[:32]
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says. Times are milliseconds."""
+
+    queue: str
+    ttl: int | None = None  # x-message-ttl of the queue
+    by_routing_key: bool = False  # which is the topic
+
+
+def letter(delivered: Any) -> Letter:
+    """What the driver has received."""
+    properties, delivery = delivered.header.properties, delivered.delivery
+    headers = properties.headers or {}
+    deaths = [each for each in headers.get("x-death") or [] if isinstance(each, dict)]
+    return Letter(
+        body=bytes(delivered.body),
+        exchange=delivery.exchange or "",
+        routing_key=delivery.routing_key or "",
+        headers={name: _json(value) for name, value in headers.items() if not name.startswith(OURS)},
+        expiration=properties.expiration,
+        stamp=_ms(properties.timestamp),
+        message_id=properties.message_id,
+        content_type=properties.content_type,
+        content_encoding=properties.content_encoding,
+        correlation_id=properties.correlation_id,
+        kind=properties.message_type,
+        deaths=tuple((str(each.get("queue")), _ms(each.get("time")) or 0) for each in deaths),
+    )
+
+
+def due(found: Letter, waits: Waits) -> tuple[int, bool]:
+    """When the message would be dead-lettered, and whether that is known. If not, it is so long from now: late, never early.
+
+    Raises Unreadable if it has no TTL.
+    """
+    lives = [each for each in (_life(found.expiration), waits.ttl) if each is not None]
+    if not lives:
+        raise Unreadable("has no expiration: give the queue's x-message-ttl with --ttl")
+    came = _came(found, waits.queue)
+    if came is None:
+        return time.time_ns() // 1_000_000 + 1 + min(lives), False
+    return came + SECOND + min(lives), True
+
+
+def message(found: Letter, at: int, waits: Waits, shape: Shape) -> NewMessage:
+    """What it becomes, due at that instant. Raises Unreadable."""
+    if found.content_encoding not in (None, "", "utf-8", "UTF-8"):
+        raise Unreadable(f"has the content encoding {found.content_encoding}")
+    headers = {name: value if isinstance(value, str) else _text(value) for name, value in found.headers.items()}
+    if found.message_id:
+        headers["amqp-message-id"] = found.message_id
+    if waits.by_routing_key:
+        shape = msgspec.structs.replace(shape, topic=found.routing_key, topic_field=None)
+    return shape.message(found.body, at, headers)
+
+
+def _came(found: Letter, queue: str) -> int | None:
+    """When the message came into the queue. None if what it tells may be of an earlier stay there, copied with it."""
+    if not found.deaths:
+        return found.stamp
+    last, when = found.deaths[0]
+    return when if when and all(name != queue for name, _ in found.deaths) and last else None
+
+
+def _life(expiration: str | None) -> int | None:
+    if expiration is None:
+        return None
+    try:
+        return max(0, int(expiration))
+    except ValueError:
+        raise Unreadable("has an expiration that is no number") from None
+
+
+def _ms(when: Any) -> int | None:
+    if not isinstance(when, datetime):
+        return None
+    aware = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return int(aware.timestamp()) * 1000
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    return bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray) else str(value)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,183 @@
+"""A queue with a TTL: its messages are got, noted in a file, taken from the broker, and then put.
+
+The broker keeps what was got aside, and would let it expire as before if the adopter ended. It forgets a batch in one
+transaction, so a run that finds one message of a batch in the queue knows that all are there.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from bide.adopt.rabbitmq.broker import Broker
+from bide.adopt.rabbitmq.letter import Letter, Waits, due, letter, message
+from bide.adopt.rabbitmq.notebook import Kept, Notebook
+from bide.adopt.shaping import Shape
+from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
+from bide.errors import OutcomeUnknown, Unavailable
+
+LOOKED_THROUGH = 5_000  # messages at the head of the queue, where the broker puts what comes back
+SOON = 2_000  # ms before its time, a message that can't be read goes back to the queue
+
+
+class _Got(NamedTuple):
+    tag: int
+    letter: Letter
+    again: bool  # it was in somebody's hands before
+
+
+class TTLQueue:
+    """`file`: where what was taken is kept."""
+
+    def __init__(self, broker: Broker, waits: Waits, file: Path, shape: Shape, *, look_only: bool = False) -> None:
+        self._broker = broker
+        self._waits = waits
+        self._shape = shape
+        self._look_only = look_only
+        self._notebook = Notebook(file, f"{broker.shown} {waits.queue}", look_only=look_only)
+        self._ahead: list[_Got] = []  # got, and not looked at yet
+        self._left: list[tuple[int, int]] = []  # of what can't be read: when it is due, and its tag
+        self._kept: dict[str, Kept] = {}
+        self.guessed: int = 0  # messages that do not tell when they came
+
+    @property
+    def kind(self) -> str:
+        return "rabbitmq-ttl"
+
+    @property
+    def shown(self) -> str:
+        return f"{self._waits.queue} at {self._broker.shown}"
+
+    def count(self) -> int | None:
+        return self._broker.count()
+
+    def peek(self, limit: int) -> Entries:
+        """The broker marks them as redelivered, and keeps them aside until the command ends."""
+        found, refused = list[Found](), list[Refused]()
+        for each in self._get(limit):
+            try:
+                at, known = due(each.letter, self._waits)
+                found.append(Found(_name(each.letter), message(each.letter, at, self._waits, self._shape)))
+                self.guessed += not known
+            except Unreadable as error:
+                refused.append(Refused(_name(each.letter), str(error)))
+        return Entries(found, refused)
+
+    def held(self) -> Held:
+        kept = self._notebook.kept()
+        if not self._look_only:
+            kept = self._still_ours(kept)
+        now = time.time_ns() // 1_000_000
+        unsure = any(each.phase == "taking" for each in kept)
+        found, refused = list[Found](), list[Refused]()
+        for each in kept:
+            self._kept[each.name] = each
+            try:
+                found.append(Found(each.name, message(each.letter, each.due, self._waits, self._shape)))
+            except Unreadable as error:
+                refused.append(Refused(_name(each.letter), str(error), each.name))
+        age = (now - min(each.since for each in kept)) / 1000 if kept else 0.0
+        return Held(found, refused, max(0.0, age), unsure)
+
+    def take(self, limit: int) -> Entries:
+        self._return_what_is_due()
+        wanted, refused, taking = list[tuple[_Got, Kept, Found]](), list[Refused](), uuid4().hex[:12]
+        now = time.time_ns() // 1_000_000
+        for each in self._next(limit):
+            at = 0
+            try:
+                at, known = due(each.letter, self._waits)
+                name = f"{now}-{taking}-{len(wanted):06}"
+                found = Found(name, message(each.letter, at, self._waits, self._shape))
+            except Unreadable as error:
+                self._left.append((at, each.tag))
+                refused.append(Refused(_name(each.letter), str(error)))
+                continue
+            self.guessed += not known
+            wanted.append((each, Kept(name, "got", now, at, each.letter), found))
+        if wanted:
+            self._take(wanted)
+        elif refused:  # the next take may find more behind them
+            return self.take(limit)._replace(refused=refused)
+        return Entries([found for _, _, found in wanted], refused)
+
+    def finish(self, names: Sequence[str]) -> None:
+        self._notebook.forget(names)
+        for name in names:
+            self._kept.pop(name, None)
+
+    def give_back(self, names: Sequence[str]) -> None:
+        now = time.time_ns() // 1_000_000
+        self._broker.publish([(self._kept[name].letter, max(0, self._kept[name].due - now)) for name in names])
+        self.finish(names)
+
+    def close(self) -> None:
+        self._notebook.close()
+        self._broker.close()
+
+    def _take(self, wanted: Sequence[tuple[_Got, Kept, Found]]) -> None:
+        names = [kept.name for _, kept, _ in wanted]
+        self._notebook.write([(kept.name, kept.due, kept.letter) for _, kept, _ in wanted])
+        self._notebook.mark(names, "taking")
+        try:
+            self._broker.take([got.tag for got, _, _ in wanted])
+        except (Unavailable, OutcomeUnknown):
+            raise Unavailable(f"{self._broker.shown} did not answer. Run the command again: it goes on.") from None
+        self._notebook.mark(names, "taken")
+        self._kept |= {kept.name: kept for _, kept, _ in wanted}
+
+    def _still_ours(self, kept: list[Kept]) -> list[Kept]:
+        """What a run has taken that was stopped: what the broker has again, is forgotten here."""
+        got = [each.name for each in kept if each.phase == "got"]
+        if got:
+            self._notebook.forget(got)
+        taking = [each for each in kept if each.phase == "taking"]
+        if taking:
+            there = self._are_back({each.letter.digest() for each in taking})
+            latest = max(each.due for each in taking)
+            if there:
+                self._notebook.forget([each.name for each in taking])
+            elif latest > time.time_ns() // 1_000_000 + SOON:  # it would be there, or else the broker has forgotten all
+                self._notebook.mark([each.name for each in taking], "taken")
+        return self._notebook.kept()
+
+    def _are_back(self, digests: set[str]) -> bool:
+        """Whether one of these is in the queue again. What is got for it, is taken next."""
+        while len(self._ahead) < LOOKED_THROUGH:
+            more = self._get(100)
+            self._ahead += more
+            if any(each.again and each.letter.digest() in digests for each in more):
+                return True
+            if len(more) < 100:
+                break
+        return False
+
+    def _next(self, limit: int) -> list[_Got]:
+        if not self._ahead:
+            return self._get(limit)
+        first, self._ahead = self._ahead[:limit], self._ahead[limit:]
+        return first
+
+    def _get(self, limit: int) -> list[_Got]:
+        return [_Got(each.delivery.delivery_tag, letter(each), each.delivery.redelivered) for each in self._broker.get(limit)]
+
+    def _return_what_is_due(self) -> None:
+        """Messages that can't be read expire when they would have, without the adopter."""
+        until = time.time_ns() // 1_000_000 + SOON
+        if due_now := [tag for at, tag in self._left if 0 < at < until]:
+            self._broker.put_back(due_now)
+            self._left = [(at, tag) for at, tag in self._left if not 0 < at < until]
+
+
+def _name(found: Letter) -> str:
+    return found.message_id or found.body[:100].decode(errors="backslashreplace")
+
+
+def opened(url: str, waits: Waits, file: Path, shape: Shape, *, look_only: bool) -> TTLQueue:
+    broker: Any = Broker(url, waits.queue)
+    try:
+        return TTLQueue(broker, waits, file, shape, look_only=look_only)
+    except BaseException:
+        broker.close()
+        raise

@@ -1,0 +1,123 @@
+"""Where tasks of Celery wait on Redis: the lists of a queue, and the hash of those that workers have."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from bide.adopt.arguments import TaskShape
+from bide.adopt.redis import celery_task
+from bide.adopt.redis.celery_limits import Limits, Rules
+from bide.adopt.redis.celery_task import Task
+from bide.adopt.redis.celery_tasks import Tasks
+from bide.adopt.redis.celery_workers import SEPARATOR, Workers
+from bide.adopt.redis.server import Server
+from bide.adopt.redis.taking import Entry, in_groups
+from bide.adopt.several import Several
+from bide.adopt.shaping import Shape
+
+PRIORITIES = range(1, 10)
+
+
+class _List(Tasks):
+    """The list of a queue, or of one of its priorities: the oldest task is its last element."""
+
+    mode: str = "list"
+
+    def count(self) -> int | None:
+        return int(self._server.call("LLEN", self._key))
+
+    def page(self, first: int, limit: int) -> list[Entry]:
+        found = self._server.call("LRANGE", self._key, -first - limit, -first - 1)
+        return [Entry(each) for each in reversed(found)]
+
+    def task(self, entry: Entry) -> Task:
+        return celery_task.element(entry.content)
+
+    def keys(self) -> list[str]:
+        return [self._key, self._key]
+
+    def move_back(self, names: Sequence[str]) -> None:
+        contents = {name: self._names[name].content for name in names if name in self._names}
+        args = [text for name, each in contents.items() for text in (name, self.again(name, each, str(uuid4())))]
+        self._server.run("back_celery", [self._key, self._beside], args)
+
+
+class _Unacked(Tasks):
+    """The hash of what workers have, by tag: with an ETA it is in a worker's memory; without one, a worker works on it."""
+
+    mode: str = "hash"
+
+    def __init__(
+        self,
+        server: Server,
+        prefix: str,
+        shape: Shape,
+        tasks: TaskShape,
+        limits: Limits,
+        queues: frozenset[str],
+    ) -> None:
+        super().__init__(server, f"{prefix}unacked", shape, tasks, limits)
+        self._prefix = prefix
+        self._index: str = f"{self._key}_index"
+        self._queues = queues
+        self._queue_of: dict[tuple[str, str], str | None] = {}
+
+    def count(self) -> int | None:
+        return int(self._server.call("HLEN", self._key))
+
+    def page(self, first: int, limit: int) -> list[Entry]:
+        flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
+        return [Entry(tag, float(score), envelope, gone=not envelope) for tag, score, envelope in in_groups(flat, 3)]
+
+    def task(self, entry: Entry) -> Task:
+        return celery_task.unacked(entry.job or b"")
+
+    def is_ours(self, task: Task) -> bool:
+        return self._queue(task.exchange, task.routing_key) in self._queues
+
+    def _queue(self, exchange: str, routing_key: str) -> str | None:
+        """The queue that an exchange passes this routing key to, as kombu stores it; None if it does not say."""
+        if not exchange:
+            return routing_key
+        asked = (exchange, routing_key)
+        if asked not in self._queue_of:
+            found = self._server.call("SMEMBERS", f"{self._prefix}_kombu.binding.{exchange}")
+            bound = [each.decode().split(SEPARATOR) for each in found]
+            self._queue_of[asked] = next((queue for key, _, queue in bound if key == routing_key), None)
+        return self._queue_of[asked]
+
+    def keys(self) -> list[str]:
+        return [self._key, self._index]
+
+    def delivered(self, task: Task) -> bool:
+        return True
+
+    def move_back(self, names: Sequence[str]) -> None:
+        args: list[Any] = []
+        for name in names:
+            if name in self._names and (stored := self._names[name].job):
+                envelope, exchange, routing_key = msgspec.json.decode(stored, type=tuple[msgspec.Raw, Any, Any])
+                tag = str(uuid4())
+                again = msgspec.Raw(self.again(name, bytes(envelope), tag))
+                args += [name, tag, msgspec.json.encode([again, exchange, routing_key])]
+        self._server.run("back_unacked", [self._key, self._index, self._beside], args)
+
+
+def celery(
+    server: Server,
+    queues: Sequence[str],
+    shape: Shape,
+    tasks: TaskShape,
+    rules: Rules,
+    *,
+    control: str = "celery",
+    prefix: str = "",
+) -> Several:
+    """All tasks of these queues. `control`: Celery's control_exchange. `prefix`: its transport option global_keyprefix."""
+    limits = Limits(Workers(server, control=control, prefix=prefix), rules)
+    names = [prefix + queue + end for queue in queues for end in ("", *(f"{SEPARATOR}{each}" for each in PRIORITIES))]
+    lists = [_List(server, name, shape, tasks, limits) for name in names]
+    workers = _Unacked(server, prefix, shape, tasks, limits, frozenset(queues))
+    return Several("celery", f"{', '.join(queues)} of Celery at {server.shown}", [workers, *lists])

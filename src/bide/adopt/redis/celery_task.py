@@ -1,0 +1,174 @@
+"""A task of Celery, as it is stored in Redis: an envelope of kombu, with a body of Celery's message protocol 2."""
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from bide.adopt.arguments import TaskShape
+from bide.adopt.shaping import Shape
+from bide.adopt.source import Unreadable
+from bide.engines.base import NewMessage
+
+ID = re.compile(r"[\w.:-]{1,200}", re.ASCII)
+OWN = frozenset(  # headers of Celery and kombu themselves: all others are the user's
+    (
+        "lang",
+        "task",
+        "id",
+        "shadow",
+        "eta",
+        "expires",
+        "group",
+        "group_index",
+        "retries",
+        "timelimit",
+        "root_id",
+        "parent_id",
+        "argsrepr",
+        "kwargsrepr",
+        "origin",
+        "ignore_result",
+        "replaced_task_nesting",
+        "stamped_headers",
+        "stamps",
+        "redelivered",
+        "delegate",
+        "clock",
+        "method",
+        "compression",
+    )
+)
+TEXTS = frozenset({"datetime", "date", "time"})  # of what kombu writes with its type: their value is text
+AFTER = ("chain", "callbacks", "errbacks", "chord")
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """What is an element of a queue's list."""
+
+    body: str
+    headers: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    content_type: str = msgspec.field(name="content-type", default="")
+
+
+class Task(msgspec.Struct, frozen=True):
+    """An envelope that was understood as far as its headers."""
+
+    id: str
+    name: str
+    eta: int | None  # an instant in ms, rounded up
+    expires: int | None
+    redelivered: bool  # it was in the hands of a worker before
+    envelope: Envelope
+    exchange: str = ""
+    routing_key: str = ""
+
+
+_list = msgspec.json.Decoder(Envelope).decode
+_unacked = msgspec.json.Decoder(tuple[Envelope, Any, Any]).decode
+_body = msgspec.json.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw], dict[str, Any]]).decode
+
+
+def element(content: bytes) -> Task:
+    """A task in a queue's list. Raises Unreadable."""
+    return _task(_decoded(_list, content))
+
+
+def unacked(content: bytes) -> Task:
+    """A task in the hash of those that workers have. Raises Unreadable."""
+    found: tuple[Envelope, Any, Any] = _decoded(_unacked, content)
+    return _task(*found)
+
+
+def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:
+    """What the task becomes. Raises Unreadable."""
+    envelope = task.envelope
+    if envelope.content_type != "application/json":
+        raise Unreadable(f"has arguments that are not JSON but {envelope.content_type or 'of an unknown type'}")
+    if envelope.headers.get("compression"):
+        raise Unreadable("has compressed arguments")
+    args, kwargs, rest = _decoded(_body, _plain(envelope))
+    for name in AFTER:
+        if rest.get(name):
+            raise Unreadable(f"has a {name.rstrip('s')}: let a Celery worker finish it")
+    body = tasks.body(task.name, [_value(each) for each in args], {name: _value(each) for name, each in kwargs.items()})
+    key = shape.names(body)[1] or task.id
+    made = tasks.shape(task.name, shape).sealed(body, task.eta, key=key, headers=_headers(task))
+    if task.expires is None:
+        return made
+    if task.expires <= (made.at or 0):
+        raise Unreadable("expires before it is due")
+    return msgspec.structs.replace(made, expires_in=task.expires - (made.at or 0))
+
+
+def _task(envelope: Envelope, exchange: Any = "", routing_key: Any = "") -> Task:
+    headers = envelope.headers
+    name, known = headers.get("task"), headers.get("id")
+    if not isinstance(name, str) or not isinstance(known, str) or not ID.fullmatch(known):
+        raise Unreadable("is no task of Celery 4 or later")
+    eta, expires = _instant(headers.get("eta"), "eta"), _instant(headers.get("expires"), "expires")
+    return Task(known, name, eta, expires, bool(headers.get("redelivered")), envelope, exchange or "", routing_key or "")
+
+
+def _instant(text: Any, field: str) -> int | None:
+    """An instant in ms, rounded up. Without an offset it is in UTC, as Celery writes it unless `enable_utc` is off."""
+    if text is None:
+        return None
+    try:
+        when = datetime.fromisoformat(text)
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise Unreadable(f"has an {field} that is no time") from None
+    return -((-since.days * 86_400_000_000 - since.seconds * 1_000_000 - since.microseconds) // 1000)
+
+
+def _plain(envelope: Envelope) -> bytes:
+    encoding = envelope.properties.get("body_encoding")
+    if encoding is None:
+        return envelope.body.encode()
+    try:
+        return base64.b64decode(envelope.body, validate=True)
+    except (binascii.Error, ValueError):
+        raise Unreadable("has a body that is not base64") from None
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    """The value as it is written; where kombu has written its type with it, the text of a time."""
+    if b'"__type__"' not in bytes(raw):
+        return raw
+    return _typed(msgspec.json.decode(raw))
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_typed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "__type__" not in value:
+        return {name: _typed(each) for name, each in value.items()}
+    if value["__type__"] in TEXTS and isinstance(value.get("__value__"), str):
+        return value["__value__"]
+    raise Unreadable(f"has an argument of the type {value['__type__']}, which JSON does not have")
+
+
+def _headers(task: Task) -> dict[str, str]:
+    headers = task.envelope.headers
+    kept = {name: value for name, value in headers.items() if name not in OWN and value is not None}
+    told = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in kept.items()}
+    retries = headers.get("retries") or 0
+    return told | {"celery-id": task.id} | ({"celery-retries": str(retries)} if retries else {})
+
+
+def _decoded(decode: Any, content: bytes) -> Any:
+    try:
+        content.decode()
+        return decode(content)
+    except msgspec.ValidationError:
+        raise Unreadable("is no task of Celery 4 or later") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise Unreadable("is not JSON") from None

@@ -1,0 +1,49 @@
+-- script: take_celery. Takes those tasks that are still there and not due soon, holds them, and tells the workers in the same
+-- step to drop them: so there is no moment at which a task is taken and no worker was told.
+-- KEYS: the hash of envelopes or the list, the index of tags (or the list again), what is held
+-- ARGV: a name of this take; hash or list; how many workers listen; their channel; a question that they need not answer;
+--   how a question begins and ends, and how its body begins and ends around the ids; how many ms a task must not be due in;
+--   then for each task its tag or element, its due time (or an empty text), and its id if workers are to be told (or an empty text)
+-- Answers how many workers listen; -1 before it if that is another number, and then nothing was done; else for each task that
+--   was taken its place and its name
+if redis.replicate_commands then redis.replicate_commands() end
+local source, index, held = KEYS[1], KEYS[2], KEYS[3]
+local heard = redis.call('PUBLISH', ARGV[4], ARGV[5])
+if heard ~= tonumber(ARGV[3]) then return {-1, heard} end
+local time = redis.call('TIME')
+local since = string.format('%d%03d', time[1], math.floor(time[2] / 1000))
+local soon = tonumber(since) + tonumber(ARGV[10])
+local answer, ids = {heard}, {}
+for place = 11, #ARGV, 3 do
+  local entry, due, id = ARGV[place], tonumber(ARGV[place + 1]), ARGV[place + 2]
+  local name = since .. '-' .. ARGV[1] .. '-' .. ((place - 11) / 3)
+  local told = id ~= '' and heard > 0
+  local there = false
+  if not told or (due and due >= soon) then
+    if ARGV[2] == 'list' then
+      there = redis.call('LREM', source, -1, entry) == 1
+    else
+      local envelope = redis.call('HGET', source, entry)
+      if envelope then
+        there = true
+        redis.call('HSET', held, name .. ':job', envelope, name .. ':score', redis.call('ZSCORE', index, entry) or '0')
+        redis.call('HDEL', source, entry)
+        redis.call('ZREM', index, entry)
+      end
+    end
+  end
+  if there then
+    redis.call('HSET', held, name .. ':entry', entry)
+    if told then
+      redis.call('HSET', held, name .. ':asked', '1')
+      ids[#ids + 1] = id
+    end
+    answer[#answer + 1] = (place - 11) / 3
+    answer[#answer + 1] = name
+  end
+end
+if #ids > 0 then
+  local body = ARGV[8] .. '"' .. table.concat(ids, '","') .. '"' .. ARGV[9]
+  redis.call('PUBLISH', ARGV[4], ARGV[6] .. cjson.encode(body) .. ARGV[7])
+end
+return answer

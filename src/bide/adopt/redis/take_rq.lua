@@ -1,0 +1,35 @@
+-- script: take_rq. Takes those of RQ's jobs that are still there, and that no scheduler may have read as due.
+-- KEYS: the registry or the list, what is held, the lock of the scheduler
+-- ARGV: a name of this take, set or list, how many ms a job must not be due in, what the key of a job begins with, and that of
+--   one that is held; then the ids
+-- Answers, for each that was taken: its place among the ids, its name
+if redis.replicate_commands then redis.replicate_commands() end
+local now = redis.call('TIME')
+local since = string.format('%d%03d', now[1], math.floor(now[2] / 1000))
+local scheduler = redis.call('EXISTS', KEYS[3]) == 1
+local soon = tonumber(since) + tonumber(ARGV[3])
+local answer = {}
+for place = 6, #ARGV do
+  local id = ARGV[place]
+  local job = ARGV[4] .. id
+  if redis.call('EXISTS', job) == 1 and redis.call('EXISTS', job .. ':dependents') == 0 then
+    local score, there = '', false
+    if ARGV[2] == 'set' then
+      score = redis.call('ZSCORE', KEYS[1], id)
+      there = score and (not scheduler or tonumber(score) * 1000 >= soon)
+      if there then redis.call('ZREM', KEYS[1], id) end
+    else
+      there = redis.call('LREM', KEYS[1], 1, id) == 1
+    end
+    if there then
+      local name = since .. '-' .. ARGV[1] .. '-' .. (place - 6)
+      redis.call('HSET', KEYS[2], name .. ':entry', id)
+      if score ~= '' then redis.call('HSET', KEYS[2], name .. ':score', score) end
+      redis.call('PERSIST', job)
+      redis.call('RENAME', job, ARGV[5] .. id)
+      answer[#answer + 1] = place - 6
+      answer[#answer + 1] = name
+    end
+  end
+end
+return answer

@@ -1,0 +1,1 @@
+"""A source in a database: a table that somebody polls."""

@@ -1,0 +1,95 @@
+"""A row of a polled table, as the message that it becomes."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from bide.adopt.shaping import Shape, due_ms
+from bide.adopt.source import Unreadable
+from bide.engines.base import NewMessage
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """Which columns of the query have a meaning. `body` None: the column of this name if there is one, or else all others."""
+
+    id: str = "id"
+    due: str = "due"
+    body: str | None = None
+    unit: str = "auto"  # of due times that are numbers
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row as JSON can hold it, in words that the database reads again. JSON in it is msgspec.Raw. Raises Unreadable."""
+    return {name: _plain(name, value) for name, value in row.items()}
+
+
+def message(row: Mapping[str, Any], columns: Columns, shape: Shape) -> NewMessage:
+    """What a row becomes, given as `plain` gives it. Raises Unreadable."""
+    if row.get(columns.id) is None:
+        raise Unreadable(f"has no {columns.id}: select it, or name the column with --id")
+    if columns.due not in row:
+        raise Unreadable(f"has no {columns.due}: select it, or name the column with --due")
+    due = _due(row[columns.due], columns)
+    whole = msgspec.json.encode(row)
+    topic, key = shape.names(whole)
+    return shape.sealed(_body(row, columns, shape), due, topic=topic, key=key)
+
+
+def _body(row: Mapping[str, Any], columns: Columns, shape: Shape) -> bytes:
+    name = columns.body or ("body" if "body" in row else None)
+    if name is None:
+        own = {columns.id, columns.due, shape.topic_field, shape.key_field} - {None}
+        rest = {column: value for column, value in row.items() if column not in own}
+        return msgspec.json.encode(rest or {columns.id: row[columns.id]})
+    if name not in row:
+        raise Unreadable(f"has no {name}: select it, or name another column with --body")
+    value = row[name]
+    if not isinstance(value, str):
+        return msgspec.json.encode(value)
+    try:
+        msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.json.encode(value)  # text that is not JSON is a text
+    return value.encode()
+
+
+def _due(value: Any, columns: Columns) -> int:
+    if isinstance(value, str) and ("T" in value or ":" in value):
+        return _instant(value)
+    if isinstance(value, bool) or value is None:
+        raise Unreadable("has no due time")
+    try:
+        return due_ms(value if isinstance(value, int) else float(value), columns.unit)
+    except (TypeError, ValueError, OverflowError):
+        raise Unreadable("has a due time that is neither a timestamp nor a number") from None
+
+
+def _instant(text: str) -> int:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise Unreadable("has a due time that is neither a timestamp nor a number") from None
+    if when.tzinfo is None:
+        raise Unreadable("has a due time without a time zone: say which in the query, as in due at time zone 'UTC' as due")
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return -((-since.days * 86_400_000_000 - since.seconds * 1_000_000 - since.microseconds) // 1000)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | msgspec.Raw):
+        return value
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, list):
+        return [_plain(name, each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(name, each) for key, each in value.items()}
+    raise Unreadable(f"has bytes or another type in {name} that JSON does not have: cast it in the query, as in {name}::text")

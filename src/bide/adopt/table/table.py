@@ -1,0 +1,189 @@
+"""A polled table: rows are locked, marked or deleted as old pollers do it, and held in a side table, in one transaction."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from bide.adopt.shaping import Shape
+from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
+from bide.adopt.table.database import Database, Row
+from bide.adopt.table.rows import Columns, message, plain
+from bide.errors import BideError, ConfigError
+
+SIDE = "create table if not exists bide_adopt (name text primary key, source text not null, taken bigint not null, entry text)"
+INSERT = "insert into bide_adopt (name, source, taken, entry) values (:name, :source, :taken, :entry)"
+HELD = "select name, taken, entry from bide_adopt where source = '{}' order by taken, name"
+DELETE = "delete from bide_adopt where name = :name"
+
+
+class Statements(msgspec.Struct, frozen=True, kw_only=True):
+    """SQL of the command line. `:name` stands for a column of the row."""
+
+    query: str  # finds the rows that wait
+    take: str  # marks or deletes the row with :id, so that no poller and no query finds it
+    undo: str | None = None  # the reverse
+
+
+class Table:
+    """Its rows are told from those of other tables in the side table by its query."""
+
+    def __init__(self, database: Database, said: Statements, columns: Columns, shape: Shape) -> None:
+        self._database = database
+        self._source: str = sha256(said.query.encode()).hexdigest()[:32]
+        self._said = said
+        self._columns = columns
+        self._shape = shape
+        self._refused: set[Any] = set()  # ids of rows of this run, refused or given back
+        self._entries: dict[str, Row] = {}  # what is held, by its name
+        self._checked = False
+
+    @property
+    def kind(self) -> str:
+        return "table"
+
+    @property
+    def shown(self) -> str:
+        return f"a table at {self._database.shown}"
+
+    def count(self) -> int | None:
+        [row] = self._database.rows(f"select count(*) as number from ({self._said.query}) as waiting", None)
+        return int(row["number"])
+
+    def peek(self, limit: int) -> Entries:
+        found, refused = list[Found](), list[Refused]()
+        for row in self._database.rows(self._said.query, limit):
+            try:
+                found.append(Found(self._id(row), message(plain(row), self._columns, self._shape)))
+            except Unreadable as error:
+                refused.append(Refused(self._id(row), str(error)))
+        return Entries(found, refused)
+
+    def held(self) -> Held:
+        try:
+            rows = self._database.rows(HELD.format(self._source), None)
+        except ConfigError:  # there is no side table yet
+            return Held()
+        found, refused = list[Found](), list[Refused]()
+        for row in rows:
+            entry = self._entries[row["name"]] = _stored(row["entry"])
+            try:
+                found.append(Found(row["name"], message(entry, self._columns, self._shape)))
+            except Unreadable as error:
+                refused.append(Refused(self._id(entry), str(error), row["name"]))
+        age = max(0.0, time.time() - rows[0]["taken"] / 1000) if rows else 0.0
+        return Held(found, refused, age)
+
+    def take(self, limit: int) -> Entries:
+        database = self._database
+        if not self._checked:
+            database.run(SIDE)
+        database.begin()
+        try:
+            wanted, refused = self._choose(database.rows(self._said.query, limit + len(self._refused), lock=True), limit)
+            taken = self._take(wanted)
+            database.commit()
+        except BaseException:
+            with suppress(BideError):
+                database.rollback()
+            raise
+        return Entries(taken, refused)
+
+    def finish(self, names: Sequence[str]) -> None:
+        self._forget(names)
+
+    def give_back(self, names: Sequence[str]) -> None:
+        if self._said.undo is None:
+            raise ConfigError(
+                f"{len(names):,} rows are to go back to {self.shown}, and only --undo can say how: a statement as --take, "
+                "which makes the row with :id wait again. They are held in the table bide_adopt: run the command again with it."
+            )
+        entries = [self._entries[name] for name in names]
+        self._refused |= {entry[self._columns.id] for entry in entries}
+        self._database.begin()
+        try:
+            if (changed := self._database.do(self._said.undo, [_values(each) for each in entries])) != len(entries):
+                raise ConfigError(f"--undo changed {changed} rows in place of {len(entries)}: it must change the row with :id.")
+            self._database.do(DELETE, [{"name": name} for name in names])
+            self._database.commit()
+        except BaseException:
+            with suppress(BideError):
+                self._database.rollback()
+            raise
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _choose(self, rows: Sequence[Row], limit: int) -> tuple[list[tuple[Row, Found]], list[Refused]]:
+        wanted, refused, taking = list[tuple[Row, Found]](), list[Refused](), uuid4().hex[:12]
+        for row in rows:
+            if row.get(self._columns.id) in self._refused or len(wanted) == limit:
+                continue
+            try:
+                entry = plain(row)
+                found = Found(f"{taking}-{len(wanted):06}", message(entry, self._columns, self._shape))
+            except Unreadable as error:
+                self._refused.add(row.get(self._columns.id))
+                refused.append(Refused(self._id(row), str(error)))
+                continue
+            wanted.append((entry, found))
+        return wanted, refused
+
+    def _take(self, wanted: Sequence[tuple[Row, Found]]) -> list[Found]:
+        """Within a transaction. Raises ConfigError if --take does not do what it should."""
+        if not wanted:
+            return []
+        changed = self._database.do(self._said.take, [_values(entry) for entry, _ in wanted])
+        if changed != len(wanted):
+            raise ConfigError(
+                f"--take changed {changed} rows in place of {len(wanted)}, and was taken back. It must change the row with "
+                f":{self._columns.id}, and no other."
+            )
+        self._check_hidden({entry[self._columns.id] for entry, _ in wanted})
+        now = time.time_ns() // 1_000_000
+        rows = [
+            {"name": found.name, "source": self._source, "taken": now, "entry": msgspec.json.encode(entry).decode()}
+            for entry, found in wanted
+        ]
+        self._database.do(INSERT, rows)
+        self._entries |= {found.name: entry for entry, found in wanted}
+        return [found for _, found in wanted]
+
+    def _check_hidden(self, ids: set[Any]) -> None:
+        """Once a run: that the query does not find what was taken."""
+        if self._checked:
+            return
+        again = {plain(row)[self._columns.id] for row in self._database.rows(self._said.query, len(ids) + len(self._refused))}
+        if ids & again:
+            raise ConfigError(
+                "--query still finds rows that --take has changed, so they would be taken again. Nothing was changed. Let "
+                "--take delete them, or mark them as --query has them not: where not done."
+            )
+        self._checked = True
+
+    def _forget(self, names: Sequence[str]) -> None:
+        if names:
+            self._database.begin()
+            self._database.do(DELETE, [{"name": name} for name in names])
+            self._database.commit()
+        for name in names:
+            self._entries.pop(name, None)
+
+    def _id(self, row: Mapping[str, Any]) -> str:
+        return str(row.get(self._columns.id))[:100]
+
+
+def _stored(text: str) -> Row:
+    """The row that was written as this text: objects in it stay as they were written, to the byte."""
+    parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    values: Row = msgspec.json.decode(text)
+    return {name: msgspec.Raw(bytes(parts[name])) if isinstance(each, dict | list) else each for name, each in values.items()}
+
+
+def _values(entry: Row) -> Row:
+    """For a statement: what is JSON as text."""
+    return {name: bytes(value).decode() if isinstance(value, msgspec.Raw) else value for name, value in entry.items()}

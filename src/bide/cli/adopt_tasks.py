@@ -1,0 +1,179 @@
+"""`bide adopt celery` and `bide adopt rq`: waiting tasks of another task queue."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+
+import typer
+
+from bide.cli.adopt import MessageOptions, RunOptions
+from bide.cli.adopting import adopt
+from bide.cli.exits import WrongUsage
+from bide.cli.options import Section, parse_duration
+from bide.cli.queues import QueueOptions
+from bide.core.when import duration_ms
+
+if TYPE_CHECKING:
+    from bide.adopt.arguments import TaskShape
+    from bide.adopt.source import Source
+
+T = TypeVar("T")
+section: Section = Section("Sources")
+_SOURCE, _MESSAGES = "Source", "Messages"
+
+
+class TaskOptions(NamedTuple):
+    """How tasks and their arguments become messages."""
+
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="TASK=TOPIC",
+            help="Topic of the messages of a task. May be repeated. Default: --topic, or the name of the task.",
+            rich_help_panel=_MESSAGES,
+        ),
+    ]
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--args",
+            metavar="TASK=NAME,…",
+            help="Names of a task's positional arguments, in their order. May be repeated.",
+            rich_help_panel=_MESSAGES,
+        ),
+    ]
+
+    def tasks(self, messages: MessageOptions) -> "TaskShape":
+        from bide.adopt.arguments import TaskShape, read_maps, read_names
+
+        if messages.topic_field is not None:
+            raise WrongUsage("Tasks name their topic themselves: use --map TASK=TOPIC, or --topic, in place of --topic-field.")
+        return TaskShape(
+            topics=_read(read_maps, self.maps, "--map"),
+            names=_read(read_names, self.names, "--args"),
+        )
+
+
+@section.command(
+    "celery",
+    help="Move tasks of Celery that wait on a Redis broker: those with an ETA or countdown.\n\n"
+    "Workers may go on meanwhile. A task that a worker has in its memory is revoked there in the same step in which it is "
+    "taken, so each is run by Celery or by bide. A worker remembers 50,000 revoked tasks for three hours: when more wait, or "
+    "for longer, the rest is moved when the workers have been stopped. The message has the task's arguments by name as its "
+    "body, and the task's id as its key.",
+    examples=(
+        ("bide adopt celery --source-file broker.url --dry-run", "only look"),
+        ("bide adopt celery --args shop.cancel=order", "name what is positional"),
+        ("bide adopt celery --workers-stopped --immediate", "all that is left"),
+    ),
+)
+def celery(
+    options: QueueOptions,
+    run: RunOptions,
+    messages: MessageOptions,
+    task: TaskOptions,
+    *,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="QUEUE", help="Queue of Celery. May be repeated. Default: celery.", rich_help_panel=_SOURCE
+        ),
+    ] = None,
+    immediate: Annotated[
+        bool, typer.Option("--immediate", help="Also move tasks without an ETA.", rich_help_panel=_SOURCE)
+    ] = False,
+    workers_stopped: Annotated[
+        bool,
+        typer.Option(
+            "--workers-stopped",
+            help="All workers are stopped: also move what they had when they ended. Refused if one answers.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=0, help="Refuse unless so many answer.", rich_help_panel=_SOURCE),
+    ] = None,
+    margin: Annotated[
+        str, typer.Option(metavar="TIME", help="Leave to the workers what is due sooner.", rich_help_panel=_SOURCE)
+    ] = "60s",
+    revokes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Their CELERY_WORKER_REVOKES_MAX.", rich_help_panel=_SOURCE)
+    ] = 50_000,
+    revoke_expires: Annotated[
+        str, typer.Option(metavar="TIME", help="Their CELERY_WORKER_REVOKE_EXPIRES.", rich_help_panel=_SOURCE)
+    ] = "3h",
+    control: Annotated[str, typer.Option(help="Celery's setting control_exchange.", rich_help_panel=_SOURCE)] = "celery",
+    prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="The transport option global_keyprefix.", rich_help_panel=_SOURCE)
+    ] = "",
+) -> int:
+    tasks, wanted = task.tasks(messages), run.run()
+    least, longest = _ms(margin, "--margin"), _ms(revoke_expires, "--revoke-expires")
+    if not 2_000 <= least < longest / 2:
+        raise WrongUsage("--margin must be 2s or more, and less than half of --revoke-expires.")
+
+    def opened(furthest: int) -> "Source":
+        from bide.adopt.redis.celery import celery as source
+        from bide.adopt.redis.celery_limits import Rules
+        from bide.adopt.redis.server import Server
+
+        rules = Rules(
+            stopped=workers_stopped,
+            workers=workers,
+            immediate=immediate,
+            margin=least,
+            most=revokes,
+            longest=longest,
+            look_only=wanted.dry_run,
+        )
+        made = messages.shape("json", furthest)
+        return source(Server(wanted.url), queue or ["celery"], made, tasks, rules, control=control, prefix=prefix)
+
+    return adopt(options, opened, wanted)
+
+
+@section.command(
+    "rq",
+    help="Move jobs of RQ that are scheduled in a queue.\n\n"
+    "Its scheduler and workers may go on meanwhile. While a scheduler lives, jobs that are due within a minute are left to it. "
+    "The message has the job's arguments by name as its body, and the job's id as its key. Nothing is unpickled: arguments "
+    "that are not plain data are left where they are.",
+    examples=(
+        ("bide adopt rq default --source-file redis.url --dry-run", "only look"),
+        ("bide adopt rq default --args shop.cancel=order", "name what is positional"),
+        ("bide adopt rq default --queued", "also what waits for a worker"),
+    ),
+)
+def rq(
+    options: QueueOptions,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Queue of RQ.", show_default=False)],
+    run: RunOptions,
+    messages: MessageOptions,
+    task: TaskOptions,
+    *,
+    queued: Annotated[
+        bool, typer.Option("--queued", help="Also move jobs that are due and wait for a worker.", rich_help_panel=_SOURCE)
+    ] = False,
+) -> int:
+    tasks, wanted = task.tasks(messages), run.run()
+
+    def opened(furthest: int) -> "Source":
+        from bide.adopt.redis.rq import rq as source
+        from bide.adopt.redis.server import Server
+
+        return source(Server(wanted.url), queue, messages.shape("json", furthest), tasks, queued=queued)
+
+    return adopt(options, opened, wanted)
+
+
+def _ms(text: str, option: str) -> int:
+    return duration_ms(parse_duration(text, option) or 0)
+
+
+def _read(read: Callable[[list[str]], T], given: list[str] | None, option: str) -> T:
+    try:
+        return read(given or [])
+    except ValueError as error:
+        form = "TASK=TOPIC" if option == "--map" else "TASK=NAME,NAME with each name once"
+        raise typer.BadParameter(f"{str(error)[:100]!a} is not {form}.", param_hint=option) from None

@@ -1,0 +1,230 @@
+"""`bide adopt celery`: each waiting task is run by Celery or by bide, also while workers have tasks in their memory."""
+
+import json
+import threading
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+import redis
+
+from bide import Queue
+from bide.adopt.adopting import Adoption
+from bide.adopt.arguments import TaskShape
+from bide.adopt.redis.celery import celery
+from bide.adopt.redis.celery_limits import Rules
+from bide.adopt.redis.server import Server
+from bide.adopt.shaping import Shape
+from bide.errors import QueueFull
+from tests.adopt.celery_worker import Worker, delivered, envelope, queued
+from tests.adopt.reading import URL, everything
+from tests.cli.running import Bide
+
+HOUR = 3_600.0
+COMMAND = ("adopt", "celery", "--topic", "t", "--json")
+
+
+def soon(seconds: float = HOUR) -> float:
+    return round(time.time() + seconds, 3)
+
+
+def left(client: redis.Redis) -> set[str]:
+    return {key.decode() for key in client.scan_iter()}
+
+
+def test_tasks_in_lists_become_messages(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    at = soon()
+    headers: Any = {"tenant": "7", "retries": 2, "expires": "2100-01-01T00:00:00+00:00"}
+    known = queued(old, envelope("shop.cancel", [42], {"why": "é", "big": 12345678901234567890123}, at, **headers))
+    queued(old, envelope("shop.mail", [], {"when": {"__type__": "datetime", "__value__": "2030-01-01T00:00:00"}}, at))
+    queued(old, envelope("shop.mail", [], {"to": "a"}, at), key="celery\x06\x163")
+    ended = bide("adopt", "celery", "--args", "shop.cancel=order", "--map", "shop.mail=mail", "--source", redis_url)
+    assert (ended.code, ended.err) == (0, "")
+    [found] = everything("shop.cancel")
+    assert (found.body["order"], found.body["why"], found.key, found.due) == (42, "é", known, round(at * 1_000))
+    assert found.headers == {"tenant": "7", "celery-id": known, "celery-retries": "2"}
+    assert found.expires == 4_102_444_800_000
+    assert sorted(str(each.body) for each in everything("mail")) == ["{'to': 'a'}", "{'when': '2030-01-01T00:00:00'}"]
+    assert left(old) == set()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (envelope("a", [1], {}, 4e9), "has 1 arguments without a name"),
+    (envelope("a", [], {}, 4e9, after={"chain": [{"task": "b"}]}), "has a chain"),
+    (envelope("a", [], {}, 4e9, after={"chord": {"task": "b"}}), "has a chord"),
+    (envelope("a", [], {"x": {"__type__": "bytes", "__value__": "eA=="}}, 4e9), "has an argument of the type bytes"),
+    (envelope("a", [], {}, 4e9, expires="2030-01-01T00:00:00+00:00"), "expires before it is due"),
+    (envelope("a", [], {}, 4e9) | {"content-type": "application/x-python-serialize"}, "has arguments that are not JSON"),
+    (envelope("a", [], {}, 4e9, compression="application/x-gzip"), "has compressed arguments"),
+    (envelope("a", [], {}) | {"headers": {"task": "a", "id": "1", "eta": "tomorrow"}}, "has an eta that is no time"),
+    (envelope("a", [], {}), "has no ETA: with --immediate it is moved, too"),
+    ({"body": "e30=", "properties": {}, "headers": {}}, "is no task of Celery 4 or later"),
+]
+
+
+def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    for task, _ in REFUSED:
+        old.lpush("celery", json.dumps(task))
+    old.lpush("celery", "no json")
+    queued(old, envelope("a", [], {}, soon()))
+    ended = bide(*COMMAND, "--source", redis_url)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"]) == (1, 1)
+    for _, reason in REFUSED:
+        assert [count for each, count in told["refused"].items() if each.startswith(reason)] == [1], reason
+    assert old.llen("celery") == len(REFUSED) + 1
+
+
+def test_a_task_in_the_memory_of_workers_is_revoked_in_all_of_them(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    with Worker(old) as one, Worker(old) as other:
+        ids = {delivered(old, envelope("a", [], {"n": number}, soon())) for number in range(1_200)}
+        near = delivered(old, envelope("a", [], {}, soon(30)))
+        active = delivered(old, envelope("a", [], {}))
+        foreign = envelope("a", [], {}, soon())
+        foreign["properties"]["delivery_info"]["routing_key"] = "another"
+        apart = delivered(old, foreign)
+        ended = bide(*COMMAND, "--source", redis_url)
+        assert (ended.code, json.loads(ended.out)["adopted"]) == (0, 1_200)
+    assert set(one.revoked) == set(other.revoked) == ids
+    kept: Any = old.hvals("unacked")
+    assert {json.loads(each)[0]["headers"]["id"] for each in kept} == {near, active, apart}
+    assert {each.key for each in everything("t")} == ids
+    assert left(old) == {"unacked", "unacked_index"}
+
+
+def test_a_worker_that_does_not_answer_leaves_the_batch_held(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    known = delivered(old, envelope("a", [], {}, soon()))
+    with Worker(old) as well, Worker(old, deaf=("revoke",)) as deaf:
+        ended = bide(*COMMAND, "--margin", "2s", "--source", redis_url)
+        assert ended.code == 1
+        assert "Of 2 Celery workers that listen, 1 answered" in ended.err
+        assert everything("t") == []
+        assert not old.exists("unacked")
+        deaf.deaf = ()  # it answers again, and then the same command goes on
+        ended = bide(*COMMAND, "--margin", "2s", "--source", redis_url)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"], told["resumed"]) == (0, 1, 1)
+    assert well.revoked == deaf.revoked == [known, known]
+    assert left(old) == set()
+
+
+def test_a_task_that_fell_due_before_a_worker_answered_is_in_doubt(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    delivered(old, envelope("a", [], {}, soon(3)))
+    with Worker(old, deaf=("revoke",)) as worker:
+        assert bide(*COMMAND, "--margin", "2s", "--source", redis_url).code == 1
+        worker.deaf = ()
+        _wait_until_due(old)
+        ended = bide(*COMMAND, "--margin", "2s", "--source", redis_url)
+        assert ended.code == 1
+        assert "workers may have begun some of them" in ended.err
+        ended = bide(*COMMAND, "--margin", "2s", "--doubtful", "forget", "--source", redis_url)
+    assert ended.code == 0
+    assert everything("t") == []
+    assert left(old) == set()
+
+
+def _held(client: redis.Redis) -> dict[str, bytes]:
+    fields: Any = client.hgetall("{unacked}:bide-adopt")
+    return {f":{name.decode().rpartition(':')[2]}": value for name, value in fields.items()}
+
+
+def _wait_until_due(client: redis.Redis) -> None:
+    due = datetime.fromisoformat(json.loads(_held(client)[":job"])[0]["headers"]["eta"]).timestamp()
+    while time.time() <= due:
+        pass
+
+
+def test_workers_remember_only_so_many_and_only_so_long(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    with Worker(old) as worker:
+        for number in range(10):
+            delivered(old, envelope("a", [], {"n": number}, soon()))
+        delivered(old, envelope("a", [], {}, soon(4 * HOUR)))
+        worker.revoked.append("another")
+        ended = bide(*COMMAND, "--revokes", "7", "--source", redis_url)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"], len(worker.revoked)) == (1, 5, 6)
+    assert sorted(told["refused"].values()) == [1, 5]
+    assert old.hlen("unacked") == 6
+
+
+def test_what_is_due_later_is_taken_when_all_workers_are_stopped(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    delivered(old, envelope("a", [], {}, soon(4 * HOUR)))
+    delivered(old, envelope("a", [], {}, soon(-5)))
+    delivered(old, envelope("a", [], {}))
+    with Worker(old):
+        ended = bide(*COMMAND, "--workers-stopped", "--source", redis_url)
+        assert (ended.code, old.hlen("unacked")) == (1, 3)
+        assert "1 Celery worker answer" in ended.err
+    ended = bide(*COMMAND, "--workers-stopped", "--immediate", "--source", redis_url)
+    assert (ended.code, json.loads(ended.out)["adopted"]) == (0, 3)
+    assert left(old) == set()
+
+
+def test_a_worker_without_remote_control_is_seen(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    delivered(old, envelope("a", [], {}, soon()))
+    blocked = threading.Thread(target=lambda: old.brpop(["celery", "celery\x06\x163"], timeout=60))
+    blocked.start()
+    while not any(each["cmd"] == "brpop" for each in old.client_list()):
+        pass
+    ended = bide(*COMMAND, "--source", redis_url)
+    assert (ended.code, old.hlen("unacked")) == (1, 1)
+    assert "1 client wait with BRPOP in this database, but 0 Celery workers answer" in ended.err
+    assert bide(*COMMAND, "--workers", "1", "--source", redis_url).code == 1
+    assert bide(*COMMAND, "--workers", "0", "--source", redis_url).code == 0
+    old.lpush("celery", "end")
+    blocked.join()
+
+
+class Killed(Exception):
+    """The end of a run, at some place."""
+
+
+@pytest.mark.parametrize("place", ["put_many", "finish"])
+def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: redis.Redis, redis_url: str, folder: Any, place: str) -> None:
+    with Worker(old):
+        for number in range(20):
+            delivered(old, envelope("a", [], {"n": number}, soon()))
+            queued(old, envelope("a", [], {"n": number + 20}, soon()))
+        with Queue(URL) as queue:
+            queue.session.open()
+            source = celery(Server(redis_url), ["celery"], Shape(topic="t"), TaskShape(), Rules())
+
+            def die(_: Any) -> None:
+                raise Killed
+
+            setattr(queue.session if place == "put_many" else source, place, die)
+            with pytest.raises(Killed):
+                Adoption(source, queue, batch=15).run(lambda _: None, lambda: False)
+            source.close()
+        told = json.loads(bide(*COMMAND, "--source", redis_url).out)
+    assert (told["adopted"], told["resumed"]) == (40, 20)  # two batches
+    assert sorted(each.body["n"] for each in everything("t")) == list(range(40))
+    assert left(old) == set()
+
+
+def test_what_goes_back_gets_a_new_id_if_workers_drop_the_old_one(old: redis.Redis, redis_url: str, folder: Any) -> None:
+    first, second = envelope("a", [], {"n": 1}, soon()), envelope("a", [], {"n": 2}, soon())
+    known, fresh = delivered(old, first), queued(old, second)
+    with Worker(old) as worker, Queue(URL) as queue:
+        queue.session.open()
+        source = celery(Server(redis_url), ["celery"], Shape(topic="t"), TaskShape(), Rules())
+
+        def full(_: Any) -> None:
+            raise QueueFull("The disk is full.")
+
+        setattr(queue.session, "put_many", full)  # noqa: B010
+        with pytest.raises(QueueFull):
+            Adoption(source, queue, batch=1).run(lambda _: None, lambda: False)
+        source.close()
+    assert worker.revoked == [known]
+    unacked: Any = old.hgetall("unacked")
+    [(tag, stored)] = unacked.items()
+    again, exchange, key = json.loads(stored)
+    assert (exchange, key, old.zscore("unacked_index", tag)) == ("", "celery", 0)
+    assert again["headers"]["id"] not in (known, fresh)
+    assert again["headers"]["id"] == again["headers"]["root_id"] == again["properties"]["correlation_id"]
+    assert again["properties"]["delivery_tag"] == tag.decode()
+    assert again["body"] == first["body"]
+    [listed] = old.lrange("celery", 0, -1)
+    assert json.loads(listed)["headers"] == second["headers"]

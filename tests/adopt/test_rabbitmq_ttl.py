@@ -1,0 +1,218 @@
+"""`bide adopt rabbitmq-ttl`: messages that wait for their TTL become messages that wait for their time."""
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiormq
+import pytest
+from pamqp.commands import Basic
+
+from bide import Queue
+from bide.adopt.adopting import Adoption
+from bide.adopt.rabbitmq.letter import Waits
+from bide.adopt.rabbitmq.ttl import TTLQueue, opened
+from bide.adopt.shaping import Shape
+from bide.errors import QueueFull
+from tests.adopt.reading import URL, everything
+from tests.cli.running import Bide
+
+HOUR = 3_600_000
+COMMAND = ("adopt", "rabbitmq-ttl", "wait", "--topic", "t", "--json")
+
+
+class Old:
+    """The old system: a queue `wait`, whose messages are dead-lettered to a queue `work`."""
+
+    def __init__(self, url: str, kind: str) -> None:
+        self.url: str = url
+        self._kind = kind
+
+    def declare(self) -> None:
+        self._run(self._declare)
+
+    def send(self, bodies: Sequence[bytes], **properties: Any) -> None:
+        self._run(lambda channel: self._send(channel, "wait", bodies, properties))
+
+    def rejected(self, bodies: Sequence[bytes]) -> None:
+        """Messages that a consumer of `work` has rejected, which passes them to `wait`."""
+        self._run(lambda channel: self._reject(channel, bodies))
+
+    def count(self, queue: str) -> int:
+        return int(self._run(lambda channel: self._count(channel, queue)))
+
+    def received(self, queue: str) -> list[bytes]:
+        found: list[bytes] = self._run(lambda channel: self._received(channel, queue))
+        return found
+
+    def _run(self, work: Any) -> Any:
+        async def connected() -> Any:
+            async with aiormq.connect(self.url) as connection:
+                return await work(await connection.channel())
+
+        coroutine: Coroutine[Any, Any, Any] = connected()
+        return asyncio.run(coroutine)
+
+    async def _declare(self, channel: Any) -> None:
+        for name, other in (("wait", "work"), ("work", "wait")):
+            arguments = {"x-queue-type": self._kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}
+            await channel.queue_declare(name, durable=True, arguments=arguments)
+
+    async def _send(self, channel: Any, queue: str, bodies: Sequence[bytes], properties: dict[str, Any]) -> None:
+        for body in bodies:
+            await channel.basic_publish(body, routing_key=queue, properties=Basic.Properties(**properties))
+
+    async def _reject(self, channel: Any, bodies: Sequence[bytes]) -> None:
+        await self._send(channel, "work", bodies, {})
+        for _ in bodies:
+            got = await channel.basic_get("work")
+            await channel.basic_reject(got.delivery.delivery_tag, requeue=False)
+        while await self._count(channel, "wait") < len(bodies):
+            pass
+
+    async def _count(self, channel: Any, queue: str) -> int:
+        return (await channel.queue_declare(queue, passive=True)).message_count or 0
+
+    async def _received(self, channel: Any, queue: str) -> list[bytes]:
+        found = []
+        while not isinstance((got := await channel.basic_get(queue, no_ack=True)).delivery, Basic.GetEmpty):
+            found.append(bytes(got.body))
+        return found
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def old(request: pytest.FixtureRequest, rabbitmq_url: str) -> Old:
+    made = Old(rabbitmq_url, request.param)
+    made.declare()
+    return made
+
+
+def bodies(count: int) -> list[bytes]:
+    return [json.dumps({"order": number}).encode() for number in range(count)]
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_a_message_is_due_at_its_timestamp_and_its_expiration(bide: Bide, old: Old) -> None:
+    stamp = int(time.time()) - 100
+    properties = {"expiration": str(HOUR), "timestamp": datetime.fromtimestamp(stamp, UTC), "message_id": "m-1"}
+    old.send(bodies(1_200), **properties, headers={"tenant": "7", "tries": 2})
+    ended = bide(*COMMAND, "--source", old.url)
+    assert (ended.code, ended.err, json.loads(ended.out)["adopted"]) == (0, "", 1_200)
+    found = everything("t")
+    assert sorted(each.body["order"] for each in found) == list(range(1_200))
+    assert {each.due for each in found} == {stamp * 1_000 + 1_000 + HOUR}
+    assert found[0].headers == {"tenant": "7", "tries": "2", "amqp-message-id": "m-1"}
+    assert (old.count("wait"), old.count("work")) == (0, 0)
+
+
+def test_a_rejected_message_is_due_from_the_time_of_its_rejection(bide: Bide, old: Old) -> None:
+    before = now()
+    old.rejected(bodies(3))
+    after = now()
+    ended = bide(*COMMAND, "--ttl", "1h", "--source", old.url)
+    assert (ended.code, ended.err) == (0, "")
+    for each in everything("t"):
+        assert before + HOUR <= each.due <= after + HOUR + 1_000
+
+
+def test_a_message_that_does_not_tell_when_it_came_waits_a_whole_ttl(bide: Bide, old: Old) -> None:
+    old.send(bodies(3), expiration=str(HOUR))
+    before = now()
+    ended = bide(*COMMAND, "--source", old.url)
+    assert (ended.code, ended.err) == (
+        0,
+        "3 messages did not tell when they came: they are due a whole TTL after they were taken.\n",
+    )
+    assert all(before + HOUR <= each.due for each in everything("t"))
+
+
+def test_a_dry_run_leaves_all_as_it_is(bide: Bide, old: Old) -> None:
+    old.send(bodies(3), expiration=str(HOUR))
+    looked = json.loads(bide(*COMMAND, "--dry-run", "--source", old.url).out)
+    assert (looked["count"], len(looked["first"]), looked["held"]) == (3, 3, 0)
+    assert sorted(old.received("wait")) == bodies(3)
+    assert not Path("bide-adopt.db").exists()
+
+
+def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: Old) -> None:
+    old.send([b"no json", *bodies(3)], expiration=str(HOUR))
+    old.send([b'"without a TTL"'])
+    ended = bide(*COMMAND, "--source", old.url)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"]) == (1, 3)
+    assert told["refused"] == {"is not JSON": 1, "has no expiration: give the queue's x-message-ttl with --ttl": 1}
+    assert sorted(old.received("wait")) == [b'"without a TTL"', b"no json"]
+
+
+class Killed(Exception):
+    """The end of a run, at some place."""
+
+
+def die(*_: Any) -> None:
+    raise Killed
+
+
+def take_and_die(source: TTLQueue) -> Any:
+    take = source._broker.take
+
+    def both(tags: Sequence[int]) -> None:
+        take(tags)
+        die()
+
+    return both
+
+
+def source(old: Old) -> TTLQueue:
+    return opened(old.url, Waits(queue="wait"), Path("bide-adopt.db"), Shape(topic="t"), look_only=False)
+
+
+@pytest.mark.parametrize("place", ["write", "before the ack", "after the ack", "put_many", "finish"])
+def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: Old, place: str, folder: Path) -> None:
+    old.send(bodies(30), expiration=str(HOUR))
+    with Queue(URL) as queue:
+        queue.session.open()
+        made = source(old)
+        adoption = Adoption(made, queue, batch=10)
+        victims: dict[str, tuple[Any, str, Any]] = {
+            "write": (made._notebook, "write", die),
+            "before the ack": (made._broker, "take", die),
+            "after the ack": (made._broker, "take", take_and_die(made)),
+            "put_many": (queue.session, "put_many", die),
+            "finish": (made, "finish", die),
+        }
+        victim, verb, does = victims[place]
+        setattr(victim, verb, does)
+        with pytest.raises(Killed):
+            adoption.run(lambda _: None, lambda: False)
+        made.close()  # as the end of the process ends its connections
+    ended = bide(*COMMAND, "--source", old.url)
+    told = json.loads(ended.out)
+    resumed = {"write": 0, "before the ack": 0, "after the ack": 10}.get(place, 20)
+    assert (ended.code, told["adopted"], told["resumed"]) == (0, 30, resumed)
+    assert sorted(each.body["order"] for each in everything("t")) == list(range(30))
+    assert (old.count("wait"), old.count("work")) == (0, 0)
+
+
+def test_what_the_queue_refuses_goes_back_and_expires_there(bide: Bide, old: Old, folder: Path) -> None:
+    old.send(bodies(5), expiration="4000")
+    with Queue(URL) as queue:
+        queue.session.open()
+        made = source(old)
+
+        def full(_: Any) -> None:
+            raise QueueFull("The disk is full.")
+
+        vars(queue.session)["put_many"] = full
+        with pytest.raises(QueueFull):
+            Adoption(made, queue).run(lambda _: None, lambda: False)
+        made.close()
+    while old.count("work") < 5:
+        pass
+    assert sorted(old.received("work")) == bodies(5)

@@ -1,0 +1,35 @@
+"""`bide adopt` at a terminal: its progress, and what Ctrl-C and SIGTERM do."""
+
+import json
+
+import pytest
+import redis
+
+from tests.adopt.reading import everything
+from tests.cli.running import AtTerminal
+
+COUNT = 3_000
+
+
+@pytest.mark.parametrize("signal", ["interrupt", "terminate"])
+def test_a_run_that_follows_is_stopped_after_a_whole_batch(
+    at_terminal: AtTerminal, old: redis.Redis, redis_url: str, signal: str
+) -> None:
+    old.zadd("delayed", {json.dumps({"order": number}): 4_000_000_000 for number in range(COUNT)})
+    screen = at_terminal("adopt", "redis-zset", "delayed", "--topic", "t", "--source", redis_url, "--follow")
+    screen.until("3,000")
+    getattr(screen, signal)()
+    ended = screen.end()
+    assert ended.code == 0
+    assert "Stopped after a whole batch. The same command goes on.\n" in ended.err
+    assert "3,000 messages of delayed at " in ended.err
+    assert len(everything("t")) == COUNT
+    assert old.keys() == []
+
+
+def test_a_run_shows_how_far_it_is(at_terminal: AtTerminal, old: redis.Redis, redis_url: str) -> None:
+    old.zadd("delayed", {json.dumps({"order": number}): 4_000_000_000 for number in range(COUNT)})
+    ended = at_terminal("adopt", "redis-zset", "delayed", "--topic", "t", "--source", redis_url, out_is_file=True).end()
+    assert ended.out == f"Adopted 3,000 messages of delayed at {redis_url} to 1 topic.\n"
+    assert "adopting" in ended.err
+    assert "of 3,000" in ended.err

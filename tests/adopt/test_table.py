@@ -1,0 +1,199 @@
+"""`bide adopt table`: rows that somebody polls become messages, on PostgreSQL and SQLite."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from bide import Queue
+from bide.adopt.adopting import Adoption
+from bide.adopt.shaping import Shape
+from bide.adopt.table.opening import database
+from bide.adopt.table.rows import Columns
+from bide.adopt.table.table import Statements, Table
+from tests.adopt.reading import URL, everything
+from tests.cli.running import Bide
+
+QUERY = "select id, due, note from timers where not done order by due"
+TAKE = "update timers set done = true where id = :id"
+UNDO = "update timers set done = false where id = :id"
+COMMAND = ("adopt", "table", "--query", QUERY, "--take", TAKE, "--topic", "t", "--json")
+BASE = 4_000_000_000
+
+
+class Old:
+    """A database with a table of timers."""
+
+    def __init__(self, url: str, path: Path | None) -> None:
+        self.url: str = url
+        self._path = path
+        due = "text" if path else "timestamptz"
+        self.do(f"create table timers (id integer primary key, due {due}, note text, done boolean not null default false)")
+
+    def fill(self, count: int, first: int = 0) -> None:
+        for number in range(first, first + count):
+            self.do("insert into timers (id, due, note) values (?, ?, ?)", number, instant(number), f"n{number}")
+
+    def do(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        if self._path:
+            with sqlite3.connect(self._path) as file:
+                return file.execute(statement, values).fetchall()
+        with psycopg.connect(self.url, autocommit=True) as server:
+            cursor = server.execute(statement.replace("?", "%s"), values)  # type: ignore[arg-type,unused-ignore]
+            return cursor.fetchall() if cursor.description else []
+
+    def waiting(self) -> list[int]:
+        return [each for (each,) in self.do("select id from timers where not done order by id")]
+
+
+def instant(number: int) -> str:
+    return datetime.fromtimestamp(BASE + number, UTC).isoformat()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
+    if request.param == "sqlite":
+        path = tmp_path / "old.db"
+        sqlite3.connect(path).close()
+        yield Old(f"sqlite:///{path}", path)
+    else:
+        yield Old(request.getfixturevalue("postgres_url"), None)
+
+
+def test_rows_become_messages_at_their_times(bide: Bide, old: Old) -> None:
+    old.fill(1_100)
+    looked = json.loads(bide(*COMMAND, "--dry-run", "--source", old.url).out)
+    assert (looked["count"], looked["first"][0]["due_ms"]) == (1_100, BASE * 1_000)
+    ended = bide(*COMMAND, "--source", old.url)
+    assert (ended.code, ended.err, json.loads(ended.out)["adopted"]) == (0, "", 1_100)
+    assert {each.body["note"]: each.due for each in everything("t")} == {
+        f"n{number}": (BASE + number) * 1_000 for number in range(1_100)
+    }
+    assert old.waiting() == []
+    assert old.do("select * from bide_adopt") == []
+
+
+def test_the_url_may_stand_in_front(bide: Bide, old: Old) -> None:
+    old.fill(1)
+    assert json.loads(bide("adopt", "table", old.url, *COMMAND[2:]).out)["adopted"] == 1
+
+
+@pytest.mark.parametrize("old", ["postgres"], indirect=True)
+def test_columns_are_topic_key_and_body(bide: Bide, old: Old) -> None:
+    body = '{"n":1.10,"big":12345678901234567890123}'
+    old.do("create table jobs (id uuid primary key, due timestamptz, topic text, who text, body jsonb, txt json)")
+    old.do("insert into jobs values (gen_random_uuid(), ?, 'mail', 'anna', ?, ?)", instant(5), body, body)
+    query, take = "select id, due, topic, who, txt from jobs", "delete from jobs where id = :id::uuid"
+    command = ["adopt", "table", "--query", query, "--take", take, "--topic-field", "topic", "--key-field", "who"]
+    ended = bide(*command, "--body", "txt", "--source", old.url)
+    assert (ended.code, ended.err) == (0, "")
+    [found] = everything("mail")
+    assert (found.key, found.due, found.body["n"]) == ("anna", (BASE + 5) * 1_000, 1.1)
+    assert old.do("select count(*) from jobs") == [(0,)]
+
+
+@pytest.mark.parametrize("old", ["postgres"], indirect=True)  # in SQLite, one transaction at a time changes the file
+def test_rows_that_a_poller_has_are_left_to_it(bide: Bide, old: Old) -> None:
+    old.fill(10)
+    with psycopg.connect(old.url) as poller:
+        poller.execute("select id from timers where id < 4 for update skip locked")
+        assert json.loads(bide(*COMMAND, "--source", old.url).out)["adopted"] == 6
+    assert old.waiting() == [0, 1, 2, 3]
+
+
+def test_a_row_without_a_time_zone_stays_and_blocks_nothing(bide: Bide, old: Old) -> None:
+    old.fill(3)
+    query = QUERY.replace("due, note", "case when id = 0 then '2026-01-01 00:00:00' else cast(due as text) end as due, note")
+    ended = bide("adopt", "table", "--query", query, *COMMAND[4:], "--source", old.url)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"]) == (1, 2)
+    assert [reason.split(":")[0] for reason in told["refused"]] == ["has a due time without a time zone"]
+    assert old.waiting() == [0]
+
+
+@pytest.mark.parametrize(
+    ("take", "says"),
+    [
+        ("update timers set note = 'x' where id = :id", "--query still finds rows"),
+        ("update timers set done = true", "--take changed"),
+        ("update timers set done = true where id = -1", "--take changed 0 rows"),
+        ("delete from nowhere where id = :id", "refuses a statement"),
+    ],
+)
+def test_a_take_that_does_something_else_changes_nothing(bide: Bide, old: Old, take: str, says: str) -> None:
+    old.fill(3)
+    ended = bide("adopt", "table", "--query", QUERY, "--take", take, "--topic", "t", "--source", old.url)
+    assert ended.code == 1
+    assert says in ended.err
+    assert old.waiting() == [0, 1, 2]
+    assert everything("t") == []
+
+
+@pytest.mark.parametrize("end", ["limit 5", "for update", "LIMIT 5 OFFSET 2", "for update skip locked"])
+def test_a_query_with_a_limit_is_refused(bide: Bide, end: str, tmp_path: Path) -> None:
+    ended = bide(
+        "adopt", "table", "--query", f"{QUERY} {end}", "--topic", "t", "--dry-run", "--source", f"sqlite:///{tmp_path}/x"
+    )
+    assert ended.code == 2
+    assert "Leave LIMIT" in ended.err
+
+
+class Killed(Exception):
+    """The end of a run, at some place."""
+
+
+def die(*_: Any) -> None:
+    raise Killed
+
+
+def made(old: Old, undo: str | None = None) -> Table:
+    said = Statements(query=QUERY, take=TAKE, undo=undo)
+    return Table(database(old.url), said, Columns(), Shape(topic="t", key_field="note"))
+
+
+@pytest.mark.parametrize("place", ["put_many", "finish"])
+def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: Old, place: str, folder: Path) -> None:
+    old.fill(30)
+    with Queue(URL) as queue:
+        queue.session.open()
+        source = made(old)
+        adoption = Adoption(source, queue, batch=10)
+        setattr(queue.session if place == "put_many" else source, place, die)
+        with pytest.raises(Killed):
+            adoption.run(lambda _: None, lambda: False)
+        source.close()
+    assert old.waiting() == list(range(20, 30))
+    ended = bide(*COMMAND, "--key-field", "note", "--source", old.url)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"], told["resumed"]) == (0, 30, 20)
+    assert len(everything("t")) == 30
+
+
+def test_a_row_that_the_queue_does_not_take_goes_back(bide: Bide, old: Old, folder: Path) -> None:
+    old.fill(3)
+    with Queue(URL) as queue:
+        queue.send("t", "first", key="n1", delay="1h")
+    command = (*COMMAND, "--key-field", "note", "--source", old.url)
+    held = bide(*command)
+    assert held.code == 1
+    assert "only --undo can say how" in held.err
+    assert len(old.do("select name from bide_adopt")) == 3
+    ended = bide(*command, "--undo", UNDO)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"], list(told["refused"].values())) == (1, 2, [1])
+    assert old.waiting() == [1]
+    assert old.do("select * from bide_adopt") == []
+
+
+def test_numbers_are_seconds_or_milliseconds(bide: Bide, old: Old) -> None:
+    soon = int(time.time()) + 100
+    old.fill(2)
+    query = QUERY.replace("due,", f"case when id = 0 then {soon} else {soon}000 end as due,")
+    assert bide("adopt", "table", "--query", query, *COMMAND[4:], "--source", old.url).code == 0
+    assert {each.due for each in everything("t")} == {soon * 1_000}

@@ -1,0 +1,249 @@
+"""What others do to a message, or to the mover, at each step of its way."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from bide import Outgoing, Queue
+from bide.adopt.adopting import Adoption, InDoubt
+from bide.adopt.moving import AWAY, Able, QueueSource
+from bide.adopt.on_the_way import Log, stopped_moves
+from bide.adopt.source import Entries, Found
+from bide.types import CancelResult, Info, RescheduleResult, Sent
+
+Step = Callable[[], None]
+
+
+class Killed(BaseException):
+    """The mover is gone at this step."""
+
+
+def nothing() -> None: ...
+
+
+class Meddled(QueueSource):
+    """Somebody else acts after a take, before a finish, and after it."""
+
+    taken: Step = staticmethod(nothing)
+    finishing: Step = staticmethod(nothing)
+    finished: Step = staticmethod(nothing)
+
+    def take(self, limit: int) -> Entries:
+        found = super().take(limit)
+        if found.found:
+            self.taken()
+        return found
+
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
+        self.finishing()
+        changed = super().finish(names)
+        self.finished()
+        return changed
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
+def old(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Queue]:
+    url = f"sqlite:///{tmp_path}/old.db"
+    if request.param != "sqlite":
+        url = request.getfixturevalue(f"{request.param}_url")
+    with Queue(url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def new(tmp_path: Any) -> Iterator[Queue]:
+    with Queue(f"sqlite:///{tmp_path}/new.db") as queue:
+        yield queue
+
+
+def moving(old: Queue, able: Able | None = None) -> Meddled:
+    return Meddled(old.session.engine(), "old", re.compile(".*"), able or Able(), "new")
+
+
+def run(source: QueueSource, new: Queue, **how: Any) -> Adoption:
+    adoption = Adoption(source, new, **how)
+    try:
+        adoption.run(lambda done: None, lambda: False)
+    finally:
+        source.close()
+    return adoption
+
+
+def bodies(queue: Queue, topic: str = "mail") -> list[Any]:
+    return sorted(each.body for each in queue.messages(topic, limit=1_000))
+
+
+def send(queue: Queue, count: int = 3) -> list[Sent]:
+    return queue.send_many("mail", [Outgoing(n, delay=3_600 + n, key=f"k{n}") for n in range(count)])
+
+
+def test_no_worker_gets_a_message_that_is_on_its_way(old: Queue, new: Queue) -> None:
+    old.send("mail", "due")
+    source = moving(old)
+    received: list[object] = []
+    source.taken = lambda: received.extend(old.receive("mail"))
+    assert run(source, new).adopted == 1
+    assert received == []
+    assert [each.body for each in new.receive("mail")] == ["due"]
+
+
+def test_a_message_that_is_cancelled_on_its_way_is_cancelled_there(old: Queue, new: Queue) -> None:
+    send(old)
+    source, said = moving(old), list[CancelResult]()
+    source.finishing = lambda: said.append(old.cancel(topic="mail", key="k1"))
+    adoption = run(source, new)
+    assert said == [CancelResult.CANCELLED]
+    assert (adoption.adopted, adoption.gone, adoption.late) == (2, 1, 0)
+    assert bodies(new) == [0, 2]
+    assert old.topics() == []
+
+
+def test_a_message_that_is_given_a_new_time_on_its_way_moves_with_that_time(old: Queue, new: Queue) -> None:
+    sent = send(old)
+    source, said = moving(old), list[RescheduleResult]()
+
+    def reschedule() -> None:
+        source.finishing = nothing
+        said.append(old.reschedule(topic="mail", key="k1", delay="10d"))
+
+    source.finishing = reschedule
+    adoption = run(source, new)
+    assert said == [RescheduleResult.MOVED]
+    assert adoption.gone == 1
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
+    found = new.get(topic="mail", key="k1")
+    assert found is not None
+    assert found.due - sent[1].due > 9 * 86_400_000
+
+
+def test_a_message_that_is_replaced_on_its_way_moves_with_its_new_body(old: Queue, new: Queue) -> None:
+    sent = send(old)
+    source = moving(old)
+
+    def replace() -> None:
+        source.finishing = nothing
+        old.send("mail", "new", delay=3_600, key="k1", if_exists="replace")
+
+    source.finishing = replace
+    run(source, new)
+    run(moving(old), new)
+    assert len(list(new.messages("mail"))) == 3
+    found = new.get(topic="mail", key="k1")
+    assert found is not None
+    assert found.body == "new"
+    assert found.due >= sent[1].due - 2_000
+
+
+@pytest.mark.parametrize("step", ["taken", "finishing", "finished"])
+def test_a_mover_that_is_killed_at_any_step_loses_and_doubles_nothing(old: Queue, new: Queue, step: str) -> None:
+    sent = send(old, 2_500)
+    old.send("dead", "letter")
+    [delivery] = old.receive("dead")
+    delivery.bury("no use")
+
+    def die() -> None:
+        raise Killed
+
+    for _ in range(3):
+        source = moving(old)
+        setattr(source, step, die)
+        with pytest.raises(Killed):
+            Adoption(source, new).run(lambda done: None, lambda: False)
+    run(moving(old), new)
+    assert old.topics() == []
+    assert old.stats().scheduled == 0
+    found: dict[object, Info] = {}
+    for topic in ("mail", "dead"):
+        page = new.messages(topic, limit=1_000)
+        while True:
+            for each in page:
+                assert each.key not in found
+                found[each.key or topic] = each
+            if page.after is None:
+                break
+            page = new.messages(topic, limit=1_000, after=page.after)
+    assert found.pop("dead").state == "dead"
+    assert {each.due for each in found.values()} == {each.due for each in sent}
+    assert len(found) == 2_500
+
+
+def test_a_mover_that_comes_back_too_late_asks(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = send(old)
+    source = moving(old)
+
+    def die() -> None:
+        raise Killed
+
+    source.finishing = die
+    with pytest.raises(Killed):
+        Adoption(source, new).run(lambda done: None, lambda: False)
+    real = Log.read
+    monkeypatch.setattr(Log, "read", lambda self: real(self)._replace(age=3_600.0))
+    with pytest.raises(InDoubt, match="no longer knows whether it got them"):
+        run(moving(old), new)
+    # Given back, they wait where they were, as they were
+    [delivered] = [each for each in new.messages("mail") if each.key == "k0"]
+    adoption = Adoption(moving(old), new, doubt="give-back")
+    adoption.resume()
+    assert adoption.given_back == 3
+    assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
+    assert delivered.due == sent[0].due
+
+
+def test_what_is_due_in_too_many_years_stays(old: Queue, new: Queue) -> None:
+    old.send("mail", "far", delay="36500d")
+    old.send("mail", "near", delay="1d")
+    adoption = run(moving(old), new)
+    assert (adoption.adopted, adoption.refused.total()) == (1, 1)
+    assert bodies(old) == ["far"]
+    assert bodies(new) == ["near"]
+    assert AWAY > 0
+
+
+def test_a_queue_that_keeps_no_past_gets_the_attempts_that_are_left(old: Queue, new: Queue) -> None:
+    old.send("mail", "tried", max_attempts=5)
+    [delivery] = old.receive("mail")
+    delivery.retry("1h", error="it broke")
+    old.send("mail", "dead")
+    [delivery] = old.receive("mail")
+    delivery.bury("no use")
+    adoption = run(moving(old, Able(past=False)), new)
+    assert (adoption.adopted, adoption.refused.total()) == (1, 1)
+    [moved] = new.messages("mail")
+    assert (moved.body, moved.attempt, moved.max_attempts) == ("tried", 0, 4)
+    assert [(each.body, each.state) for each in old.messages("mail")] == [("dead", "dead")]
+
+
+def test_names_of_puts_are_of_one_take(old: Queue, new: Queue) -> None:
+    send(old, 1)
+    names: list[str] = []
+    for _ in range(2):
+        source = moving(old)
+        found: Sequence[Found] = source.take(10).found
+        names += [each.name for each in found]
+        source.give_back([each.name for each in found])
+        source.close()
+    assert len(set(names)) == 2
+
+
+def test_the_doctor_tells_of_a_move_that_was_stopped(old: Queue, new: Queue) -> None:
+    send(old)
+    source = moving(old)
+
+    def die() -> None:
+        raise Killed
+
+    source.taken = die
+    with pytest.raises(Killed):
+        Adoption(source, new).run(lambda done: None, lambda: False)
+    [found] = stopped_moves(old.session.engine())
+    assert (found.level, found.value.startswith("up to 3 messages since"), found.value.endswith("to new")) == (
+        "warn",
+        True,
+        True,
+    )
+    run(moving(old), new)
+    assert stopped_moves(old.session.engine()) == []
