@@ -96,6 +96,14 @@ class DualRun:
         wanted = self.count(who) + many
         self.until(lambda: self.count(who) >= wanted, f"{many} more messages of {who}")
 
+    def until_all(self, total: int) -> None:
+        """Until all is handled. Slow consumers may take long, as long as they do handle some."""
+        before = -1
+        while (handled := self.handled()) < total:
+            assert handled > before, f"{total - handled} of {total} do not come"
+            before, some = handled, min(total, handled + 100)
+            self.until(lambda: self.handled() >= some, f"the {some}th message")  # noqa: B023
+
     def kill_adopter(self, command: list[str], is_held: Callable[[], bool], later: int) -> None:
         """Start the adopter, and kill it while it works: the higher `later` is, the more it has moved by then."""
         adopter = self._adopter(command)

@@ -20,7 +20,7 @@ def adopt_amid(run: DualRun, is_held: Callable[[], bool], command: list[str], to
         run.kill_adopter(command, is_held, random.randint(1, last))
         run.until_more(OLD, 200)
     with run.adopting(command) as told:
-        run.until(lambda: run.handled() >= total, "the last task")
+        run.until_all(total)
     return told
 
 
