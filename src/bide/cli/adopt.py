@@ -77,7 +77,9 @@ class RunOptions(NamedTuple):
 class MessageOptions(NamedTuple):
     """How entries become messages."""
 
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Topic.", rich_help_panel=MESSAGES)]
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Topic of all messages.", rich_help_panel=MESSAGES)
+    ]
     topic_field: Annotated[
         str | None,
         typer.Option(
@@ -99,7 +101,14 @@ class MessageOptions(NamedTuple):
         ),
     ]
     max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", metavar="N", min=1, help="Attempts.", rich_help_panel=MESSAGES)
+        int | None,
+        typer.Option(
+            "--max-attempts",
+            metavar="N",
+            min=1,
+            help="Attempts of each message. Default: what the entry says, or 3.",
+            rich_help_panel=MESSAGES,
+        ),
     ]
 
     def check(self) -> None:

@@ -91,13 +91,15 @@ def celery(
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", metavar="N", min=0, help="Refuse unless so many answer.", rich_help_panel=SOURCE),
+        typer.Option(
+            "--workers", metavar="N", min=0, help="Stop if fewer or more than N workers answer.", rich_help_panel=SOURCE
+        ),
     ] = None,
     margin: Annotated[
         str, typer.Option(metavar="TIME", help="Leave to the workers what is due sooner.", rich_help_panel=SOURCE)
     ] = "60s",
     revokes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Their CELERY_WORKER_REVOKES_MAX.", rich_help_panel=SOURCE)
+        int, typer.Option(metavar="N", min=1, help="The workers' setting CELERY_WORKER_REVOKES_MAX.", rich_help_panel=SOURCE)
     ] = 50_000,
     revoke_expires: Annotated[
         str, typer.Option(metavar="TIME", help="Their CELERY_WORKER_REVOKE_EXPIRES.", rich_help_panel=SOURCE)

@@ -102,22 +102,28 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     from bide.adopt.adopting import Adoption
 
     adoption = Adoption(source, queue, doubt=run.doubt)
-    shown = not (run.as_json and sys.stdout.isatty())
+    code = carry_out(adoption, source, "adopting", follow=run.follow, as_json=run.as_json)
+    _tell(adoption, source, as_json=run.as_json)
+    return code or (Exit.FAILED if adoption.refused else Exit.OK)
+
+
+def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool, as_json: bool) -> int:
+    """Run an adoption to its end, or with `follow` until it is stopped. Gives the exit code, as far as it is known."""
+    shown = not (as_json and sys.stdout.isatty())
     code: int = Exit.OK
     with stopping() as stop:
         try:
-            with progress("adopting", None if run.follow else source.count(), shown=shown) as moved:
+            with progress(what, None if follow else source.count(), shown=shown) as moved:
                 adoption.run(moved, stop.is_set)
-                while run.follow and not stop.wait(PAUSE):
+                while follow and not stop.wait(PAUSE):
                     adoption.run(moved, stop.is_set)
         except BideError as error:
             note(f"bide: {error}")
             code = Exit.FAILED
         if stop.is_set():
             note("Stopped after a whole batch. The same command goes on.")
-            code = code or (Exit.OK if run.follow else Exit.STOPPED)
-    _tell(adoption, source, as_json=run.as_json)
-    return code or (Exit.FAILED if adoption.refused else Exit.OK)
+            code = code or (Exit.OK if follow else Exit.STOPPED)
+    return code
 
 
 def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
@@ -135,6 +141,8 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
         return
     topics = f" to {plural(len(adoption.topics), 'topic')}" if adoption.topics else ""
     echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics}.")
+    if not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand):
+        note("Nothing waits there. Is the name right?")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been taken by a run that was stopped.")
     if adoption.perhaps_twice:

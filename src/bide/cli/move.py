@@ -1,21 +1,19 @@
 """`bide move`: the messages of one queue, moved to another while workers and senders go on."""
 
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from bide.cli.adopting import PAUSE, look, stopping
+from bide.cli.adopting import carry_out, look
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note
-from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions, first_line
 from bide.cli.sweep import topic_pattern
 from bide.core.amounts import plural
-from bide.errors import BideError, ConfigError
+from bide.errors import ConfigError
 
 if TYPE_CHECKING:
     import re
@@ -82,7 +80,7 @@ def move(
 ) -> int:
     topics = topic_pattern(*(topic or ["*"]))
     there = QueueOptions(_url(destination), None, to_namespace)
-    with QueueOptions(_url(source), None, from_namespace).open() as old:
+    with QueueOptions(_url(source), None, from_namespace).open(otherwise="Is FROM the right URL?") as old:
         if dry_run:  # the other queue need not be there yet
             _check(old, there.queue())
             return look(_source(old, there.queue(), topics, looks=True), as_json=as_json)
@@ -108,7 +106,7 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
         _pause_as_before(before, new)
         adoption = Adoption(moving, new, doubt=asked.doubt)
         with closing(moving):
-            code = _run(adoption, moving, follow=asked.follow, as_json=asked.as_json)
+            code = carry_out(adoption, moving, "moving", follow=asked.follow, as_json=asked.as_json)
         _tell(adoption, moving, new, before, as_json=asked.as_json)
         return code or (Exit.FAILED if adoption.refused or adoption.late else Exit.OK)
 
@@ -155,24 +153,6 @@ def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:
             raise ConfigError(f"{name} is paused, and the other queue can't pause it. Resume it, or leave it out by --topic.")
 
 
-def _run(adoption: "Adoption", moving: "QueueSource", *, follow: bool, as_json: bool) -> int:
-    shown = not (as_json and sys.stdout.isatty())
-    code: int = Exit.OK
-    with stopping() as stop:
-        try:
-            with progress("moving", None if follow else moving.count(), shown=shown) as moved:
-                adoption.run(moved, stop.is_set)
-                while follow and not stop.wait(PAUSE):
-                    adoption.run(moved, stop.is_set)
-        except BideError as error:
-            note(f"bide: {error}")
-            code = Exit.FAILED
-        if stop.is_set():
-            note("Stopped after a whole batch. The same command goes on.")
-            code = code or (Exit.OK if follow else Exit.STOPPED)
-    return code
-
-
 def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Mapping[str, Stats]", *, as_json: bool) -> None:
     """What was moved, and what both queues hold now."""
     left = moving.chosen()
@@ -184,6 +164,7 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
                 "moved": adoption.adopted,
                 "resumed": adoption.resumed,
                 "gone": adoption.gone,
+                "given_back": adoption.given_back,
                 "late": adoption.late,
                 "held": adoption.in_hand,
                 "refused": dict(adoption.refused),
@@ -194,6 +175,8 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
     echo(f"Moved {plural(adoption.adopted, 'message')} to {plural(len(adoption.topics), 'topic')}.")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been begun by a run that was stopped.")
+    if adoption.given_back:
+        echo(f"Given back: {adoption.given_back:,}. Run the command again to move them.")
     if adoption.gone:
         echo(f"Taken by workers, cancelled or moved in time meanwhile: {adoption.gone:,}.")
     if adoption.late:
@@ -204,7 +187,8 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
         echo(f"{adoption.in_hand:,} are on their way. Run the command again within nine minutes: it goes on with them.")
     for name in names:
         here, other = _counts(left.get(name)), _counts(there.get(name))
-        echo(f"{name}: left {_words(here)}; there {_words(other)}.")
+        known = _words(other) if new.capabilities.inspect else "nobody can count"
+        echo(f"{name}: left {_words(here)}; there {known}.")
 
 
 def _counts(stats: "Stats | None") -> dict[str, int] | None:

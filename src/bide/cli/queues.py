@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bide.queue import Queue
 
 DEFAULT_URL = "sqlite:///bide.db"
+OTHERWISE = "Create it with `bide send`, or name another: --url, --url-file or $BIDE_URL."
 COMPLETION_TIMEOUT = 2.0  # seconds that somebody who pressed Tab will wait
 
 
@@ -27,8 +28,11 @@ class QueueOptions(NamedTuple):
         """The queue, whatever its engine is. Nothing is opened yet."""
         return self._queue(self._chosen_url())
 
-    def open(self, *, create: bool = False) -> "Queue":
-        """A queue that outlives this command. A file or tables that are not there are made only with `create`."""
+    def open(self, *, create: bool = False, otherwise: str = OTHERWISE) -> "Queue":
+        """A queue that outlives this command. A file or tables that are not there are made only with `create`.
+
+        `otherwise`: what to do if there is no file.
+        """
         url = self._chosen_url()
         if not create and url.startswith(("postgres://", "postgresql://")):
             url += f"{'&' if '?' in url else '?'}migrate=0"
@@ -36,14 +40,10 @@ class QueueOptions(NamedTuple):
             url += f"{'&' if '?' in url else '?'}make=0"
         queue = self._queue(url)
         if not queue.capabilities.persistent:
-            raise ConfigError(
-                "Messages in memory:// are lost when this command ends. Give the URL of another queue with --url."
-            )
+            raise ConfigError("Messages in memory:// are lost when this command ends. Give the URL of another queue.")
         file = _sqlite_file(url)
         if file is not None and not create and not os.path.exists(file):
-            raise ConfigError(
-                f"There is no queue at {file} yet. Create it with `bide send`, or name another: --url, --url-file or $BIDE_URL."
-            )
+            raise ConfigError(f"There is no queue at {file} yet. {otherwise}")
         return queue
 
     def _chosen_url(self) -> str:
