@@ -316,3 +316,31 @@ def test_a_mover_whose_clock_is_fast_ends_nothing_too_soon(old: Queue, new: Queu
     monkeypatch.undo()
     [delivery] = new.receive("mail")
     assert delivery.body == "overdue"
+
+
+def test_small_topics_move_together(old: Queue, new: Queue) -> None:
+    for number in range(120):
+        old.send(f"topic.{number}", number, delay=3_600)
+    old.send("dead", "letter")
+    [delivery] = old.receive("dead")
+    delivery.bury("no use")
+    source, sizes = moving(old), list[int]()
+    source.taken = lambda: sizes.append(len(source._held))
+    assert run(source, new).adopted == 121
+    assert len(new.topics()) == 121
+    assert len(sizes) == 2
+
+
+def test_a_message_that_is_listed_twice_is_moved_once(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = send(old)
+    source = moving(old)
+    listed = source._scanned
+
+    def twice(limit: int) -> Iterator[Any]:
+        for page in listed(limit):
+            yield page
+            yield page
+
+    monkeypatch.setattr(source, "_scanned", twice)
+    assert run(source, new).adopted == 3
+    assert {each.due for each in new.messages("mail")} == {each.due for each in sent}

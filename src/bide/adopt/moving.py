@@ -139,6 +139,18 @@ class QueueSource:
                 return taken._replace(refused=refused)
 
     def _pass(self, limit: int) -> Iterator[_Page]:
+        """All messages, page by page. Those of small topics share a page."""
+        gathered: dict[bool, _Page] = {}
+        for page in self._scanned(limit):
+            dead = page.state == "dead"
+            before = gathered.get(dead, _Page(page.state, ()))
+            if len(before.messages) + len(page.messages) > limit:
+                yield before
+                before = _Page(page.state, ())
+            gathered[dead] = _Page(page.state, [*before.messages, *page.messages])
+        yield from gathered.values()
+
+    def _scanned(self, limit: int) -> Iterator[_Page]:
         for topic in self.chosen():
             for state in STATES:
                 after: str | None = None
@@ -153,11 +165,12 @@ class QueueSource:
     def _sorted_out(self, pages: Sequence[_Page]) -> tuple[list[Stored], list[Refused]]:
         """What can be moved, and what can't; without what this run knows already."""
         able, unable, now = list[Stored](), list[Refused](), time.time_ns() // 1_000_000
-        held = {each.id for _, each in self._held.values()}
+        met = {each.id for _, each in self._held.values()}  # one that moves while it is listed may come twice
         for page in pages:
             for each in page.messages:
-                if each.id in held or each.id in self._left:
+                if each.id in met or each.id in self._left:
                     continue
+                met.add(each.id)
                 reason = self._refuses(each, now)
                 if reason is None:
                     able.append(each)
