@@ -150,6 +150,10 @@ bench-check: .venv/.dev ## count calls and instructions of each path on Redis, a
 bench-peers: .venv/.dev servers ## measure Celery, BullMQ and nine other peers beside bide, each in an environment of its own; an hour and a half
 	@$(BIN)/python -m benchmarks.peers
 
+.PHONY: bench-roads
+bench-roads: .venv/.dev servers ## measure the ways to delay a message, each as people write it, beside bide; about half an hour
+	@$(BIN)/python -m benchmarks.roads
+
 .PHONY: clean
 clean: ## remove environments, caches and build outputs
 	@rm -rf .venv .venv-3.* .venv-lowest build dist .coverage* htmlcov

@@ -1,5 +1,5 @@
 """Writes the parts of the docs that are made from the code: the engines, the life of a message, the errors, the recipes,
-the ways to delay a message, the programs of ten mistakes.
+the ways to delay a message, the programs of ten mistakes, the table of what makes a message late.
 
 They stand between `<!-- generated: name -->` and `<!-- end -->`. With --check nothing is written: a part that is
 stale is named, and the exit code is 1.
@@ -7,6 +7,7 @@ stale is named, and the exit code is 1.
 
 import ast
 import importlib
+import json
 import pkgutil
 import re
 import sys
@@ -96,11 +97,59 @@ def error_tree() -> str:
     return "\n".join(["```text", *_branch(BideError, "", ""), "```", ""])
 
 
+def measured_roads(which: str) -> str:
+    """A table of the ways to delay a message, from the figures that were kept."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    text: str = getattr(importlib.import_module("benchmarks.roads.table"), which)()
+    return text
+
+
+LATENESS = "lateness_at_worst"
+"""The benchmark whose kept figures are in the table of docs/lateness.md."""
+
+CAUSES = {
+    "normal": "nothing: a worker has a free slot",
+    "all busy": "all slots are busy: after one is free",
+    "worker killed": "the worker that had it is killed: after its death",
+    "supervised process killed": "the same, under `bide worker --processes 2`",
+    "wake-up lost": "the wake-up is lost",
+    "server frozen": "the server stands still for 10 s: after it goes on",
+    "failover": "the server dies: from its death on",
+}
+
+
+def lateness() -> str:
+    """A cause a line, an engine a column: the bound, and the worst of what was measured."""
+    kept = json.loads((ROOT / "benchmarks" / f"{LATENESS}.json").read_text(encoding="utf-8"))
+    figures = {each["name"]: each for each in kept["figures"][LATENESS]}
+    names = list(dict.fromkeys(name.partition(", ")[2] for name in figures if ", " in name))
+    rows = [["cause", *names]]
+    rows += [[says, *(_latest(figures, cause, name) for name in names)] for cause, says in CAUSES.items()]
+    return _table(rows)
+
+
+def _latest(figures: dict[str, dict[str, Any]], cause: str, engine: str) -> str:
+    found = figures.get(f"{cause}, {engine}")
+    if found is None:
+        return "–"
+    bound, away = float(found["bar"].removeprefix("<= ")), figures.get(f"without a server, {engine}")
+    after = f" ({_time(away['high'])} without a server)" if cause == "failover" and away else ""
+    return f"≤ {_time(bound)}: {_time(found['high'])}{after}"
+
+
+def _time(ms: float) -> str:
+    return f"{max(1, round(ms))} ms" if ms < 1_000 else f"{ms / 1_000:.3g} s"
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "lateness": lateness,
     "engines": engine_table,
     "capabilities": capability_table,
     "life": life,
     "errors": error_tree,
+    "roads": partial(measured_roads, "head"),
+    "rounds": partial(measured_roads, "rounds"),
 }
 
 

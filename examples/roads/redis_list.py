@@ -8,7 +8,7 @@ from redis import Redis
 
 
 def connect(url: str) -> Redis:
-    return Redis.from_url(url, decode_responses=True)
+    return Redis.from_url(url, decode_responses=True, socket_timeout=None)  # BRPOP waits for as long as it takes
 
 
 def send(server: Redis, body: str, delay: float) -> None:

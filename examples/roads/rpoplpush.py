@@ -9,6 +9,7 @@ from redis import Redis
 MOVE = """
 local due = redis.call('zrangebyscore', KEYS[1], 0, ARGV[1], 'limit', 0, 100)
 for _, body in ipairs(due) do redis.call('zrem', KEYS[1], body); redis.call('lpush', KEYS[2], body) end
+return #due
 """
 
 
@@ -23,8 +24,9 @@ def send(server: Redis, body: str, delay: float) -> None:
 def work(server: Any, handle: Callable[[str], None], period: float = 0.1) -> None:
     move = server.register_script(MOVE)
     while True:
-        move(keys=["orders", "due"], args=[time.time()])
+        moved = move(keys=["orders", "due"], args=[time.time()])
         while body := server.rpoplpush("due", "doing"):
             handle(body)  # after a crash here the message stays in "doing", and nobody looks there
             server.lrem("doing", 1, body)
-        time.sleep(period)
+        if not moved:
+            time.sleep(period)

@@ -17,7 +17,9 @@ def send(server: Redis, body: str, delay: float) -> None:
 
 def work(server: Any, handle: Callable[[str], None], period: float = 1.0) -> None:
     while True:
-        for body in server.zrangebyscore("orders", 0, time.time(), start=0, num=100):
+        due = server.zrangebyscore("orders", 0, time.time(), start=0, num=100)
+        for body in due:
             if server.zrem("orders", body):  # whoever removes it has it
                 handle(body)  # a crash here loses the message
-        time.sleep(period)
+        if not due:
+            time.sleep(period)

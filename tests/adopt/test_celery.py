@@ -50,7 +50,7 @@ def test_tasks_in_lists_become_messages(bide: Bide, old: redis.Redis, redis_url:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    (envelope("a", [1], {}, 4e9), "has 1 arguments without a name"),
+    (envelope("a", [1], {}, 4e9), "has 1 argument without a name"),
     (envelope("a", [], {}, 4e9, after={"chain": [{"task": "b"}]}), "has a chain"),
     (envelope("a", [], {}, 4e9, after={"chord": {"task": "b"}}), "has a chord"),
     (envelope("a", [], {"x": {"__type__": "bytes", "__value__": "eA=="}}, 4e9), "has an argument of the type bytes"),

@@ -1,7 +1,9 @@
 """What others do to a message, or to the mover, at each step of its way."""
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from bide import Outgoing, Queue
 from bide.adopt.adopting import Adoption, InDoubt
 from bide.adopt.moving import AWAY, Able, QueueSource
-from bide.adopt.on_the_way import Log, stopped_moves
+from bide.adopt.on_the_way import Log, OtherMove, stopped_moves
 from bide.adopt.source import Entries, Found
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
@@ -117,6 +119,18 @@ def test_a_message_that_is_given_a_new_time_on_its_way_moves_with_that_time(old:
     found = new.get(topic="mail", key="k1")
     assert found is not None
     assert found.due - sent[1].due > 9 * 86_400_000
+
+
+def test_a_message_that_is_given_a_new_time_keeps_it_when_it_is_given_back(old: Queue) -> None:
+    sent = send(old)
+    source = moving(old)
+    names = [each.name for each in source.take(10).found]
+    assert old.reschedule(topic="mail", key="k1", delay="10d") is RescheduleResult.MOVED
+    source.give_back(names)
+    source.close()
+    due = {each.body: each.due for each in old.messages("mail", limit=10)}
+    assert (due[0], due[2]) == (sent[0].due, sent[2].due)
+    assert due[1] - sent[1].due > 9 * 86_400_000
 
 
 def test_a_message_that_is_replaced_on_its_way_moves_with_its_new_body(old: Queue, new: Queue) -> None:
@@ -247,3 +261,58 @@ def test_the_doctor_tells_of_a_move_that_was_stopped(old: Queue, new: Queue) -> 
     )
     run(moving(old), new)
     assert stopped_moves(old.session.engine()) == []
+
+
+def test_a_second_mover_takes_over_and_nothing_is_lost_or_doubled(old: Queue, new: Queue) -> None:
+    sent = send(old, 2_500)
+    first = moving(old)
+
+    def take_over() -> None:
+        first.finishing = nothing
+        run(moving(old), new)
+
+    first.finishing = take_over
+    with suppress(OtherMove):  # it has taken all, or it is told
+        run(first, new)
+    run(moving(old), new)
+    assert new.stats().scheduled == len(sent)
+    assert old.stats().scheduled == 0
+
+
+def test_a_mover_that_another_one_has_taken_over_from_takes_nothing_more(old: Queue, new: Queue) -> None:
+    send(old, 2_500)
+    first = moving(old)
+    first.finishing = moving(old).log.begin
+    with pytest.raises(OtherMove, match="Another run of this command has taken over"):
+        run(first, new)
+    run(moving(old), new)
+    assert new.stats().scheduled == 2_500
+    assert old.stats().scheduled == 0
+
+
+def test_a_move_to_another_place_waits_for_the_one_that_was_stopped(old: Queue, new: Queue) -> None:
+    send(old)
+    source = moving(old)
+
+    def die() -> None:
+        raise Killed
+
+    source.taken = die
+    with pytest.raises(Killed):
+        Adoption(source, new).run(lambda done: None, lambda: False)
+    other = QueueSource(old.session.engine(), "old", re.compile(".*"), Able(), "elsewhere")
+    with pytest.raises(OtherMove, match="to new was stopped"):
+        run(other, new)
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
+
+
+def test_a_mover_whose_clock_is_fast_ends_nothing_too_soon(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    old.send("mail", "overdue", expires_in="3m")
+    real = time.time_ns
+    source = moving(old)
+    monkeypatch.setattr("bide.adopt.moving.time.time_ns", lambda: real() + 600 * 10**9)
+    run(source, new)
+    monkeypatch.undo()
+    [delivery] = new.receive("mail")
+    assert delivery.body == "overdue"

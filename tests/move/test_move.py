@@ -150,6 +150,10 @@ def test_the_same_queue_is_refused(bide: Bide, folder: Path) -> None:
     ended = bide("move", FIRST, FIRST)
     assert ended.code == 2
     assert "the same queue" in ended.err
+    Path("link.db").symlink_to("first.db")
+    ended = bide("move", FIRST, "sqlite:///link.db")
+    assert ended.code == 2
+    assert "the same queue, by two URLs" in ended.err
     assert bide("move", FIRST, FIRST, "--to-namespace", "other").code == 0
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Unreadable
+from bide.core.amounts import plural
 
 
 class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +24,7 @@ class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
         """A JSON object of all arguments. Values may be msgspec.Raw. Raises Unreadable."""
         names = self.names.get(task, ())
         if len(args) > len(names):
-            raise Unreadable(f"has {len(args)} arguments without a name: give --args {task}=NAME,…")
+            raise Unreadable(f"has {plural(len(args), 'argument')} without a name: give --args {task}=NAME,…")
         if twice := [name for name in names[: len(args)] if name in kwargs]:
             raise Unreadable(f"has the argument {twice[0]} twice: correct --args {task}=…")
         try:

@@ -6,7 +6,9 @@ is taken back. A dead letter stays what it is until it has been sent, as no work
 """
 
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 YEAR = 365 * 86_400_000
 AWAY = 50 * YEAR  # ms that a message is moved away
-FURTHEST = AWAY - YEAR  # ms until a message is due that can be moved: what is due later was moved away
+FURTHEST = (
+    AWAY - 10 * YEAR
+)  # ms until a message is due that can be moved: what is due later was moved away, ten years ago at most
 STATES: Sequence[State] = ("ready", "scheduled", "dead")
 
 TOO_FAR = f"is due in more than {FURTHEST // YEAR} years"
@@ -53,17 +57,22 @@ class _Page(NamedTuple):
 class QueueSource:
     kind: str = "queue"
 
-    def __init__(self, engine: "Engine", shown: str, topics: "re.Pattern[str]", able: Able, destination: str) -> None:
-        """`topics`: the names of those that are moved. `destination`: a name of the other queue, the same in each run."""
+    def __init__(
+        self, engine: "Engine", shown: str, topics: "re.Pattern[str]", able: Able, destination: str, *, looks: bool = False
+    ) -> None:
+        """`topics`: the names of those that are moved. `destination`: a name of the other queue, the same in each run. `looks`:
+        nothing is to be changed."""
+        self._looks = looks
         self.shown: str = shown
         self._engine = engine
         self._topics = topics
         self._able = able
-        self._log = Log(engine, destination)
+        self.log: Log = Log(engine, destination)
         self._held: dict[str, tuple[str, Stored]] = {}  # by name: the batch, and the message with its own time
         self._batches: dict[str, Batch] = {}  # by name, those that the log has
         self._left: set[str] = set()  # ids of what was refused or given back
         self._pages: Iterator[_Page] = iter(())
+        self._broken = False  # a verb has failed half-way: only the record tells what is away
 
     def chosen(self) -> "Mapping[str, Stats]":
         """The topics that are moved, with their counts."""
@@ -76,7 +85,9 @@ class QueueSource:
     def peek(self, limit: int) -> Entries:
         pages = list(self._first_pages(limit))
         found, refused = self._sorted_out(pages)
-        return Entries([Found(each.id, _message(each, self._able)) for each in found][:limit], refused)
+        return Entries(
+            [Found(each.id, _message(each, self._able, time.time_ns() // 1_000_000)) for each in found][:limit], refused
+        )
 
     def _first_pages(self, limit: int) -> Iterator[_Page]:
         for topic in self.chosen():
@@ -84,7 +95,21 @@ class QueueSource:
                 yield _Page(state, self._engine.scan(topic, state, min(limit, MAX_BATCH)).messages)
 
     def held(self) -> Held:
-        way = self._log.read()
+        with self._whole():
+            return self._held_before()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _held_before(self) -> Held:
+        way = self.log.read()
+        if not self._looks:
+            self.log.begin()
         found: list[Found] = []
         for batch in way.batches:
             self._batches[batch.name] = batch
@@ -108,7 +133,8 @@ class QueueSource:
             refused += unable
             if not able:
                 continue
-            taken = self._take_dead(able) if page.state == "dead" else self._take_pending(able)
+            with self._whole():
+                taken = self._take_dead(able) if page.state == "dead" else self._take_pending(able)
             if taken.found or taken.gone:
                 return taken._replace(refused=refused)
 
@@ -127,10 +153,10 @@ class QueueSource:
     def _sorted_out(self, pages: Sequence[_Page]) -> tuple[list[Stored], list[Refused]]:
         """What can be moved, and what can't; without what this run knows already."""
         able, unable, now = list[Stored](), list[Refused](), time.time_ns() // 1_000_000
-        known = self._left.union(each.id for _, each in self._held.values())
+        held = {each.id for _, each in self._held.values()}
         for page in pages:
             for each in page.messages:
-                if each.id in known:
+                if each.id in held or each.id in self._left:
                     continue
                 reason = self._refuses(each, now)
                 if reason is None:
@@ -154,8 +180,9 @@ class QueueSource:
     def _take_pending(self, messages: Sequence[Stored]) -> Entries:
         batch = self._noted(messages)
         moved = self._engine.reschedule([Move(Ref(id=id), delay=AWAY, origin="due") for id in batch.ids])
-        away = [each for each, end in zip(messages, moved, strict=True) if end is RescheduleResult.MOVED]
-        return Entries(self._hold(self._with_records(away), batch.name), gone=len(messages) - len(away))
+        ids = [id for id, end in zip(batch.ids, moved, strict=True) if end is RescheduleResult.MOVED]
+        away = [_back(each) for each in self._away(ids)]  # as it is now: somebody may have changed it since the scan
+        return Entries(self._hold(away, batch.name), gone=len(messages) - len(away))
 
     def _take_dead(self, messages: Sequence[Stored]) -> Entries:
         batch = self._noted(messages)
@@ -164,39 +191,45 @@ class QueueSource:
 
     def _noted(self, messages: Sequence[Stored]) -> Batch:
         """A batch that the next run knows of, should this one be killed; with those that are not finished yet."""
+        if not self.log.now:
+            self.log.begin()
         held = {batch for batch, _ in self._held.values()}
-        batch = Batch(uuid4().hex[:12], [each.id for each in messages])
+        batch = Batch(uuid4().hex[:12], [each.id for each in messages], self.log.now)
         self._batches = {name: each for name, each in self._batches.items() if name in held} | {batch.name: batch}
-        self._log.write(list(self._batches.values()))
+        self.log.write(list(self._batches.values()))
         return batch
 
-    def _with_records(self, messages: Sequence[Stored]) -> Sequence[Stored]:
-        """With the records of failed attempts, which a scan does not tell."""
-        tried = [each.id for each in messages if each.attempt]
-        records = {each.id: each.traces for each in self._get(tried) if each is not None}
-        return [msgspec.structs.replace(each, traces=records.get(each.id, ())) if records else each for each in messages]
+    def _away(self, ids: Sequence[str]) -> list[Stored]:
+        return [each for each in self._get(ids) if each is not None and _is_away(each)]
 
     def _hold(self, messages: Sequence[Stored], batch: str) -> list[Found]:
         found = []
         for each in messages:
-            name = f"{batch}/{each.id}"
+            name = f"{batch}/{each.id}/{_print(each)}"
             self._held[name] = batch, each
-            found.append(Found(name, _message(each, self._able)))
+            found.append(Found(name, _message(each, self._able, self.log.now)))
         return found
 
     def finish(self, names: Sequence[str]) -> Sequence[str]:
         """End here what the other queue has. Gives those that somebody has changed meanwhile: they stay as they are."""
-        held = {name: self._held.pop(name)[1] for name in names}
+        with self._whole():
+            return self._finished({name: self._held.pop(name)[1] for name in names})
+
+    def _finished(self, held: Mapping[str, Stored]) -> list[str]:
         dead = {name: each for name, each in held.items() if each.state == "dead"}
         pending = {name: each for name, each in held.items() if each.state != "dead"}
-        return [*self._cancelled(pending), *self._purged(dead)]
+        changed = [*self._cancelled(pending), *self._purged(dead)]
+        # What another run has ended here, it has sent: then the copies, which are the same, stay.
+        return changed if changed and self.log.is_ours() else []
 
     def _cancelled(self, held: Mapping[str, Stored]) -> list[str]:
         now = dict(zip(held, self._get([each.id for each in held.values()]), strict=True))
         same = [name for name, each in now.items() if each is not None and _is_same(_back(each), held[name])]
         ended = self._cancel([Ref(id=held[name].id) for name in same])
         done = {name for name, each in zip(same, ended, strict=True) if each is CancelResult.CANCELLED}
-        return [name for name in held if name not in done]
+        changed = [name for name in held if name not in done]
+        self._bring_back([held[name].id for name in changed])
+        return changed
 
     def _purged(self, held: Mapping[str, Stored]) -> list[str]:
         by_topic: dict[str, list[str]] = {}
@@ -211,14 +244,18 @@ class QueueSource:
     def give_back(self, names: Sequence[str]) -> None:
         held = [self._held.pop(name)[1] for name in names]
         self._left |= {each.id for each in held}
-        away = [each for each in held if each.state != "dead"]
-        if away:
-            self._engine.reschedule([Move(Ref(id=each.id), at=each.due) for each in away])
+        with self._whole():
+            self._bring_back([each.id for each in held if each.state != "dead"])
+
+    def _bring_back(self, ids: Sequence[str]) -> None:
+        """To their own times, but for those that somebody has given a new one."""
+        if away := self._away(ids):
+            self._engine.reschedule([Move(Ref(id=each.id), at=each.due - AWAY) for each in away])
 
     def close(self) -> None:
         """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
-        if self._batches and not self._held:
-            self._log.end()
+        if not (self._looks or self._held or self._broken):
+            self.log.end()
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
         return self._engine.get([Ref(id=id) for id in ids]) if ids else []
@@ -237,14 +274,20 @@ def _back(message: Stored) -> Stored:
     return msgspec.structs.replace(message, due=message.due - AWAY, expires=expires)
 
 
+def _print(message: Stored) -> str:
+    """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
+    text = repr((message.due, message.key, message.headers)).encode()
+    return f"{zlib.crc32(message.body, zlib.crc32(text)):08x}"
+
+
 def _is_same(message: Stored, held: Stored) -> bool:
     return (message.due, message.key, message.body, message.headers) == (held.due, held.key, held.body, held.headers)
 
 
-def _message(message: Stored, able: Able) -> NewMessage:
-    """The message as it goes on in the other queue."""
+def _message(message: Stored, able: Able, now: int) -> NewMessage:
+    """The message as it goes on in the other queue. `now`: of its own queue."""
     dead = message.state == "dead"
-    begin = message.due if dead else max(message.due, time.time_ns() // 1_000_000)
+    begin = message.due if dead else max(message.due, now)
     had = dead or message.attempt or message.last_error is not None or message.traces
     past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
     made = message.attempt if past is None else 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bide.cli.adopt import MessageOptions, RunOptions
+from bide.cli.adopt import MESSAGES, SOURCE, MessageOptions, RunOptions
 from bide.cli.adopting import adopt
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bide.adopt.rabbitmq.ttl import TTLQueue
     from bide.adopt.source import Source
 
-_SOURCE, _MESSAGES = "Source", "Messages"
 _ENDS = re.compile(r"\b(limit|offset|for\s+(update|share|no\s+key\s+update|key\s+share))\b[^()]*$", re.IGNORECASE)
 
 section: Section = Section("Sources")
@@ -45,28 +44,28 @@ def table(
     where: Annotated[
         str | None, typer.Argument(metavar="[URL]", help="URL of the database: the same as --source.", show_default=False)
     ] = None,
-    query: Annotated[str, typer.Option(metavar="SQL", help="Finds the rows that wait.", rich_help_panel=_SOURCE)],
+    query: Annotated[str, typer.Option(metavar="SQL", help="Finds the rows that wait.", rich_help_panel=SOURCE)],
     take: Annotated[
         str | None,
         typer.Option(
-            metavar="SQL", help="Marks or deletes a row, named by :id or another column of the query.", rich_help_panel=_SOURCE
+            metavar="SQL", help="Marks or deletes a row, named by :id or another column of the query.", rich_help_panel=SOURCE
         ),
     ] = None,
     undo: Annotated[
-        str | None, typer.Option(metavar="SQL", help="The reverse of --take, if a row must go back.", rich_help_panel=_SOURCE)
+        str | None, typer.Option(metavar="SQL", help="The reverse of --take, if a row must go back.", rich_help_panel=SOURCE)
     ] = None,
     id_column: Annotated[
-        str, typer.Option("--id", metavar="COLUMN", help="Column that identifies a row.", rich_help_panel=_SOURCE)
+        str, typer.Option("--id", metavar="COLUMN", help="Column that identifies a row.", rich_help_panel=SOURCE)
     ] = "id",
-    due: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the due time.", rich_help_panel=_MESSAGES)] = "due",
+    due: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the due time.", rich_help_panel=MESSAGES)] = "due",
     body: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column that is the body. Default: body, or all other columns.", rich_help_panel=_MESSAGES
+            metavar="COLUMN", help="Column that is the body. Default: body, or all other columns.", rich_help_panel=MESSAGES
         ),
     ] = None,
     unit: Annotated[
-        Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=_MESSAGES)
+        Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=MESSAGES)
     ] = "auto",
 ) -> int:
     messages.check()
@@ -111,20 +110,20 @@ def rabbitmq_ttl(
     *,
     ttl: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="The queue's x-message-ttl, if it has one.", rich_help_panel=_SOURCE),
+        typer.Option(metavar="TIME", help="The queue's x-message-ttl, if it has one.", rich_help_panel=SOURCE),
     ] = None,
     state: Annotated[
-        str, typer.Option(metavar="FILE", help="Where what was taken is kept.", rich_help_panel=_SOURCE)
+        str, typer.Option(metavar="FILE", help="Where what was taken is kept.", rich_help_panel=SOURCE)
     ] = "bide-adopt.db",
     by_routing_key: Annotated[
-        bool, typer.Option("--topic-is-routing-key", help="A message's routing key is its topic.", rich_help_panel=_MESSAGES)
+        bool, typer.Option("--topic-is-routing-key", help="A message's routing key is its topic.", rich_help_panel=MESSAGES)
     ] = False,
     body: Annotated[
         str,
         typer.Option(
             metavar="json|raw|FIELD",
             help="What the body is: the message's, as JSON or as text, or a field of its JSON.",
-            rich_help_panel=_MESSAGES,
+            rich_help_panel=MESSAGES,
         ),
     ] = "json",
 ) -> int:

@@ -9,7 +9,6 @@ from bide.cli.adopting import adopt
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
-from bide.errors import MissingExtra
 
 if TYPE_CHECKING:
     from bide.adopt.redis.jobs import Jobs
@@ -73,9 +72,10 @@ def redis_zset(
     wanted = run.run()
 
     def opened(longest: int) -> "Source":
+        from bide.adopt.redis.server import Server
         from bide.adopt.redis.zset import SortedSet
 
-        server = _server(wanted.url)
+        server = Server(wanted.url)
         shape = messages.shape(member, longest)
         return SortedSet(server, key, shape, unit=score, jobs=_jobs(server, job_hash, job_id))
 
@@ -110,8 +110,9 @@ def redis_list(
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.list import ReadyList
+        from bide.adopt.redis.server import Server
 
-        server = _server(wanted.url)
+        server = Server(wanted.url)
         return ReadyList(server, key, messages.shape(member, longest), end=end, jobs=_jobs(server, job_hash, job_id))
 
     return adopt(options, opened, wanted)
@@ -149,18 +150,11 @@ def bullmq(
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.bullmq import BullMQ
+        from bide.adopt.redis.server import Server
 
-        return BullMQ(_server(wanted.url), name, messages.shape("json", longest), prefix=prefix, waiting=waiting)
+        return BullMQ(Server(wanted.url), name, messages.shape("json", longest), prefix=prefix, waiting=waiting)
 
     return adopt(options, opened, wanted)
-
-
-def _server(url: str) -> "Server":
-    try:
-        from bide.adopt.redis.server import Server
-    except ModuleNotFoundError:
-        raise MissingExtra("Redis needs its driver: pip install 'bide[redis]'") from None
-    return Server(url)
 
 
 def _jobs(server: "Server", key: str | None, id_field: str | None) -> "Jobs | None":

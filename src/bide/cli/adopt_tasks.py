@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from bide.cli.adopt import MessageOptions, RunOptions
+from bide.cli.adopt import MESSAGES, SOURCE, MessageOptions, RunOptions
 from bide.cli.adopting import adopt
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from bide.adopt.source import Source
 
 T = TypeVar("T")
-section: Section = Section("Sources")
-_SOURCE, _MESSAGES = "Source", "Messages"
+section: Section = Section("Sources: task queues")
 
 
 class TaskOptions(NamedTuple):
@@ -30,7 +29,7 @@ class TaskOptions(NamedTuple):
             "--map",
             metavar="TASK=TOPIC",
             help="Topic of the messages of a task. May be repeated. Default: --topic, or the name of the task.",
-            rich_help_panel=_MESSAGES,
+            rich_help_panel=MESSAGES,
         ),
     ]
     names: Annotated[
@@ -39,7 +38,7 @@ class TaskOptions(NamedTuple):
             "--args",
             metavar="TASK=NAME,…",
             help="Names of a task's positional arguments, in their order. May be repeated.",
-            rich_help_panel=_MESSAGES,
+            rich_help_panel=MESSAGES,
         ),
     ]
 
@@ -76,36 +75,36 @@ def celery(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", metavar="QUEUE", help="Queue of Celery. May be repeated. Default: celery.", rich_help_panel=_SOURCE
+            "--queue", metavar="QUEUE", help="Queue of Celery. May be repeated. Default: celery.", rich_help_panel=SOURCE
         ),
     ] = None,
     immediate: Annotated[
-        bool, typer.Option("--immediate", help="Also move tasks without an ETA.", rich_help_panel=_SOURCE)
+        bool, typer.Option("--immediate", help="Also move tasks without an ETA.", rich_help_panel=SOURCE)
     ] = False,
     workers_stopped: Annotated[
         bool,
         typer.Option(
             "--workers-stopped",
             help="All workers are stopped: also move what they had when they ended. Refused if one answers.",
-            rich_help_panel=_SOURCE,
+            rich_help_panel=SOURCE,
         ),
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", metavar="N", min=0, help="Refuse unless so many answer.", rich_help_panel=_SOURCE),
+        typer.Option("--workers", metavar="N", min=0, help="Refuse unless so many answer.", rich_help_panel=SOURCE),
     ] = None,
     margin: Annotated[
-        str, typer.Option(metavar="TIME", help="Leave to the workers what is due sooner.", rich_help_panel=_SOURCE)
+        str, typer.Option(metavar="TIME", help="Leave to the workers what is due sooner.", rich_help_panel=SOURCE)
     ] = "60s",
     revokes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Their CELERY_WORKER_REVOKES_MAX.", rich_help_panel=_SOURCE)
+        int, typer.Option(metavar="N", min=1, help="Their CELERY_WORKER_REVOKES_MAX.", rich_help_panel=SOURCE)
     ] = 50_000,
     revoke_expires: Annotated[
-        str, typer.Option(metavar="TIME", help="Their CELERY_WORKER_REVOKE_EXPIRES.", rich_help_panel=_SOURCE)
+        str, typer.Option(metavar="TIME", help="Their CELERY_WORKER_REVOKE_EXPIRES.", rich_help_panel=SOURCE)
     ] = "3h",
-    control: Annotated[str, typer.Option(help="Celery's setting control_exchange.", rich_help_panel=_SOURCE)] = "celery",
+    control: Annotated[str, typer.Option(help="Celery's setting control_exchange.", rich_help_panel=SOURCE)] = "celery",
     prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="The transport option global_keyprefix.", rich_help_panel=_SOURCE)
+        str, typer.Option(metavar="TEXT", help="The transport option global_keyprefix.", rich_help_panel=SOURCE)
     ] = "",
 ) -> int:
     tasks, wanted = task.tasks(messages), run.run()
@@ -153,7 +152,7 @@ def rq(
     task: TaskOptions,
     *,
     queued: Annotated[
-        bool, typer.Option("--queued", help="Also move jobs that are due and wait for a worker.", rich_help_panel=_SOURCE)
+        bool, typer.Option("--queued", help="Also move jobs that are due and wait for a worker.", rich_help_panel=SOURCE)
     ] = False,
 ) -> int:
     tasks, wanted = task.tasks(messages), run.run()

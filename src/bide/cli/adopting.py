@@ -13,7 +13,7 @@ from bide.cli.output import due, echo, echo_json, note, now_ms
 from bide.cli.progress import progress
 from bide.cli.queues import QueueOptions, first_line
 from bide.core.amounts import plural
-from bide.errors import BideError
+from bide.errors import BideError, MissingExtra
 
 if TYPE_CHECKING:
     from bide.adopt.adopting import Adoption, Doubt
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PAUSE = 1.0  # seconds between two looks with --follow
 SHOWN = 10  # due times of a dry run
+_EXTRAS = {"redis": "redis", "psycopg": "postgres", "aiormq": "rabbitmq", "pamqp": "rabbitmq"}  # by package
 LOOKED_AT = 1_000  # entries of a dry run that are read
 
 
@@ -47,10 +48,21 @@ def source_url(url: str | None, file: str | None) -> str:
 def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run) -> int:
     """Run an adoption. `opened` makes the source, for a queue that can keep a message for so many milliseconds at most."""
     if run.dry_run:  # the queue need not be there yet
-        with closing(opened(options.queue().capabilities.max_delay)) as source:
+        with closing(_made(opened, options.queue().capabilities.max_delay)) as source:
             return look(source, as_json=run.as_json)
-    with options.open(create=True) as queue, closing(opened(queue.capabilities.max_delay)) as source:
+    with options.open(create=True) as queue, closing(_made(opened, queue.capabilities.max_delay)) as source:
         return _move(source, queue, run)
+
+
+def _made(opened: "Callable[[int], Source]", longest: int) -> "Source":
+    """Raises MissingExtra if the driver of the source is not installed."""
+    try:
+        return opened(longest)
+    except ModuleNotFoundError as missing:
+        extra = _EXTRAS.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise MissingExtra(f'The source needs the package {missing.name}: pip install "bide[{extra}]"') from missing
 
 
 def look(source: "Source", *, as_json: bool) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bide.queue import Queue
     from bide.types import Stats
 
-section: Section = Section("Sources")
+section: Section = Section("System")
 
 
 @section.command(
@@ -85,7 +85,7 @@ def move(
     with QueueOptions(_url(source), None, from_namespace).open() as old:
         if dry_run:  # the other queue need not be there yet
             _check(old, there.queue())
-            return look(_source(old, there.queue(), topics), as_json=as_json)
+            return look(_source(old, there.queue(), topics, looks=True), as_json=as_json)
         return _moved(old, there, topics, Asked(follow, doubtful or "stop", as_json))
 
 
@@ -103,6 +103,7 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
     with there.open(create=True) as new:
         _check(old, new)
         moving = _source(old, new, topics)
+        _check_that_they_differ(moving, new)
         before = moving.chosen()
         _pause_as_before(before, new)
         adoption = Adoption(moving, new, doubt=asked.doubt)
@@ -127,13 +128,21 @@ def _check(old: "Queue", new: "Queue") -> None:
         )
 
 
-def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]") -> "QueueSource":
+def _check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
+    """One queue may have two URLs. Then what is written to one of them is in the other, too."""
+    moving.log.begin()
+    if new.capabilities.lookup and moving.log.is_in(new.session.engine()):
+        moving.close()
+        raise WrongUsage("FROM and TO are the same queue, by two URLs. Name another one.")
+
+
+def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: bool = False) -> "QueueSource":
     from bide.adopt.moving import Able, QueueSource
 
     can, theirs = new.capabilities, new.session.setup.source
     able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay)
     shown = old.session.setup.source.shown
-    return QueueSource(old.session.engine(), shown, topics, able, f"{theirs.shown} {theirs.namespace}")
+    return QueueSource(old.session.engine(), shown, topics, able, f"{theirs.shown} {theirs.namespace}", looks=looks)
 
 
 def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:

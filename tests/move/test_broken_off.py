@@ -1,0 +1,153 @@
+"""A verb of the old queue that fails on the way, and changes that leave a message where the mover put it."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from bide import Queue
+from bide.adopt.adopting import Adoption
+from bide.adopt.moving import Able, QueueSource
+from bide.engines.base import Move, Ref
+from bide.errors import OutcomeUnknown, Unavailable
+from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run, send
+
+__all__ = ["new", "old"]
+
+
+class Lossy:
+    """An engine whose verb fails once, before or after it has acted."""
+
+    def __init__(self, engine: Any, verb: str, error: BaseException, *, acts: bool, times: int = 1) -> None:
+        self._engine, self._verb, self._error, self._acts, self._times = engine, verb, error, acts, times
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        real: Callable[..., Any] = getattr(self._engine, name)
+        if name != self._verb or not self._times:
+            return real
+
+        def fail(*args: Any, **options: Any) -> Any:
+            self._times -= 1
+            if self._acts:
+                real(*args, **options)
+            raise self._error
+
+        return fail
+
+
+def source_of(engine: Any) -> QueueSource:
+    return QueueSource(engine, "old", re.compile(".*"), Able(), "new")
+
+
+@pytest.mark.parametrize("acts", [True, False])
+@pytest.mark.parametrize("verb", ["put", "reschedule", "get", "cancel"])
+@pytest.mark.parametrize("error", [OutcomeUnknown("?"), Unavailable("no"), KeyboardInterrupt()], ids=lambda e: type(e).__name__)
+def test_a_verb_that_fails_leaves_what_the_next_run_needs(
+    old: Queue, new: Queue, verb: str, error: BaseException, acts: bool
+) -> None:
+    sent = send(old)
+    with pytest.raises(type(error)):
+        run(source_of(Lossy(old.session.engine(), verb, error, acts=acts)), new)
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
+    assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+    assert old.topics() == []
+    assert old.stats().scheduled == 0
+
+
+def test_a_run_that_can_not_read_what_an_earlier_one_left_keeps_its_record(old: Queue, new: Queue) -> None:
+    sent = send(old)
+    source = moving(old)
+
+    def die() -> None:
+        raise Killed
+
+    source.taken = die
+    with pytest.raises(Killed):
+        Adoption(source, new).run(lambda done: None, lambda: False)
+    real = old.session.engine()
+    engine = Lossy(real, "get", Unavailable("no"), acts=False)
+    refs: list[Any] = []
+
+    class Second:
+        """The record can be read, and then nothing."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "get" and not refs:
+                refs.append(name)
+                return real.get
+            return getattr(engine, name)
+
+    with pytest.raises(Unavailable):
+        run(source_of(Second()), new)
+    run(moving(old), new)
+    assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+    assert old.stats().scheduled == 0
+
+
+def test_a_give_back_that_fails_is_given_back_by_the_next_run(old: Queue, new: Queue) -> None:
+    sent = send(old)
+    new.send("mail", "there", delay=60, key="k1")
+    engine = Lossy(old.session.engine(), "reschedule", Unavailable("no"), acts=False, times=0)
+    source = source_of(engine)
+    taken = source.take(10).found
+    engine._times = 1
+    with pytest.raises(Unavailable):
+        source.give_back([each.name for each in taken])
+    source.close()
+    run(moving(old), new)
+    assert bodies(old) == [1]
+    assert {each.due for each in old.messages("mail")} == {sent[1].due}
+
+
+class Sly:
+    """An engine where somebody acts just before the mover moves messages away."""
+
+    def __init__(self, engine: Any, act: Callable[[], None]) -> None:
+        self._engine, self._act = engine, act
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "reschedule":
+            act, self._act = self._act, lambda: None
+            act()
+        return getattr(self._engine, name)
+
+
+def changes() -> Sequence[tuple[str, Callable[[Queue], object], Any]]:
+    def later(queue: Queue) -> object:
+        return queue.send("mail", "later", delay=7_200, key="k1", if_exists="later")
+
+    def replaced(queue: Queue) -> object:
+        return queue.send("mail", "replaced", delay=7_200, key="k1", if_exists="replace")
+
+    def moved(queue: Queue) -> object:
+        return queue.reschedule(topic="mail", key="k1", delay="3h")
+
+    def from_due(queue: Queue) -> object:
+        return queue.session.engine().reschedule([Move(Ref(topic="mail", key="k1"), delay=60_000, origin="due")])
+
+    return [("later", later, "later"), ("replaced", replaced, "replaced"), ("moved", moved, 1), ("from due", from_due, 1)]
+
+
+@pytest.mark.parametrize(("name", "act", "body"), changes(), ids=lambda each: each if isinstance(each, str) else "")
+@pytest.mark.parametrize("step", ["before", "taken", "finishing"])
+def test_a_change_moves_along_whenever_it_comes(old: Queue, new: Queue, name: str, act: Any, body: Any, step: str) -> None:
+    send(old)
+    source = moving(old)
+
+    def once() -> None:
+        source.taken = source.finishing = lambda: None
+        act(old)
+
+    if step == "before":
+        source._engine = Sly(old.session.engine(), once)  # type: ignore[assignment]
+    else:
+        setattr(source, step, once)
+    run(source, new)
+    run(moving(old), new)
+    found = new.get(topic="mail", key="k1")
+    assert found is not None
+    assert found.body == body
+    assert len(list(new.messages("mail"))) == 3
+    assert old.stats().scheduled == 0
