@@ -155,7 +155,7 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
         echo(_left(number, reason, adoption.examples[reason]))
     if adoption.in_hand:
         echo(
-            f"{adoption.in_hand:,} are held beside the source. Run the command again within nine minutes: it goes on with them."
+            f"{adoption.in_hand:,} are taken and not finished. Run the command again within nine minutes: it goes on with them."
         )
 
 
