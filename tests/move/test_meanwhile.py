@@ -344,3 +344,9 @@ def test_a_message_that_is_listed_twice_is_moved_once(old: Queue, new: Queue, mo
     monkeypatch.setattr(source, "_scanned", twice)
     assert run(source, new).adopted == 3
     assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+
+
+def test_messages_that_were_listed_on_their_way_are_not_told_as_left(old: Queue, new: Queue) -> None:
+    send(old, 4_500)
+    adoption = run(moving(old), new)
+    assert (adoption.adopted, adoption.refused.total()) == (4_500, 0)

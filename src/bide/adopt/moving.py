@@ -174,7 +174,7 @@ class QueueSource:
                 reason = self._refuses(each, now)
                 if reason is None:
                     able.append(each)
-                else:
+                elif reason is not TOO_FAR or self._get([each.id]) != [None]:  # else it was on its way when it was listed
                     self._left.add(each.id)
                     unable.append(Refused(f"{each.id} of {each.topic}", reason))
         return able, unable
