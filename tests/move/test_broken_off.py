@@ -8,7 +8,8 @@ import pytest
 
 from bide import Queue
 from bide.adopt.adopting import Adoption
-from bide.adopt.moving import Able, QueueSource
+from bide.adopt.moved_message import Able
+from bide.adopt.moving import QueueSource
 from bide.engines.base import Move, Ref
 from bide.errors import OutcomeUnknown, Unavailable
 from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run, send

@@ -10,7 +10,8 @@ import pytest
 
 from bide import Outgoing, Queue
 from bide.adopt.adopting import Adoption, InDoubt
-from bide.adopt.moving import AWAY, Able, QueueSource
+from bide.adopt.moved_message import AWAY, Able
+from bide.adopt.moving import QueueSource
 from bide.adopt.on_the_way import Log, OtherMove, stopped_moves
 from bide.adopt.source import Entries, Found
 from bide.types import CancelResult, Info, RescheduleResult, Sent
@@ -311,7 +312,7 @@ def test_a_mover_whose_clock_is_fast_ends_nothing_too_soon(old: Queue, new: Queu
     old.send("mail", "overdue", expires_in="3m")
     real = time.time_ns
     source = moving(old)
-    monkeypatch.setattr("bide.adopt.moving.time.time_ns", lambda: real() + 600 * 10**9)
+    monkeypatch.setattr("bide.adopt.moved_message.time.time_ns", lambda: real() + 600 * 10**9)
     run(source, new)
     monkeypatch.undo()
     [delivery] = new.receive("mail")

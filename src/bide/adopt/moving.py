@@ -6,18 +6,15 @@ is taken back. A dead letter stays what it is until it has been sent, as no work
 """
 
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-import msgspec
-
+from bide.adopt.moved_message import AWAY, FURTHEST, YEAR, Able, brought_back, fingerprint, is_away, is_same, message_of
 from bide.adopt.on_the_way import Batch, Log
 from bide.adopt.source import Entries, Found, Held, Refused
-from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import MAX_BATCH, Move, NewMessage, Past, Ref, Stored
+from bide.engines.base import MAX_BATCH, Move, Ref, Stored
 from bide.queue.deliveries import DEPENDS
 from bide.queue.schedules.records import OWN
 from bide.types import CancelResult, RescheduleResult, State
@@ -28,25 +25,11 @@ if TYPE_CHECKING:
     from bide.engines.sync import Engine
     from bide.types import Stats
 
-YEAR = 365 * 86_400_000
-AWAY = 50 * YEAR  # ms that a message is moved away
-FURTHEST = (
-    AWAY - 10 * YEAR
-)  # ms until a message is due that can be moved: what is due later was moved away, ten years ago at most
 STATES: Sequence[State] = ("ready", "scheduled", "dead")
 
 TOO_FAR = f"is due in more than {FURTHEST // YEAR} years"
 WAITS = "waits for the results of other messages"
 DEAD = "is a dead letter, and the other queue takes none"
-
-
-class Able(msgspec.Struct, frozen=True):
-    """What the other queue can store of a message."""
-
-    past: bool = True
-    keys: bool = True
-    priority: bool = True
-    longest: int = MAX_DELAY_MS
 
 
 class _Page(NamedTuple):
@@ -86,7 +69,7 @@ class QueueSource:
         pages = list(self._first_pages(limit))
         found, refused = self._sorted_out(pages)
         return Entries(
-            [Found(each.id, _message(each, self._able, time.time_ns() // 1_000_000)) for each in found][:limit], refused
+            [Found(each.id, message_of(each, self._able, time.time_ns() // 1_000_000)) for each in found][:limit], refused
         )
 
     def _first_pages(self, limit: int) -> Iterator[_Page]:
@@ -114,7 +97,7 @@ class QueueSource:
         for batch in way.batches:
             self._batches[batch.name] = batch
             stored = [each for each in self._get(batch.ids) if each is not None]
-            pending = [_back(each) for each in stored if _is_away(each)]
+            pending = [brought_back(each) for each in stored if is_away(each)]
             found += self._hold([*pending, *(each for each in stored if each.state == "dead")], batch.name)
         return Held(found, age=way.age)
 
@@ -194,7 +177,7 @@ class QueueSource:
         batch = self._noted(messages)
         moved = self._engine.reschedule([Move(Ref(id=id), delay=AWAY, origin="due") for id in batch.ids])
         ids = [id for id, end in zip(batch.ids, moved, strict=True) if end is RescheduleResult.MOVED]
-        away = [_back(each) for each in self._away(ids)]  # as it is now: somebody may have changed it since the scan
+        away = [brought_back(each) for each in self._away(ids)]  # as it is now: somebody may have changed it since the scan
         return Entries(self._hold(away, batch.name), gone=len(messages) - len(away))
 
     def _take_dead(self, messages: Sequence[Stored]) -> Entries:
@@ -213,14 +196,14 @@ class QueueSource:
         return batch
 
     def _away(self, ids: Sequence[str]) -> list[Stored]:
-        return [each for each in self._get(ids) if each is not None and _is_away(each)]
+        return [each for each in self._get(ids) if each is not None and is_away(each)]
 
     def _hold(self, messages: Sequence[Stored], batch: str) -> list[Found]:
         found = []
         for each in messages:
-            name = f"{batch}/{each.id}/{_print(each)}"
+            name = f"{batch}/{each.id}/{fingerprint(each)}"
             self._held[name] = batch, each
-            found.append(Found(name, _message(each, self._able, self.log.now)))
+            found.append(Found(name, message_of(each, self._able, self.log.now)))
         return found
 
     def finish(self, names: Sequence[str]) -> Sequence[str]:
@@ -237,7 +220,7 @@ class QueueSource:
 
     def _cancelled(self, held: Mapping[str, Stored]) -> list[str]:
         now = dict(zip(held, self._get([each.id for each in held.values()]), strict=True))
-        same = [name for name, each in now.items() if each is not None and _is_same(_back(each), held[name])]
+        same = [name for name, each in now.items() if each is not None and is_same(brought_back(each), held[name])]
         ended = self._cancel([Ref(id=held[name].id) for name in same])
         done = {name for name, each in zip(same, ended, strict=True) if each is CancelResult.CANCELLED}
         changed = [name for name in held if name not in done]
@@ -275,43 +258,3 @@ class QueueSource:
 
     def _cancel(self, refs: Sequence[Ref]) -> list[CancelResult]:
         return self._engine.cancel(refs) if refs else []
-
-
-def _is_away(message: Stored) -> bool:
-    return message.state == "scheduled" and message.due - time.time_ns() // 1_000_000 > FURTHEST
-
-
-def _back(message: Stored) -> Stored:
-    """As it was before it was moved away."""
-    expires = None if message.expires is None else message.expires - AWAY
-    return msgspec.structs.replace(message, due=message.due - AWAY, expires=expires)
-
-
-def _print(message: Stored) -> str:
-    """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
-    text = repr((message.due, message.key, message.headers)).encode()
-    return f"{zlib.crc32(message.body, zlib.crc32(text)):08x}"
-
-
-def _is_same(message: Stored, held: Stored) -> bool:
-    return (message.due, message.key, message.body, message.headers) == (held.due, held.key, held.body, held.headers)
-
-
-def _message(message: Stored, able: Able, now: int) -> NewMessage:
-    """The message as it goes on in the other queue. `now`: of its own queue."""
-    dead = message.state == "dead"
-    begin = message.due if dead else max(message.due, now)
-    had = dead or message.attempt or message.last_error is not None or message.traces
-    past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
-    made = message.attempt if past is None else 0
-    return NewMessage(
-        message.topic,
-        message.body,
-        at=message.due,
-        key=message.key,
-        level=message.level if able.priority else 1,
-        expires_in=None if message.expires is None else min(max(1, message.expires - begin), MAX_DELAY_MS),
-        max_attempts=max(1, message.max_attempts - made),
-        headers=message.headers,
-        past=past,
-    )

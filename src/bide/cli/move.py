@@ -135,7 +135,8 @@ def _check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
 
 
 def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: bool = False) -> "QueueSource":
-    from bide.adopt.moving import Able, QueueSource
+    from bide.adopt.moved_message import Able
+    from bide.adopt.moving import QueueSource
 
     can, theirs = new.capabilities, new.session.setup.source
     able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay)

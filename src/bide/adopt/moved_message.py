@@ -1,0 +1,62 @@
+"""A message that moves to another queue: with its time AWAY while it is on its way, and as the other queue gets it."""
+
+import time
+import zlib
+
+import msgspec
+
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import NewMessage, Past, Stored
+
+YEAR = 365 * 86_400_000
+AWAY = 50 * YEAR  # ms that a message is moved away
+FURTHEST = AWAY - 10 * YEAR  # ms until a message is due that can be moved: later ones were moved away, ten years ago at most
+
+
+class Able(msgspec.Struct, frozen=True):
+    """What the other queue can store of a message."""
+
+    past: bool = True
+    keys: bool = True
+    priority: bool = True
+    longest: int = MAX_DELAY_MS
+
+
+def is_away(message: Stored) -> bool:
+    return message.state == "scheduled" and message.due - time.time_ns() // 1_000_000 > FURTHEST
+
+
+def brought_back(message: Stored) -> Stored:
+    """As it was before it was moved away."""
+    expires = None if message.expires is None else message.expires - AWAY
+    return msgspec.structs.replace(message, due=message.due - AWAY, expires=expires)
+
+
+def fingerprint(message: Stored) -> str:
+    """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
+    text = repr((message.due, message.key, message.headers)).encode()
+    return f"{zlib.crc32(message.body, zlib.crc32(text)):08x}"
+
+
+def is_same(message: Stored, held: Stored) -> bool:
+    return (message.due, message.key, message.body, message.headers) == (held.due, held.key, held.body, held.headers)
+
+
+def message_of(message: Stored, able: Able, now: int) -> NewMessage:
+    """The message as it goes on in the other queue. `now`: of its own queue."""
+    dead = message.state == "dead"
+    begin = message.due if dead else max(message.due, now)
+    had = dead or message.attempt or message.last_error is not None or message.traces
+    past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
+    made = message.attempt if past is None else 0
+    return NewMessage(
+        message.topic,
+        message.body,
+        at=message.due,
+        key=message.key,
+        level=message.level if able.priority else 1,
+        expires_in=None if message.expires is None else min(max(1, message.expires - begin), MAX_DELAY_MS),
+        max_attempts=max(1, message.max_attempts - made),
+        headers=message.headers,
+        past=past,
+    )
