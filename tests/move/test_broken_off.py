@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
 from bide.adopt.moved_message import Able
 from bide.adopt.moving import QueueSource
 from bide.engines.base import Move, Ref
 from bide.errors import OutcomeUnknown, Unavailable
-from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run, send
+from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
 
 __all__ = ["new", "old"]
 
@@ -59,14 +58,7 @@ def test_a_verb_that_fails_leaves_what_the_next_run_needs(
 
 def test_a_run_that_can_not_read_what_an_earlier_one_left_keeps_its_record(old: Queue, new: Queue) -> None:
     sent = send(old)
-    source = moving(old)
-
-    def die() -> None:
-        raise Killed
-
-    source.taken = die
-    with pytest.raises(Killed):
-        Adoption(source, new).run(lambda done: None, lambda: False)
+    killed(old, new, "taken")
     real = old.session.engine()
     engine = Lossy(real, "get", Unavailable("no"), acts=False)
     refs: list[Any] = []

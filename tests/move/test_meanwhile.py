@@ -74,6 +74,18 @@ def run(source: QueueSource, new: Queue, **how: Any) -> Adoption:
     return adoption
 
 
+def killed(old: Queue, new: Queue, step: str) -> None:
+    """A run that ends at this step, as by a kill."""
+
+    def die() -> None:
+        raise Killed
+
+    source = moving(old)
+    setattr(source, step, die)
+    with pytest.raises(Killed):
+        Adoption(source, new).run(lambda done: None, lambda: False)
+
+
 def bodies(queue: Queue, topic: str = "mail") -> list[Any]:
     return sorted(each.body for each in queue.messages(topic, limit=1_000))
 
@@ -158,15 +170,8 @@ def test_a_mover_that_is_killed_at_any_step_loses_and_doubles_nothing(old: Queue
     old.send("dead", "letter")
     [delivery] = old.receive("dead")
     delivery.bury("no use")
-
-    def die() -> None:
-        raise Killed
-
     for _ in range(3):
-        source = moving(old)
-        setattr(source, step, die)
-        with pytest.raises(Killed):
-            Adoption(source, new).run(lambda done: None, lambda: False)
+        killed(old, new, step)
     run(moving(old), new)
     assert old.topics() == []
     assert old.stats().scheduled == 0
@@ -187,14 +192,7 @@ def test_a_mover_that_is_killed_at_any_step_loses_and_doubles_nothing(old: Queue
 
 def test_a_mover_that_comes_back_too_late_asks(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = send(old)
-    source = moving(old)
-
-    def die() -> None:
-        raise Killed
-
-    source.finishing = die
-    with pytest.raises(Killed):
-        Adoption(source, new).run(lambda done: None, lambda: False)
+    killed(old, new, "finishing")
     real = Log.read
     monkeypatch.setattr(Log, "read", lambda self: real(self)._replace(age=3_600.0))
     with pytest.raises(InDoubt, match="no longer knows whether it got them"):
@@ -246,14 +244,7 @@ def test_names_of_puts_are_of_one_take(old: Queue, new: Queue) -> None:
 
 def test_the_doctor_tells_of_a_move_that_was_stopped(old: Queue, new: Queue) -> None:
     send(old)
-    source = moving(old)
-
-    def die() -> None:
-        raise Killed
-
-    source.taken = die
-    with pytest.raises(Killed):
-        Adoption(source, new).run(lambda done: None, lambda: False)
+    killed(old, new, "taken")
     [found] = stopped_moves(old.session.engine())
     assert (found.level, found.value.startswith("up to 3 messages since"), found.value.endswith("to new")) == (
         "warn",
@@ -293,14 +284,7 @@ def test_a_mover_that_another_one_has_taken_over_from_takes_nothing_more(old: Qu
 
 def test_a_move_to_another_place_waits_for_the_one_that_was_stopped(old: Queue, new: Queue) -> None:
     send(old)
-    source = moving(old)
-
-    def die() -> None:
-        raise Killed
-
-    source.taken = die
-    with pytest.raises(Killed):
-        Adoption(source, new).run(lambda done: None, lambda: False)
+    killed(old, new, "taken")
     other = QueueSource(old.session.engine(), "old", re.compile(".*"), Able(), "elsewhere")
     with pytest.raises(OtherMove, match="to new was stopped"):
         run(other, new)
