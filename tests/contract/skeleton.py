@@ -16,7 +16,7 @@ from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
 from bide.wakeable import AsyncSignal
 
-LACKS = dict.fromkeys(("keys", "idempotent", "pause", "priority", "gates", "results", "persistent", "traces"), False)
+LACKS = dict.fromkeys(("keys", "idempotent", "pause", "priority", "gates", "results", "persistent", "traces", "past"), False)
 CAPABILITIES = base.Capabilities(accepted="in a dict", colours=frozenset({"async"}), **LACKS)
 Ids = Sequence[str] | None
 Now = int | None

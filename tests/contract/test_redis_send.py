@@ -1,4 +1,7 @@
-"""The contract suite on Redis, with all messages sent by the script that is there for other languages."""
+"""The contract suite on Redis, with the messages sent by the script that is there for other languages.
+
+It sends all but what comes from another queue with its attempts.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -30,6 +33,8 @@ class SentByScript(AsyncRedis):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
+        if any(new.past is not None for new in messages):
+            return await super().put(messages, connection=connection, now=now)
         return [sent(self.foreign, new, now) for new in messages]
 
 
@@ -42,6 +47,8 @@ class SentByScriptSync(Redis):
         self._shards.anchor.calls.pin()
 
     def put(self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None) -> list[Sent]:
+        if any(new.past is not None for new in messages):
+            return super().put(messages, connection=connection, now=now)
         return [sent(self.foreign, new, now) for new in messages]
 
 

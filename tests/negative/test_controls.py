@@ -135,7 +135,7 @@ def run_long(make_fault: Callable[[], Fault], steps: int = 1_000, seed: int = 1,
 
 
 def run_some_long(make_fault: Callable[[], Fault]) -> None:
-    for number in (1, 2):
+    for number in (1, 2, 3, 4):
         run_long(make_fault, seed=number)
 
 

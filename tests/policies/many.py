@@ -46,6 +46,7 @@ class Latest(Policy):
         self.overdue = _OverdueOnce(*stage.task.definition.overdue)
         stage.task.definition.overdue = self.overdue
         self.newest: int | None = None
+        self.handled = stage.journal.done
 
     async def send(self, stage: Stage) -> None:
         found = {n: info for n in stage.alive if (info := await stage.queue.get(stage.sent[n])) is not None}
@@ -54,7 +55,8 @@ class Latest(Policy):
             self.newest = max(found, key=lambda n: (found[n].due, found[n].id))
 
     def may_drop(self, n: int) -> bool:
-        return n != self.newest
+        """An instant of a schedule that is due when a worker first looks is newer than all that was sent."""
+        return n != self.newest or any(-instant > self.overdue.until for instant in self.handled if instant < 0)
 
     def check(self, stage: Stage) -> None:
         assert stage.journal.runs, "all were left out"

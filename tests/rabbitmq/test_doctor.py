@@ -163,7 +163,7 @@ def test_messages_that_the_broker_does_not_pass_on_are_counted(host: Host) -> No
         queue.send("mail", 1)
         host.delete("exchanges", "bide:after:s0")
         queue.send("mail", 2, delay=1.2)
-        host.until("bide:wait:s0", lambda each: each.get("messages_dlx") == 1)
+        host.until("bide:wait:s0", lambda each: (each.get("messages_dlx"), each.get("messages")) == (1, 1))
         found = host.examined()
     assert (found["held"].level, found["held"].value) == (
         "warn",

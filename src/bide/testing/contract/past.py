@@ -7,7 +7,7 @@ DAY = 86_400_000
 
 
 class Pasts:
-    @needs("past")
+    @needs("past", "keys", "lookup", "priority", "traces")
     async def test_a_message_may_come_with_the_attempts_that_it_has_had(self, bench: Bench) -> None:
         # Given messages due now, soon and far away, with and without a key, in all sizes
         past = Past(attempt=2, error="it broke ∅", traces=[b"first", b"\0\xff"])
@@ -35,7 +35,7 @@ class Pasts:
         ids = [each.id for each in await bench.claim("mail", limit=9)]
         assert ids == [sent[1].id, sent[2].id]
 
-    @needs("past")
+    @needs("past", "lookup")
     async def test_a_message_that_comes_with_its_last_attempt_is_delivered_once_more_only(self, bench: Bench) -> None:
         await bench.put("mail", max_attempts=3, past=Past(attempt=2))
         [claimed] = await bench.claim("mail")
@@ -43,7 +43,7 @@ class Pasts:
         assert await bench.end(claimed, "retry", error="the last") == "dead"
         assert (await bench.find(id=claimed.id)).last_error == "the last"
 
-    @needs("past", "inspect")
+    @needs("past", "keys", "inspect")
     async def test_a_dead_letter_may_come_as_it_was(self, bench: Bench) -> None:
         past = Past(attempt=3, error="no such order", traces=[b"why"], dead=True)
         news = [
@@ -85,7 +85,7 @@ class Pasts:
         assert (again.id, again.outcome) == (first.id, "kept")
         assert (await bench.engine.requeue("mail", [sent[0].id], now=bench.now)).keyless == 1
 
-    @needs("past", "idempotent", "inspect")
+    @needs("past", "keys", "idempotent", "inspect")
     async def test_a_batch_with_a_past_acts_once(self, bench: Bench) -> None:
         pasts = [Past(attempt=1), Past(attempt=3, error="why", dead=True), None]
         batch = [
