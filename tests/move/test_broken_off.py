@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from bide.adopt.moved_message import Able
-from bide.adopt.moving import QueueSource
+from bide.adopt.queue.moved_message import Able
+from bide.adopt.queue.moving import QueueSource
 from bide.engines.base import Move, Ref
 from bide.errors import OutcomeUnknown, Unavailable
 from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send

@@ -10,9 +10,9 @@ import pytest
 
 from bide import Outgoing, Queue
 from bide.adopt.adopting import Adoption, InDoubt
-from bide.adopt.moved_message import AWAY, Able
-from bide.adopt.moving import QueueSource
-from bide.adopt.on_the_way import Log, OtherMove, stopped_moves
+from bide.adopt.queue.moved_message import AWAY, Able
+from bide.adopt.queue.moving import QueueSource
+from bide.adopt.queue.on_the_way import Log, OtherMove, stopped_moves
 from bide.adopt.source import Entries, Found
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
@@ -193,8 +193,8 @@ def test_a_mover_that_is_killed_at_any_step_loses_and_doubles_nothing(old: Queue
 def test_a_mover_that_comes_back_too_late_asks(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = send(old)
     killed(old, new, "finishing")
-    real = Log.read
-    monkeypatch.setattr(Log, "read", lambda self: real(self)._replace(age=3_600.0))
+    real = Log.begin
+    monkeypatch.setattr(Log, "begin", lambda self: real(self)._replace(age=3_600.0))
     with pytest.raises(InDoubt, match="no longer knows whether it got them"):
         run(moving(old), new)
     # Given back, they wait where they were, as they were
@@ -274,7 +274,11 @@ def test_a_second_mover_takes_over_and_nothing_is_lost_or_doubled(old: Queue, ne
 def test_a_mover_that_another_one_has_taken_over_from_takes_nothing_more(old: Queue, new: Queue) -> None:
     send(old, 2_500)
     first = moving(old)
-    first.finishing = moving(old).log.begin
+
+    def take_over() -> None:
+        moving(old).log.begin()
+
+    first.finishing = take_over
     with pytest.raises(OtherMove, match="Another run of this command has taken over"):
         run(first, new)
     run(moving(old), new)
@@ -296,7 +300,7 @@ def test_a_mover_whose_clock_is_fast_ends_nothing_too_soon(old: Queue, new: Queu
     old.send("mail", "overdue", expires_in="3m")
     real = time.time_ns
     source = moving(old)
-    monkeypatch.setattr("bide.adopt.moved_message.time.time_ns", lambda: real() + 600 * 10**9)
+    monkeypatch.setattr("bide.adopt.queue.moved_message.time.time_ns", lambda: real() + 600 * 10**9)
     run(source, new)
     monkeypatch.undo()
     [delivery] = new.receive("mail")
@@ -319,14 +323,14 @@ def test_small_topics_move_together(old: Queue, new: Queue) -> None:
 def test_a_message_that_is_listed_twice_is_moved_once(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = send(old)
     source = moving(old)
-    listed = source._scanned
+    listed = source.listing.pages
 
     def twice(limit: int) -> Iterator[Any]:
         for page in listed(limit):
             yield page
             yield page
 
-    monkeypatch.setattr(source, "_scanned", twice)
+    monkeypatch.setattr(source.listing, "pages", twice)
     assert run(source, new).adopted == 3
     assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
 

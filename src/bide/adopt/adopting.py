@@ -7,7 +7,7 @@ within that time, nothing is put twice.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -97,7 +97,14 @@ class Adoption:
     def _pass_on_and_take(self, batch: Sequence[Found], beside: Executor, stopped: Callable[[], bool]) -> Entries:
         """Put a batch, take the next one meanwhile, and finish the first. The source is used by this thread alone."""
         put = beside.submit(self._put, batch)
-        following = Entries() if stopped() else self._take()
+        following = Entries()
+        try:
+            following = following if stopped() else self._take()
+        finally:
+            self._end(batch, following, put)
+        return following
+
+    def _end(self, batch: Sequence[Found], following: Entries, put: Future[Sequence[Sent]]) -> None:
         try:
             answers = put.result()
         except _NOT_STORED:  # nobody has tried to put it before, so it can be given back
@@ -108,18 +115,19 @@ class Adoption:
             self._finish(batch, error.answers)
             raise
         self._finish(batch, answers)
-        return following
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""
         held = self._source.held()
         self._leave(held.refused)
-        if not held.found:
+        if not held.found and not held.ended:
             return
         doubtful = held.age > SURE or held.unsure
         if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
             self.in_hand = len(held.found)
-            raise InDoubt(len(held.found), held.age, unsure=held.unsure)
+            raise InDoubt(len(held.found) + len(held.ended), held.age, unsure=held.unsure)
+        if not doubtful and self._named:
+            self._take_back_ended(held.ended)
         if doubtful and self._doubt in ("give-back", "forget"):
             end = self._source.give_back if self._doubt == "give-back" else self._source.finish
             end([each.name for each in held.found])
@@ -165,6 +173,21 @@ class Adoption:
             engine.purge(each.topic, "dead", [each.id])
         self.gone += sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
         self.late += len(copies) - sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
+
+    def _take_back_ended(self, ended: Sequence[Found]) -> None:
+        """End copies that an earlier run has sent of what was changed or ended at the source since.
+
+        Who sends a name again learns which message it is. If it was not sent, a message is there for a moment that nobody gets;
+        under a key only if another message has it already, as no sender may meet it there.
+        """
+        waits = [each.message.key is not None and each.message.past is None for each in ended]
+        refs = [Ref(topic=each.message.topic, key=each.message.key) for each, keyed in zip(ended, waits, strict=True) if keyed]
+        there = {each.key for each in self._queue.session.engine().get(refs) if each is not None} if refs else set[str | None]()
+        asked = [each for each, keyed in zip(ended, waits, strict=True) if not keyed or each.message.key in there]
+        self.gone += len(ended) - len(asked)
+        for first in range(0, len(asked), self._batch):
+            sent = self._put(asked[first : first + self._batch])
+            self._take_back([each for each in sent if each.outcome == "created"])
 
     def _named_message(self, found: Found) -> NewMessage:
         operation = f"adopt/{self._source.kind}/{found.name}"

@@ -42,6 +42,7 @@ class Held(NamedTuple):
     refused: Sequence[Refused] = ()  # can't be read with the options of this run
     age: float = 0.0  # seconds since the oldest of them was taken, by the clock of the source
     unsure: bool = False  # an old worker may have done some of them, though they were taken
+    ended: Sequence[Found] = ()  # were changed or ended there since: of each, a message under its name that nobody may get
 
 
 class Source(Protocol):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import re
 
     from bide.adopt.adopting import Adoption, Doubt
-    from bide.adopt.moving import QueueSource
+    from bide.adopt.queue.moving import QueueSource
     from bide.queue import Queue
     from bide.types import Stats
 
@@ -102,7 +102,7 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
         _check(old, new)
         moving = _source(old, new, topics)
         _check_that_they_differ(moving, new)
-        before = moving.chosen()
+        before = moving.listing.chosen()
         _pause_as_before(before, new)
         adoption = Adoption(moving, new, doubt=asked.doubt)
         with closing(moving):
@@ -129,14 +129,14 @@ def _check(old: "Queue", new: "Queue") -> None:
 def _check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
     """One queue may have two URLs. Then what is written to one of them is in the other, too."""
     moving.log.begin()
-    if new.capabilities.lookup and moving.log.is_in(new.session.engine()):
+    if new.capabilities.inspect and moving.log.is_in(new.session.engine()):
         moving.close()
         raise WrongUsage("FROM and TO are the same queue, by two URLs. Name another one.")
 
 
 def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: bool = False) -> "QueueSource":
-    from bide.adopt.moved_message import Able
-    from bide.adopt.moving import QueueSource
+    from bide.adopt.queue.moved_message import Able
+    from bide.adopt.queue.moving import QueueSource
 
     can, theirs = new.capabilities, new.session.setup.source
     able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay)
@@ -156,7 +156,7 @@ def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:
 
 def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Mapping[str, Stats]", *, as_json: bool) -> None:
     """What was moved, and what both queues hold now."""
-    left = moving.chosen()
+    left = moving.listing.chosen()
     there = new.stats().topics if new.capabilities.inspect else {}
     names = sorted({*before, *left, *adoption.topics})
     if as_json:

@@ -23,30 +23,53 @@ class Able(msgspec.Struct, frozen=True):
 
 
 def is_away(message: Stored) -> bool:
-    return message.state == "scheduled" and message.due - time.time_ns() // 1_000_000 > FURTHEST
+    return _way(message) > 0
 
 
 def brought_back(message: Stored) -> Stored:
-    """As it was before it was moved away."""
-    expires = None if message.expires is None else message.expires - AWAY
-    return msgspec.structs.replace(message, due=message.due - AWAY, expires=expires)
+    """As it was before it was moved away; also before two runs did so, one of which was slow."""
+    way = _way(message)
+    if not way:
+        return message
+    expires = None if message.expires is None else message.expires - way
+    return msgspec.structs.replace(message, due=message.due - way, expires=expires)
+
+
+def _way(message: Stored) -> int:
+    """The ms that a message was moved away."""
+    if message.state != "scheduled":
+        return 0
+    beyond = message.due - time.time_ns() // 1_000_000 - FURTHEST
+    return max(0, -(-beyond // AWAY)) * AWAY
+
+
+def has_failed(message: Stored) -> bool:
+    """Whether attempts may have left records, which no listing tells."""
+    return bool(message.attempt) or message.last_error is not None
 
 
 def fingerprint(message: Stored) -> str:
     """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
-    text = repr((message.due, message.key, message.headers)).encode()
+    text = repr((message.due, message.attempt, message.key, message.headers)).encode()
     return f"{zlib.crc32(message.body, zlib.crc32(text)):08x}"
 
 
 def is_same(message: Stored, held: Stored) -> bool:
-    return (message.due, message.key, message.body, message.headers) == (held.due, held.key, held.body, held.headers)
+    """Whether a message that is on its way has not changed since it was listed."""
+    return (
+        message.due - _way(message) == held.due
+        and message.attempt == held.attempt
+        and message.body == held.body
+        and message.key == held.key
+        and message.headers == held.headers
+    )
 
 
 def message_of(message: Stored, able: Able, now: int) -> NewMessage:
     """The message as it goes on in the other queue. `now`: of its own queue."""
     dead = message.state == "dead"
     begin = message.due if dead else max(message.due, now)
-    had = dead or message.attempt or message.last_error is not None or message.traces
+    had = dead or has_failed(message) or message.traces
     past = Past(message.attempt, message.last_error, message.traces, dead) if had and able.past else None
     made = message.attempt if past is None else 0
     return NewMessage(

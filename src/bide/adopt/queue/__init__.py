@@ -1,0 +1,1 @@
+"""Another queue of bide as a source: for `bide move`."""

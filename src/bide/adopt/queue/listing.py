@@ -1,0 +1,99 @@
+"""What waits in a queue of bide, as it is listed to be moved: which topics, in what order, and what can't be moved."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bide.adopt.queue.moved_message import FURTHEST, YEAR, Able
+from bide.adopt.source import Refused
+from bide.engines.base import MAX_BATCH, Ref, Stored
+from bide.queue.deliveries import DEPENDS
+from bide.queue.schedules.records import OWN
+from bide.types import State
+
+if TYPE_CHECKING:
+    import re
+
+    from bide.engines.sync import Engine
+    from bide.types import Stats
+
+PENDING: Sequence[State] = ("ready", "scheduled")
+DEAD: Sequence[State] = ("dead",)
+
+TOO_FAR = f"is due in more than {FURTHEST // YEAR} years"
+WAITS = "waits for the results of other messages"
+NO_DEAD = "is a dead letter, and the other queue takes none"
+HAS_KEY = "has a key, and the other queue has none"
+
+
+class Listing:
+    def __init__(self, engine: "Engine", topics: "re.Pattern[str]", able: Able) -> None:
+        """`topics`: the names of those that are moved."""
+        self._engine = engine
+        self._topics = topics
+        self._able = able
+        self.left: set[str] = set()  # ids of what was refused, or is not to be moved by this run
+
+    def chosen(self) -> "Mapping[str, Stats]":
+        """The topics that are moved, with their counts."""
+        topics = self._engine.stats(but=OWN).topics
+        return {name: each for name, each in sorted(topics.items()) if self._topics.fullmatch(name)}
+
+    def count(self) -> int:
+        return sum(each.scheduled + each.ready + each.dead for each in self.chosen().values())
+
+    def first(self, limit: int) -> Iterator[Stored]:
+        """Some of each topic and state: those that are due first."""
+        for topic in self.chosen():
+            for state in (*PENDING, *DEAD):
+                yield from self._engine.scan(topic, state, min(limit, MAX_BATCH)).messages
+
+    def pages(self, limit: int) -> Iterator[list[Stored]]:
+        """All messages once, dead letters last and apart. Small topics share a page, which is listed when it is asked for."""
+        for states in (PENDING, DEAD):
+            page: list[Stored] = []
+            for topic in self.chosen():
+                for state in states:
+                    after: str | None = None
+                    while True:
+                        found = self._engine.scan(topic, state, limit - len(page), after)
+                        page += found.messages
+                        if len(page) >= limit:
+                            yield page
+                            page = []
+                        if (after := found.after) is None:
+                            break
+            if page:
+                yield page
+
+    def sorted_out(self, messages: Sequence[Stored], held: Collection[str]) -> tuple[list[Stored], list[Refused]]:
+        """What can be moved, and what can't; without what is held, or known to be left."""
+        able, unable, now = dict[str, Stored](), list[tuple[Stored, str]](), time.time_ns() // 1_000_000
+        for each in messages:  # one that moves while it is listed may come twice
+            if each.id in held or each.id in self.left or each.id in able:
+                continue
+            reason = self._refuses(each, now)
+            if reason is None:
+                able[each.id] = each
+            else:
+                unable.append((each, reason))
+        gone = self._gone([each.id for each, reason in unable if reason is TOO_FAR])
+        there = [(each, reason) for each, reason in unable if each.id not in gone]
+        self.left |= {each.id for each, _ in there}
+        return list(able.values()), [Refused(f"{each.id} of {each.topic}", reason) for each, reason in there]
+
+    def _gone(self, ids: Sequence[str]) -> set[str]:
+        """Those that have been moved since they were listed: on their way, they looked far away."""
+        now = self._engine.get([Ref(id=id) for id in ids]) if ids else []
+        return {id for id, stored in zip(ids, now, strict=True) if stored is None}
+
+    def _refuses(self, message: Stored, now: int) -> str | None:
+        if DEPENDS in message.headers:
+            return WAITS
+        if message.state == "dead":
+            return None if self._able.past else NO_DEAD
+        if message.due - now > FURTHEST:
+            return TOO_FAR
+        if message.due - now > self._able.longest:
+            return f"is due in more than {self._able.longest // 86_400_000:,} days"
+        return None if message.key is None or self._able.keys else HAS_KEY

@@ -1,0 +1,214 @@
+"""Another queue of bide as a source: the messages of one engine, to be moved to another while workers and senders go on.
+
+A pending message is taken by moving its time AWAY: no worker gets it, and its own time can be read off it. Then it is sent to
+the other queue, looked at once more, and cancelled. Who cancels or reschedules it in between changes it here, and then the copy
+is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from bide.adopt.queue.listing import Listing
+from bide.adopt.queue.moved_message import AWAY, Able, brought_back, has_failed, is_away, is_same, message_of
+from bide.adopt.queue.on_the_way import TAKEN_OVER, Batch, Log, Mark, OtherMove, mark_of
+from bide.adopt.source import Entries, Found, Held, Refused
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import Move, NewMessage, Past, Ref, Stored
+from bide.types import CancelResult, RescheduleResult
+
+if TYPE_CHECKING:
+    import re
+
+    from bide.engines.sync import Engine
+
+
+class _Holding(NamedTuple):
+    """A message that is on its way."""
+
+    batch: str
+    message: Stored  # as it was before it was moved away
+    was_ending: bool = False  # an earlier run was cancelling it
+
+
+class QueueSource:
+    kind: str = "queue"
+
+    def __init__(
+        self, engine: "Engine", shown: str, topics: "re.Pattern[str]", able: Able, destination: str, *, looks: bool = False
+    ) -> None:
+        """`topics`: the names of those that are moved. `destination`: a name of the other queue, the same in each run. `looks`:
+        nothing is to be changed."""
+        self._looks = looks
+        self.shown: str = shown
+        self._engine = engine
+        self._able = able
+        self.listing: Listing = Listing(engine, topics, able)
+        self.log: Log = Log(engine, destination)
+        self._held: dict[str, _Holding] = {}  # by name
+        self._batches: dict[str, Batch] = {}  # by name, those that the log has
+        self._met: set[str] = set()  # names of batches, of all that there were
+        self._pages: Iterator[list[Stored]] = iter(())
+        self._settled = True  # what was changed after an earlier run was killed has been dealt with
+        self._broken = False  # a verb has failed half-way: only the record tells what is away
+
+    def count(self) -> int:
+        return self.listing.count()
+
+    def peek(self, limit: int) -> Entries:
+        found, refused = self.listing.sorted_out(list(self.listing.first(limit)), ())
+        return Entries([Found(each.id, message_of(each, self._able, each.due)) for each in found][:limit], refused)
+
+    def held(self) -> Held:
+        """What is known already is not told again."""
+        with self._whole():
+            way = self.log.read() if self._looks else self.log.begin()
+            found: list[Found] = []
+            ended: list[Found] = []
+            for batch in way.batches:
+                if batch.name not in self._met:
+                    self._met.add(batch.name)
+                    self._batches[batch.name] = batch
+                    ended += self._held_before(batch, found)
+            self._settled = not ended
+            return Held(found, age=way.age, ended=ended)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _held_before(self, batch: Batch, found: list[Found]) -> Iterator[Found]:
+        """Find what an earlier run has held, and give what somebody has changed or ended since."""
+        changed: list[str] = []
+        for mark, stored in zip(batch.marks, self._get(batch.ids), strict=True):
+            before = None if stored is None else brought_back(stored)
+            if stored is not None and before is not None and mark == mark_of(before) and (is_away(stored) or mark.dead):
+                found.append(self._hold(batch, mark, before, was_ending=batch.ending))
+            elif stored is not None or not batch.ending:  # else that run has cancelled it
+                changed.append(mark.id)
+                yield Found(batch.named(mark), _nothing_of(mark))
+        if not self._looks:
+            self._bring_back(changed)
+
+    def take(self, limit: int) -> Entries:
+        """A pass goes through all topics once. The last one finds nothing."""
+        refused: list[Refused] = []
+        fresh, self._settled = False, True
+        while True:
+            page = next(self._pages, None)
+            if page is None:
+                if fresh:
+                    return Entries(refused=refused)
+                fresh, self._pages = True, self.listing.pages(limit)
+                continue
+            able, unable = self.listing.sorted_out(page, {each.message.id for each in self._held.values()})
+            refused += unable
+            if not able:
+                continue
+            with self._whole():
+                taken = self._take(able)
+            if taken.found or taken.gone:
+                return taken._replace(refused=refused)
+
+    def _take(self, messages: Sequence[Stored]) -> Entries:
+        if not self.log.now:
+            self.log.begin()
+        batch = Batch(uuid4().hex[:12], [mark_of(each) for each in messages], self.log.now)
+        self._note([batch])
+        taken = self._dead(batch) if messages[0].state == "dead" else self._sent_away(batch, messages)
+        if not self.log.is_ours():  # it took long, and another run has taken over
+            self._undo([each.id for each in taken])
+            raise OtherMove(TAKEN_OVER)
+        return Entries([self._hold(batch, mark_of(each), each) for each in taken], gone=len(messages) - len(taken))
+
+    def _sent_away(self, batch: Batch, messages: Sequence[Stored]) -> list[Stored]:
+        moved = self._engine.reschedule([Move(Ref(id=id), delay=AWAY, origin="due") for id in batch.ids])
+        taken = [each for each, end in zip(messages, moved, strict=True) if end is RescheduleResult.MOVED]
+        failed = [each.id for each in taken if has_failed(each)]
+        whole = {each.id: brought_back(each) for each in self._get(failed) if each is not None}
+        return [whole.get(each.id, each) for each in taken]
+
+    def _undo(self, ids: Sequence[str]) -> None:
+        """Leave messages as far away as they were before this run moved them: the other run may have moved them, too."""
+        if away := [each for each in self._get(ids) if each is not None and is_away(each)]:
+            self._engine.reschedule([Move(Ref(id=each.id), at=each.due - AWAY) for each in away])
+
+    def _dead(self, batch: Batch) -> list[Stored]:
+        return [each for each in self._get(batch.ids) if each is not None and each.state == "dead"]
+
+    def _note(self, begun: Sequence[Batch] = (), ending: Collection[str] = ()) -> None:
+        """What the next run is to know, should this one be killed: all that is not finished yet."""
+        held = {each.batch for each in self._held.values()} | set(ending)
+        known = {name: each for name, each in self._batches.items() if name in held}
+        known |= {name: replace(known[name], ending=True) for name in ending}
+        self._batches = known | {each.name: each for each in begun}
+        self._met |= self._batches.keys()
+        self.log.write(list(self._batches.values()))
+
+    def _hold(self, batch: Batch, mark: Mark, message: Stored, *, was_ending: bool = False) -> Found:
+        name = batch.named(mark)
+        self._held[name] = _Holding(batch.name, message, was_ending)
+        return Found(name, message_of(message, self._able, self.log.now))
+
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
+        """End here what the other queue has. Gives those that somebody has changed meanwhile: they stay as they are."""
+        with self._whole():
+            held = {name: self._held.pop(name) for name in names}
+            self._note(ending={each.batch for each in held.values()})
+            dead = {name: each.message for name, each in held.items() if each.message.state == "dead"}
+            pending = {name: each for name, each in held.items() if name not in dead}
+            changed = [*self._cancelled(pending), *self._purged(dead)]
+            # What another run has ended here, it has sent: then the copies, which are the same, stay.
+            return changed if changed and self.log.is_ours() else []
+
+    def _cancelled(self, held: Mapping[str, _Holding]) -> list[str]:
+        now = dict(zip(held, self._get([each.message.id for each in held.values()]), strict=True))
+        same = [name for name, each in now.items() if each is not None and is_same(each, held[name].message)]
+        refs = [Ref(id=held[name].message.id) for name in same]
+        ended = zip(same, self._engine.cancel(refs) if refs else (), strict=True)
+        done = {name for name, end in ended if end is CancelResult.CANCELLED}
+        done |= {name for name, each in now.items() if each is None and held[name].was_ending}
+        changed = [name for name in held if name not in done]
+        self._bring_back([held[name].message.id for name in changed])
+        return changed
+
+    def _purged(self, held: Mapping[str, Stored]) -> list[str]:
+        by_topic: dict[str, list[str]] = {}
+        for each in held.values():
+            by_topic.setdefault(each.topic, []).append(each.id)
+        gone = sum(self._engine.purge(topic, "dead", ids).count for topic, ids in by_topic.items())
+        if gone == len(held):
+            return []
+        left = dict(zip(held, self._get([each.id for each in held.values()]), strict=True))
+        return [name for name, each in left.items() if each is not None]  # requeued meanwhile
+
+    def give_back(self, names: Sequence[str]) -> None:
+        held = [self._held.pop(name).message for name in names]
+        self.listing.left |= {each.id for each in held}
+        with self._whole():
+            self._bring_back([each.id for each in held if each.state != "dead"])
+
+    def _bring_back(self, ids: Sequence[str]) -> None:
+        """To their own times, but for those that somebody has given a new one."""
+        if away := [each for each in self._get(ids) if each is not None and is_away(each)]:
+            self._engine.reschedule([Move(Ref(id=each.id), at=brought_back(each).due) for each in away])
+
+    def close(self) -> None:
+        """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
+        if self._settled and not (self._looks or self._held or self._broken):
+            self.log.end()
+
+    def _get(self, ids: Sequence[str]) -> list[Stored | None]:
+        return self._engine.get([Ref(id=id) for id in ids]) if ids else []
+
+
+def _nothing_of(mark: Mark) -> NewMessage:
+    """Of a message that is no longer as it was: with its name, it is the copy that was sent, or one that nobody gets."""
+    return NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=Past(dead=True) if mark.dead else None)

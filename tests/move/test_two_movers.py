@@ -1,0 +1,161 @@
+"""Two movers of one queue at once, and what others do between a kill and the next run."""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from bide import Queue
+from bide.adopt.queue.moved_message import Able
+from bide.adopt.queue.moving import QueueSource
+from bide.adopt.queue.on_the_way import Log, OtherMove
+from bide.adopt.source import Held
+from bide.types import CancelResult
+from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
+
+__all__ = ["new", "old"]
+HOUR, DAY = 3_600, 86_400_000
+
+
+class Sly:
+    """An engine where somebody acts just before the n-th call of a verb."""
+
+    def __init__(self, engine: Any, verb: str, act: Callable[[], object], call: int) -> None:
+        self._engine, self._verb, self._act, self._left = engine, verb, act, call
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._verb:
+            self._left -= 1
+            if self._left == 0:
+                self._act()
+        return getattr(self._engine, name)
+
+
+def sly_source(old: Queue, verb: str, act: Callable[[], object], call: int) -> QueueSource:
+    return QueueSource(Sly(old.session.engine(), verb, act, call), "old", re.compile(".*"), Able(), "new")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("old", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("call", range(1, 7))
+@pytest.mark.parametrize("verb", ["put", "reschedule", "get", "cancel", "scan"])
+def test_a_second_mover_that_runs_at_any_moment_of_the_first_loses_and_doubles_nothing(
+    old: Queue, new: Queue, verb: str, call: int
+) -> None:
+    sent = send(old, 5)
+
+    def other() -> None:
+        with suppress(OtherMove):
+            run(moving(old), new)
+
+    with suppress(OtherMove):
+        run(sly_source(old, verb, other, call), new)
+    run(moving(old), new)
+    found = list(new.messages("mail"))
+    assert {each.key: each.due for each in found} == {f"k{n}": each.due for n, each in enumerate(sent)}
+    assert len(found) == len(sent)
+    assert old.topics() == []
+    assert old.stats().scheduled == 0
+
+
+@pytest.mark.parametrize("old", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("call", range(1, 7))
+@pytest.mark.parametrize("verb", ["put", "reschedule", "get", "cancel", "scan"])
+def test_a_second_mover_that_begins_at_any_moment_of_the_first_loses_and_doubles_nothing(
+    old: Queue, new: Queue, verb: str, call: int
+) -> None:
+    sent = send(old, 5)
+    second = moving(old)
+    seen: list[Held] = []
+
+    def begin() -> None:
+        with suppress(OtherMove):
+            seen.append(second.held())  # and then the first one goes on, as far as it gets
+
+    with suppress(OtherMove):
+        run(sly_source(old, verb, begin, call), new)
+    real, second.held = second.held, lambda: seen.pop() if seen else real()  # type: ignore[method-assign]
+    with suppress(OtherMove):
+        run(second, new)
+    run(moving(old), new)
+    found = list(new.messages("mail"))
+    assert {each.key: each.due for each in found} == {f"k{n}": each.due for n, each in enumerate(sent)}
+    assert len(found) == len(sent)
+    assert old.stats().scheduled == 0
+
+
+def test_a_mover_that_is_slow_to_move_messages_away_sends_nothing(old: Queue, new: Queue) -> None:
+    sent = send(old, 3)
+    second = moving(old)
+    with pytest.raises(OtherMove, match="has taken over"):
+        run(sly_source(old, "reschedule", lambda: second.take(10), 1), new)
+    second.close()
+    run(moving(old), new)
+    assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+    assert old.stats().scheduled == 0
+
+
+def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
+    first, second = (Log(old.session.engine(), "new") for _ in range(2))
+    slow = Log(Sly(old.session.engine(), "cancel", second.begin, 1), "new")  # type: ignore[arg-type]
+    first.begin()
+    slow.begin()
+    assert [each.is_ours() for each in (first, second, slow)] == [False, False, True]
+    with pytest.raises(OtherMove, match="has taken over"):
+        second.write([])
+    slow.end()
+    assert old.stats().scheduled == 0
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("step", ["taken", "finishing", "finished"])
+def test_what_is_cancelled_after_a_kill_is_not_delivered(old: Queue, new: Queue, step: str, keyed: bool) -> None:
+    sent = [old.send("mail", n, delay=HOUR + n, key=f"k{n}" if keyed else None) for n in range(3)]
+    killed(old, new, step)
+    said = old.cancel(topic="mail", key="k1") if keyed else old.cancel(sent[1])
+    adoption = run(moving(old), new)
+    if step == "finished":  # it was in the new queue alone
+        assert (said, bodies(new)) == (CancelResult.GONE, [0, 1, 2])
+    else:
+        assert (said, bodies(new), adoption.gone) == (CancelResult.CANCELLED, [0, 2], 1)
+    assert new.stats("mail").pending == len(bodies(new))
+    assert old.stats().scheduled == 0
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("step", ["taken", "finishing"])
+def test_what_is_given_a_new_time_after_a_kill_is_moved_once_with_that_time(
+    old: Queue, new: Queue, step: str, keyed: bool
+) -> None:
+    sent = [old.send("mail", n, delay=HOUR + n, key=f"k{n}" if keyed else None) for n in range(3)]
+    killed(old, new, step)
+    old.reschedule(topic="mail", key="k1", delay="10d") if keyed else old.reschedule(sent[1], delay="10d")
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
+    due = {each.body: each.due for each in new.messages("mail")}
+    assert (due[0], due[2]) == (sent[0].due, sent[2].due)
+    assert due[1] - sent[1].due > 9 * DAY
+    assert old.stats().scheduled == 0
+
+
+def test_a_dead_letter_that_lives_again_after_a_kill_is_moved_once(old: Queue, new: Queue) -> None:
+    old.send("mail", "dead", key="k")
+    [delivery] = old.receive("mail")
+    delivery.bury("no use")
+    killed(old, new, "finishing")
+    assert old.requeue("mail") == 1
+    run(moving(old), new)
+    assert [(each.body, each.state, each.key) for each in new.messages("mail")] == [("dead", "ready", "k")]
+
+
+def test_a_message_that_took_the_key_in_the_new_queue_is_left_alone(old: Queue, new: Queue) -> None:
+    send(old)
+    killed(old, new, "taken")
+    old.cancel(topic="mail", key="k1")
+    new.send("mail", "theirs", delay=HOUR, key="k1")
+    run(moving(old), new)
+    assert len(list(new.messages("mail"))) == 3
+    found = new.get(topic="mail", key="k1")
+    assert found is not None
+    assert found.body == "theirs"
