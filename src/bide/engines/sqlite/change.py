@@ -173,15 +173,18 @@ def _replace(tx: Transaction, holder: Known, new: NewMessage, due: int, now: int
 
 def cancel(tx: Transaction, namespace: Namespace, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
     at = tx.times.now(namespace, now)
-    return [_cancel(tx, tx.messages.find(namespace, ref, at)) for ref in refs]
+    ended: dict[int, None] = {}
+    answers = [_cancel(tx.messages.find(namespace, ref, at), ended) for ref in refs]
+    tx.messages.end(list(ended))
+    return answers
 
 
-def _cancel(tx: Transaction, known: Known | None) -> CancelResult:
-    if known is None:
+def _cancel(known: Known | None, ended: dict[int, None]) -> CancelResult:
+    if known is None or known.id in ended:
         return CancelResult.GONE
     if known.stage != PENDING:
         return CancelResult.DEAD if known.stage == DEAD else CancelResult.RUNNING
-    tx.messages.end([known.id])
+    ended[known.id] = None
     return CancelResult.CANCELLED
 
 
@@ -190,18 +193,23 @@ def reschedule(tx: Transaction, namespace: Namespace, moves: Sequence[Move], now
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
     for move in moves:
         check_delay(move.delay, move.at, floor)
-    return [_reschedule(tx, namespace, move, floor, ceiling) for move in moves]
+    firsts: dict[int, int | None] = {}  # by topic, when its first message was due before
+    return [_reschedule(tx, namespace, move, floor, ceiling, firsts) for move in moves]
 
 
-def _reschedule(tx: Transaction, namespace: Namespace, move: Move, now: int, ceiling: int) -> RescheduleResult:
+def _reschedule(
+    tx: Transaction, namespace: Namespace, move: Move, now: int, ceiling: int, firsts: dict[int, int | None]
+) -> RescheduleResult:
     known = tx.messages.find(namespace, move.ref, now)
     if known is None:
         return RescheduleResult.GONE
     if known.stage != PENDING:
         return RescheduleResult.DEAD if known.stage == DEAD else RescheduleResult.RUNNING
     due = move.due(known.due, known.since, now, ceiling)
-    first = tx.topics.first_due(known.topic)
+    if known.topic not in firsts:
+        firsts[known.topic] = tx.topics.first_due(known.topic)
     tx.sql.run("reschedule", {"id": known.id, "due": due, "expires": _expiry(due, known.life)})
+    first = firsts[known.topic]
     if due <= now or first is None or due < first:
         tx.wake(namespace, tx.topics.name(known.topic))
     return RescheduleResult.MOVED
