@@ -32,8 +32,8 @@ class Pasts:
         assert (claimed.id, claimed.attempt, claimed.max_attempts, claimed.key) == (sent[1].id, 3, 4, "k")
         assert await bench.end(claimed, "retry", delay=1_000) == "scheduled"
         bench.move(3 * DAY - 1_000)
-        ids = [each.id for each in await bench.claim("mail", limit=9)]
-        assert ids == [sent[1].id, sent[2].id]
+        ids = sorted(each.id for each in await bench.claim("mail", limit=9))
+        assert ids == sorted([sent[1].id, sent[2].id])
 
     @needs("past", "lookup")
     async def test_a_message_that_comes_with_its_last_attempt_is_delivered_once_more_only(self, bench: Bench) -> None:

@@ -19,6 +19,104 @@ begin
     end if;
 end $$;
 
+create or replace function bide.by_ids(ids bigint[], now bigint)
+returns table (number bigint, id bigint, topic text, due bigint, until bigint, since bigint, over boolean) language sql as $$
+-- Messages that are named by their ids, locked in the order of these; `over`: it has expired.
+    select g.number, m.id, m.topic, m.due, m.until, coalesce(m.since, m.due), coalesce(m.until is null and m.expires <= now, false)
+    from unnest(ids) with ordinality as g(id, number) join bide.message m on m.id = g.id
+    order by m.id for update of m
+$$;
+
+create or replace function bide.are_ids(ids bigint[]) returns boolean language sql as $$
+-- Whether all are named by ids, each once.
+    select array_position(ids, null) is null and cardinality(ids) = (select count(distinct i) from unnest(ids) as i)
+$$;
+
+create or replace function bide.not_found(answered text[], ids bigint[]) returns text[] language sql as $$
+-- The answers, with those of messages that are not there: they are dead letters, or gone.
+    select coalesce(array_agg(
+        coalesce(g.answer, case when exists (select 1 from bide.dead d where d.id = g.id) then 'dead' else 'gone' end)
+        order by g.number
+    ), '{}') from unnest(answered, ids) with ordinality as g(answer, id, number)
+$$;
+
+create or replace function bide.cancel_by_ids(ids bigint[], now bigint) returns text[] language plpgsql as $$
+declare
+    answered text[] := array_fill(null::text, array[cardinality(ids)]);
+    ended bigint[] := '{}';
+    each record;
+begin
+    for each in select * from bide.by_ids(ids, now) loop
+        if each.until is null then
+            ended := ended || each.id;
+            answered[each.number] := case when not each.over then 'cancelled' end;
+        else
+            answered[each.number] := 'running';
+        end if;
+    end loop;
+    delete from bide.message m where m.id = any (ended);
+    return bide.not_found(answered, ids);
+end $$;
+
+create or replace function bide.move_by_ids(
+    ids bigint[], delays bigint[], ats bigint[], origins text[], longest bigint, us bigint, told boolean
+) returns text[] language plpgsql as $$
+declare
+    now bigint := us / 1000;
+    answered text[] := array_fill(null::text, array[cardinality(ids)]);
+    ended bigint[] := '{}';
+    moved bigint[] := '{}';
+    dues bigint[] := '{}';
+    new_due bigint;
+    sooner text[] := '{}';  -- as in move
+    firsts bigint[] := '{}';
+    each record;
+begin
+    for each in select * from bide.by_ids(ids, now) loop
+        if each.until is not null then
+            answered[each.number] := 'running';
+        elsif each.over then
+            ended := ended || each.id;
+        else
+            new_due := bide.moved_to(
+                each.due, each.since, delays[each.number], ats[each.number], origins[each.number], longest, us
+            );
+            if new_due < each.due or each.due <= now then
+                sooner := sooner || each.topic;
+                firsts := firsts || case when told then new_due else 0 end;
+            end if;
+            moved := moved || each.id;
+            dues := dues || new_due;
+            answered[each.number] := 'moved';
+        end if;
+    end loop;
+    delete from bide.message m where m.id = any (ended);
+    update bide.message m set due = g.due, since = null, began = null, expires = g.due + m.life
+    from unnest(moved, dues) as g(id, due) where m.id = g.id;
+    perform bide.tell_first(sooner, firsts, now);
+    return bide.not_found(answered, ids);
+end $$;
+
+create or replace function bide.moved_to(
+    due bigint, since bigint, delay bigint, at bigint, origin text, longest bigint, us bigint
+) returns bigint language sql immutable as $$
+    select case origin
+        when 'due' then least(due + delay, us / 1000 + longest)
+        when 'since' then least(us / 1000 + longest, delay + since)
+        else bide.due_time(delay, at, us)
+    end
+$$;
+
+create or replace function bide.tell_first(topics text[], dues bigint[], now bigint) returns void language plpgsql as $$
+-- Once a topic, of what is due first.
+declare
+    each record;
+begin
+    for each in select g.of, min(g.due) as due from unnest(topics, dues) as g(of, due) group by g.of order by g.of loop
+        perform bide.tell(each.of, each.due, now);
+    end loop;
+end $$;
+
 create or replace function bide.cancel(request text, ids bigint[], topics text[], keys text[], given bigint)
 returns table (result text) language plpgsql
 set search_path = pg_catalog
@@ -32,7 +130,12 @@ declare
     known record;
 begin
     perform bide.limit_waiting(request);
-    if answered is null then
+    if answered is null and bide.are_ids(ids) then
+        answered := bide.cancel_by_ids(ids, now);
+        if request is not null then
+            insert into bide.answer (name, born, answers) values (request, now, answered);
+        end if;
+    elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
         for each in
             select * from unnest(ids, topics, keys) with ordinality as g(id, topic, key, number)
@@ -79,6 +182,13 @@ begin
         if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - now > longest) then
             raise exception 'too far' using errcode = 'BD001';
         end if;
+    end if;
+    if answered is null and bide.are_ids(ids) then
+        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, request is not null);
+        if request is not null then
+            insert into bide.answer (name, born, answers) values (request, now, answered);
+        end if;
+    elsif answered is null then
         answered := array_fill(null::text, array[cardinality(ids)]);  -- in the order of the keys, as put does it
         for each in
             select * from unnest(ids, topics, keys, delays, ats, origins) with ordinality
@@ -92,13 +202,10 @@ begin
             elsif known.until is not null then
                 answered[each.number] := 'running';
             else
-                new_due := case each.origin
-                    when 'due' then least(known.due + each.delay, now + longest)
-                    when 'since' then least(now + longest, each.delay + (
-                        select coalesce(m.since, m.due) from bide.message m where m.id = known.id
-                    ))
-                    else bide.due_time(each.delay, each.at, us)
-                end;
+                new_due := bide.moved_to(
+                    known.due, (select coalesce(m.since, m.due) from bide.message m where m.id = known.id),
+                    each.delay, each.at, each.origin, longest, us
+                );
                 if new_due < known.due or known.due <= now then
                     sooner := sooner || known.topic;
                     dues := dues || case when request is not null then new_due else 0 end;
@@ -107,9 +214,7 @@ begin
                 answered[each.number] := 'moved';
             end if;
         end loop;
-        for each in select g.of, min(g.due) as due from unnest(sooner, dues) as g(of, due) group by g.of order by g.of loop
-            perform bide.tell(each.of, each.due, now);
-        end loop;
+        perform bide.tell_first(sooner, dues, now);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, now, answered);
         end if;
