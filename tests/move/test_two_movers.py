@@ -10,7 +10,7 @@ import pytest
 from bide import Queue
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.on_the_way import Log, OtherMove
+from bide.adopt.queue.on_the_way import Batch, Log, OtherMove
 from bide.adopt.source import Held
 from bide.types import CancelResult
 from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
@@ -98,13 +98,13 @@ def test_a_mover_that_is_slow_to_move_messages_away_sends_nothing(old: Queue, ne
 
 def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
     first, second = (Log(old.session.engine(), "new") for _ in range(2))
-    slow = Log(Sly(old.session.engine(), "cancel", second.begin, 1), "new")  # type: ignore[arg-type]
+    slow = Log(Sly(old.session.engine(), "put", second.begin, 1), "new")  # type: ignore[arg-type]
     first.begin()
     slow.begin()
     assert [each.is_ours() for each in (first, second, slow)] == [False, False, True]
     with pytest.raises(OtherMove, match="has taken over"):
-        second.write([])
-    slow.end()
+        second.add(Batch("a", []))
+    slow.end([])
     assert old.stats().scheduled == 0
 
 

@@ -1,13 +1,14 @@
 """An adoption: takes batch after batch from a source, puts each into a queue, and counts what became of every entry.
 
-A batch is taken, then put, then finished; the next one is taken while it is put. A run that was killed in between leaves both
-held at the source, and the next run begins with them. Each message has an operation, which engines remember for ten minutes:
-within that time, nothing is put twice.
+A batch is taken, then put, then finished; while it is put, the one before it is finished and the next one is taken. A run that
+was killed in between leaves all three held at the source, and the next run begins with them. Each message has an operation,
+which engines remember for ten minutes: within that time, nothing is put twice.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -81,11 +82,27 @@ class Adoption:
         self._moved = moved
         self.resume()
         with ThreadPoolExecutor(1, "bide-adopt") as beside:
-            taken = Entries() if stopped() else self._take()
-            while taken.found or taken.gone:
-                taken = self._pass_on_and_take(taken.found, beside, stopped)
+            self._move_all(beside, stopped)
         if not stopped():
             self.resume()  # a take whose answer was lost is held, too
+
+    def _move_all(self, beside: Executor, stopped: Callable[[], bool]) -> None:
+        """While a batch is put, the one before it is finished and the next one taken: only this thread uses the source."""
+        before: tuple[Sequence[Found], Sequence[Sent]] = (), ()
+        taken = Entries() if stopped() else self._take()
+        while taken.found or taken.gone:
+            put = beside.submit(self._put, taken.found)
+            following = Entries()
+            try:
+                self._finish(*before)
+                following = Entries() if stopped() else self._take()
+            except BideError:
+                with suppress(BideError):
+                    self._finish(taken.found, self._answers(taken.found, following.found, put))
+                raise
+            before = taken.found, self._answers(taken.found, following.found, put)
+            taken = following
+        self._finish(*before)
 
     def _take(self) -> Entries:
         taken = self._source.take(self._batch)
@@ -94,27 +111,16 @@ class Adoption:
         self._leave(taken.refused)
         return taken
 
-    def _pass_on_and_take(self, batch: Sequence[Found], beside: Executor, stopped: Callable[[], bool]) -> Entries:
-        """Put a batch, take the next one meanwhile, and finish the first. The source is used by this thread alone."""
-        put = beside.submit(self._put, batch)
-        following = Entries()
+    def _answers(self, batch: Sequence[Found], following: Sequence[Found], put: Future[Sequence[Sent]]) -> Sequence[Sent]:
         try:
-            following = following if stopped() else self._take()
-        finally:
-            self._end(batch, following, put)
-        return following
-
-    def _end(self, batch: Sequence[Found], following: Entries, put: Future[Sequence[Sent]]) -> None:
-        try:
-            answers = put.result()
+            return put.result()
         except _NOT_STORED:  # nobody has tried to put it before, so it can be given back
-            self._source.give_back([each.name for each in (*batch, *following.found)])
-            self.in_hand = 0
+            self._source.give_back([each.name for each in (*batch, *following)])
+            self.in_hand -= len(batch) + len(following)
             raise
         except OutcomeUnknown as error:  # what has no answer stays held, for the next run, as after any other error
             self._finish(batch, error.answers)
             raise
-        self._finish(batch, answers)
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""

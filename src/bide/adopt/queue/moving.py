@@ -5,25 +5,27 @@ the other queue, looked at once more, and cancelled. Who cancels or reschedules 
 is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
-
-from msgspec.structs import replace
 
 from bide.adopt.queue.listing import Listing
 from bide.adopt.queue.moved_message import AWAY, Able, brought_back, has_failed, is_away, is_same, message_of
 from bide.adopt.queue.on_the_way import TAKEN_OVER, Batch, Log, Mark, OtherMove, mark_of
 from bide.adopt.source import Entries, Found, Held, Refused
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import Move, NewMessage, Past, Ref, Stored
+from bide.engines.base import MAX_BATCH, Move, NewMessage, Past, Ref, Stored
 from bide.types import CancelResult, RescheduleResult
 
 if TYPE_CHECKING:
     import re
 
     from bide.engines.sync import Engine
+
+
+_NOTES = 8  # that are cancelled together with a batch: those of four batches before it
 
 
 class _Holding(NamedTuple):
@@ -49,8 +51,9 @@ class QueueSource:
         self.listing: Listing = Listing(engine, topics, able)
         self.log: Log = Log(engine, destination)
         self._held: dict[str, _Holding] = {}  # by name
-        self._batches: dict[str, Batch] = {}  # by name, those that the log has
         self._met: set[str] = set()  # names of batches, of all that there were
+        self._open: Counter[str] = Counter()  # by batch, how many are held
+        self._done: list[str] = []  # batches that have been moved, and whose notes are still there
         self._pages: Iterator[list[Stored]] = iter(())
         self._settled = True  # what was changed after an earlier run was killed has been dealt with
         self._broken = False  # a verb has failed half-way: only the record tells what is away
@@ -65,16 +68,16 @@ class QueueSource:
     def held(self) -> Held:
         """What is known already is not told again."""
         with self._whole():
-            way = self.log.read() if self._looks else self.log.begin()
+            batches = self.log.read() if self._looks else self.log.begin()
             found: list[Found] = []
             ended: list[Found] = []
-            for batch in way.batches:
+            for batch in batches:
                 if batch.name not in self._met:
                     self._met.add(batch.name)
-                    self._batches[batch.name] = batch
                     ended += self._held_before(batch, found)
+            self._done += [each.name for each in batches if not self._open[each.name] and each.name not in self._done]
             self._settled = not ended
-            return Held(found, age=way.age, ended=ended)
+            return Held(found, age=self.log.age(batches), ended=ended)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -106,7 +109,7 @@ class QueueSource:
             if page is None:
                 if fresh:
                     return Entries(refused=refused)
-                fresh, self._pages = True, self.listing.pages(limit)
+                fresh, self._pages = True, self.listing.pages(max(1, limit - _NOTES))
                 continue
             able, unable = self.listing.sorted_out(page, {each.message.id for each in self._held.values()})
             refused += unable
@@ -120,12 +123,15 @@ class QueueSource:
     def _take(self, messages: Sequence[Stored]) -> Entries:
         if not self.log.now:
             self.log.begin()
-        batch = Batch(uuid4().hex[:12], [mark_of(each) for each in messages], self.log.now)
-        self._note([batch])
+        batch = Batch(uuid4().hex[:12], [mark_of(each) for each in messages])
+        self._met.add(batch.name)
+        self.log.add(batch)
         taken = self._dead(batch) if messages[0].state == "dead" else self._sent_away(batch, messages)
         if not self.log.is_ours():  # it took long, and another run has taken over
             self._undo([each.id for each in taken])
             raise OtherMove(TAKEN_OVER)
+        if not taken:
+            self._done.append(batch.name)
         return Entries([self._hold(batch, mark_of(each), each) for each in taken], gone=len(messages) - len(taken))
 
     def _sent_away(self, batch: Batch, messages: Sequence[Stored]) -> list[Stored]:
@@ -143,36 +149,36 @@ class QueueSource:
     def _dead(self, batch: Batch) -> list[Stored]:
         return [each for each in self._get(batch.ids) if each is not None and each.state == "dead"]
 
-    def _note(self, begun: Sequence[Batch] = (), ending: Collection[str] = ()) -> None:
-        """What the next run is to know, should this one be killed: all that is not finished yet."""
-        held = {each.batch for each in self._held.values()} | set(ending)
-        known = {name: each for name, each in self._batches.items() if name in held}
-        known |= {name: replace(known[name], ending=True) for name in ending}
-        self._batches = known | {each.name: each for each in begun}
-        self._met |= self._batches.keys()
-        self.log.write(list(self._batches.values()))
-
     def _hold(self, batch: Batch, mark: Mark, message: Stored, *, was_ending: bool = False) -> Found:
         name = batch.named(mark)
         self._held[name] = _Holding(batch.name, message, was_ending)
+        self._open[batch.name] += 1
         return Found(name, message_of(message, self._able, self.log.now))
+
+    def _let_go(self, names: Sequence[str]) -> dict[str, _Holding]:
+        held = {name: self._held.pop(name) for name in names}
+        self._open.subtract(each.batch for each in held.values())
+        return held
 
     def finish(self, names: Sequence[str]) -> Sequence[str]:
         """End here what the other queue has. Gives those that somebody has changed meanwhile: they stay as they are."""
         with self._whole():
-            held = {name: self._held.pop(name) for name in names}
-            self._note(ending={each.batch for each in held.values()})
+            held = self._let_go(names)
+            batches = list({each.batch: None for each in held.values()})
+            self.log.add_ending(batches)
             dead = {name: each.message for name, each in held.items() if each.message.state == "dead"}
             pending = {name: each for name, each in held.items() if name not in dead}
             changed = [*self._cancelled(pending), *self._purged(dead)]
+            self._done += [each for each in batches if not self._open[each]]  # their notes go with the next batch
             # What another run has ended here, it has sent: then the copies, which are the same, stay.
             return changed if changed and self.log.is_ours() else []
 
     def _cancelled(self, held: Mapping[str, _Holding]) -> list[str]:
         now = dict(zip(held, self._get([each.message.id for each in held.values()]), strict=True))
         same = [name for name, each in now.items() if each is not None and is_same(each, held[name].message)]
-        refs = [Ref(id=held[name].message.id) for name in same]
-        ended = zip(same, self._engine.cancel(refs) if refs else (), strict=True)
+        over, self._done = self._done[: (MAX_BATCH - len(same)) // 2], self._done[(MAX_BATCH - len(same)) // 2 :]
+        refs = [*(Ref(id=held[name].message.id) for name in same), *self.log.taken_off(over)]
+        ended = zip(same, self._engine.cancel(refs) if refs else (), strict=False)
         done = {name for name, end in ended if end is CancelResult.CANCELLED}
         done |= {name for name, each in now.items() if each is None and held[name].was_ending}
         changed = [name for name in held if name not in done]
@@ -190,10 +196,11 @@ class QueueSource:
         return [name for name, each in left.items() if each is not None]  # requeued meanwhile
 
     def give_back(self, names: Sequence[str]) -> None:
-        held = [self._held.pop(name).message for name in names]
-        self.listing.left |= {each.id for each in held}
+        held = self._let_go(names).values()
+        self.listing.left |= {each.message.id for each in held}
         with self._whole():
-            self._bring_back([each.id for each in held if each.state != "dead"])
+            self._bring_back([each.message.id for each in held if each.message.state != "dead"])
+        self._done += [batch for batch in {each.batch for each in held} if not self._open[batch]]
 
     def _bring_back(self, ids: Sequence[str]) -> None:
         """To their own times, but for those that somebody has given a new one."""
@@ -203,7 +210,7 @@ class QueueSource:
     def close(self) -> None:
         """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
         if self._settled and not (self._looks or self._held or self._broken):
-            self.log.end()
+            self.log.end(self._done)
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
         return self._engine.get([Ref(id=id) for id in ids]) if ids else []
