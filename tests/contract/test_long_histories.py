@@ -31,6 +31,16 @@ def of_seeds(test: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.parametrize("seed", seeds)(test)  # type: ignore[no-any-return]
 
 
+def one_seed(test: Callable[..., None]) -> Callable[..., None]:
+    """As of_seeds, but one in every run: for an engine whose histories take long."""
+    seeds = [
+        FEW[0],
+        *(pytest.param(seed, marks=slow) for seed in FEW[1:]),
+        *(pytest.param(seed, marks=[slow, long]) for seed in MANY),
+    ]
+    return pytest.mark.parametrize("seed", seeds)(test)  # type: ignore[no-any-return]
+
+
 def all_verbs_were_asked(history: LongHistory) -> None:
     assert set(history.asked) >= VERBS
 

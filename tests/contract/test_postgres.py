@@ -18,7 +18,10 @@ from tests.model.turns import COLOURS, LONG, by_turns
 
 
 class TestPostgres(EngineContract):
+    """The other colour goes through PgBouncer."""
+
     capabilities = CAPABILITIES
+    colours = COLOURS if LONG else ("async",)
 
     @pytest.fixture
     def make_source(self, postgres_url: str) -> Callable[..., Source]:

@@ -49,6 +49,7 @@ def test_a_refused_login_is_not_taken_for_a_broker_that_is_away(rabbitmq_url: st
     assert "s3cret" not in str(found)
 
 
+@pytest.mark.slow
 def test_a_broker_without_memory_takes_no_messages(new_rabbitmq: NewRabbit) -> None:
     server = new_rabbitmq(management=True)
     with Queue(server.url) as queue:

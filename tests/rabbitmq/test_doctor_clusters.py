@@ -29,6 +29,7 @@ def until(cluster: RabbitCluster, level: str, name: str) -> Finding:
         assert time.monotonic() < give_up, f"{name} never was {level}: {found}"
 
 
+@pytest.mark.slow
 def test_a_node_that_leads_all_queues_or_lacks_one_is_told_of(rabbitmq_cluster: RabbitCluster) -> None:
     first, _, third = rabbitmq_cluster.nodes
     with Queue(first.url) as queue:

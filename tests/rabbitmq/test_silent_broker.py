@@ -51,6 +51,7 @@ def judged(storm: Storm) -> Account:
     return found
 
 
+@pytest.mark.slow
 def test_workers_go_on_when_a_frozen_broker_thaws(new_rabbitmq: NewRabbit, tmp_path: Path) -> None:
     server = new_rabbitmq(tuned=True)
     with Storm(f"{server.url}?timeout=2", tmp_path) as storm:
@@ -64,6 +65,7 @@ def test_workers_go_on_when_a_frozen_broker_thaws(new_rabbitmq: NewRabbit, tmp_p
         judged(storm)
 
 
+@pytest.mark.slow
 def test_workers_go_on_when_the_network_has_lost_everything_for_a_while(relayed: Relayed, tmp_path: Path) -> None:
     with Storm(f"{relayed.url}?timeout=2", tmp_path) as storm:
         with storm.at_work():

@@ -188,7 +188,10 @@ async def cost(server: RedisServer, url: str, name: str, many: int) -> list[Ran]
     return ran
 
 
-@pytest.mark.parametrize("name", SHAPES)
+LENGTHY = ("moved one by one", "one millisecond", "leased one by one")
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] if each in LENGTHY else []) for each in SHAPES])
 async def test_what_a_script_does_is_bounded(redis_server: RedisServer, redis_url: str, name: str) -> None:
     ran = await cost(redis_server, redis_url, name, SHAPES[name].some)
     assert list(faults(ran, LIMITS[name])) == []

@@ -15,7 +15,7 @@ from bide.engines.redis.doctor import rights
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.model.hypothesis_rules import check_engine
-from tests.model.turns import by_turns
+from tests.model.turns import COLOURS, LONG, by_turns
 from tests.servers.programs import needs_program
 from tests.servers.redis import RedisServer
 
@@ -60,6 +60,7 @@ def url(forgetful: RedisServer) -> Iterator[str]:
 
 class TestForgetful(EngineContract):
     capabilities = CAPABILITIES
+    colours = COLOURS if LONG else ("async",)
 
     @pytest.fixture
     def make_source(self, url: str) -> Callable[..., Source]:

@@ -11,7 +11,7 @@ from bide.engines.redis.aio import calls as aio
 from bide.engines.redis.script import Script
 from bide.engines.redis.sync import calls as sync
 from bide.engines.registry import Source
-from tests.contract.test_long_histories import SHRINK, all_verbs_were_asked, of_seeds
+from tests.contract.test_long_histories import SHRINK, all_verbs_were_asked, of_seeds, one_seed
 from tests.model.expected import Divergence
 from tests.model.long_history import LongHistory, check_long_history
 from tests.model.runner import Runner
@@ -60,7 +60,7 @@ def play(url: str, server: RedisServer, seed: int, change: Change | None = None,
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("small_scripts")
-@of_seeds
+@one_seed
 def test_a_long_history_of_small_buckets(redis_url: str, redis_server: RedisServer, seed: int) -> None:
     all_verbs_were_asked(play(redis_url, redis_server, seed))
 
@@ -80,7 +80,7 @@ def test_a_long_history_of_three_shards(redis_url: str, redis_server: RedisServe
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("alike", "small_scripts")
-@of_seeds
+@one_seed
 def test_a_long_history_in_which_a_release_before_notes_expiries(redis_url: str, redis_server: RedisServer, seed: int) -> None:
     def note(client: redis.Redis) -> None:
         for prefix in {name.partition("}:")[0] for name in names(client)}:

@@ -19,6 +19,7 @@ from bide.engines.redis.sync.engine import Redis
 from bide.engines.registry import Source
 from bide.errors import ConfigError
 from bide.testing.contract import EngineContract
+from tests.model.turns import COLOURS, LONG
 from tests.servers.programs import is_redis_6, needs_program
 from tests.servers.redis import RedisServer
 
@@ -66,6 +67,7 @@ class TestAsAWorker(EngineContract):
     """All of the contract, and nothing is refused."""
 
     capabilities = CAPABILITIES
+    colours = COLOURS if LONG else ("sync",)
 
     @pytest.fixture
     def make_source(self, guarded: RedisServer, admin: Any) -> Iterator[Callable[..., Source]]:

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from bide import Info, Queue, Stats
 
 PATIENCE = 60.0  # seconds, far more than anything here takes, also on a machine that is busy with other things
@@ -236,6 +238,13 @@ def heard(pid: int, number: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     waiting = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
     return not any(each >> (number - 1) & 1 for each in waiting)
+
+
+def engines(often: str) -> list[Any]:
+    """The engines that several machines or processes share: one in every run, the others in the long one."""
+    marks = {name: [] if name == "sqlite" else [pytest.mark.server] for name in ("sqlite", "redis", "postgres")}
+    slow = {name: [] if name == often else [pytest.mark.slow] for name in marks}
+    return [pytest.param(name, marks=[*marks[name], *slow[name]]) for name in marks]
 
 
 @contextmanager

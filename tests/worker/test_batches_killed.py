@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bide import Outgoing
-from tests.worker.processes import Running, Shop, alive, open_shop, until
+from tests.worker.processes import Running, Shop, alive, engines, open_shop, until
 
 KILLS, MESSAGES = (60, 20_000) if "BIDE_LONG" in os.environ else (6, 1_200)
 HANDLERS = """
@@ -28,7 +28,7 @@ def write_sync(likes: list[int]):
 """
 
 
-@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in ("redis", "postgres"))])
+@pytest.fixture(params=engines(often="sqlite"))
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     url = "" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
     with open_shop(tmp_path, url) as made:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from bide import Outgoing
-from tests.worker.processes import Line, Running, Shop, alive, open_shop, until
+from tests.worker.processes import Line, Running, Shop, alive, engines, open_shop, until
 
 KILLS, MESSAGES, WORKERS = (100, 3_000, 4) if "BIDE_LONG" in os.environ else (6, 240, 3)
 LEASE = 2.0  # seconds
@@ -51,7 +51,7 @@ async def plain(n: int):
 """
 
 
-@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in ("redis", "postgres"))])
+@pytest.fixture(params=engines(often="redis"))
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     url = "" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
     with open_shop(tmp_path, url) as made:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.processes import Running, Shop, open_shop
+from tests.worker.processes import Running, Shop, engines, open_shop
 
 KILLS, WORKERS = (60, 4) if "BIDE_LONG" in os.environ else (5, 3)
 STEP = 200  # ms
@@ -24,7 +24,7 @@ async def tick():
 """
 
 
-@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in ("redis", "postgres"))])
+@pytest.fixture(params=engines(often="postgres"))
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     url = "" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
     with open_shop(tmp_path, url) as made:

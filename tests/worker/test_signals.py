@@ -582,7 +582,9 @@ def stopped_at_random(shop: Shop, stops: int, options: tuple[str, ...], grace: f
     return times
 
 
-@pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["alone", "supervised"])
+@pytest.mark.parametrize(
+    "options", [pytest.param((), marks=pytest.mark.slow), ("--processes", "2")], ids=["alone", "supervised"]
+)
 def test_stops_at_random_instants_lose_nothing_and_cost_no_attempt(shop: Shop, options: tuple[str, ...]) -> None:
     times = stopped_at_random(shop, 5, options, 1)
     assert times[-1] < 1 + PROMISED + MARGIN
