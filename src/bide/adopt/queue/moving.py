@@ -132,7 +132,8 @@ class QueueSource:
             raise OtherMove(TAKEN_OVER)
         if not taken:
             self._done.append(batch.name)
-        return Entries([self._hold(batch, mark_of(each), each) for each in taken], gone=len(messages) - len(taken))
+        marks = {each.id: each for each in batch.marks}
+        return Entries([self._hold(batch, marks[each.id], each) for each in taken], gone=len(messages) - len(taken))
 
     def _sent_away(self, batch: Batch, messages: Sequence[Stored]) -> list[Stored]:
         moved = self._engine.reschedule([Move(Ref(id=id), delay=AWAY, origin="due") for id in batch.ids])

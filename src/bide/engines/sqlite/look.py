@@ -28,12 +28,12 @@ def _get(tx: Transaction, namespace: Namespace, ref: Ref, now: int) -> Stored | 
         row = tx.sql.one("stored_by_key", {"space": namespace.name, "name": ref.topic, "key": ref.key})
     if row is None:
         return None
-    stored = stored_of(row, now)
+    *told, records = row
+    stored = stored_of(told, now)
     expired = stored.state in ("scheduled", "ready") and stored.expires is not None and stored.expires <= now
     if expired:
         return None
-    kept = tx.sql.one("traces", (row[0],))
-    return stored if kept is None else replace(stored, traces=records_of(kept[0]))
+    return stored if records is None else replace(stored, traces=records_of(records))
 
 
 def scan(

@@ -106,7 +106,7 @@ def state_of(stage: int, due: int, now: int) -> State:
     return "ready" if due <= now else "scheduled"
 
 
-def stored_of(row: tuple[Any, ...], now: int) -> Stored:
+def stored_of(row: Sequence[Any], now: int) -> Stored:
     number, salt, topic, stage, due, attempt, most, key, level, body, headers, error, until, expires, _, request, token = row
     return Stored(
         id=public_id(number, salt),

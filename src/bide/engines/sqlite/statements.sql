@@ -195,13 +195,13 @@ pragma incremental_vacuum(1)
 -- Looking.
 -- name: stored_by_id
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token
+    error, until, expires, died, request, token, (select records from bide_trace where bide_trace.message = message.id)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where message.id = :id and salt = :salt and topic.space = :space
 
 -- name: stored_by_key
 select message.id, salt, topic.name, stage, due, attempt, most, key, level, coalesce(message.body, large.body), headers,
-    error, until, expires, died, request, token
+    error, until, expires, died, request, token, (select records from bide_trace where bide_trace.message = message.id)
 from message join topic on topic.id = message.topic left join large on large.id = message.id
 where key = :key and stage < 2 and topic.space = :space and topic.name = :name
 

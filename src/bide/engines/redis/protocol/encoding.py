@@ -1,6 +1,7 @@
 """How a message is written, and how it and its names are read again. The scripts' parts/layout.lua is the other side."""
 
 import contextlib
+import functools
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
 from struct import Struct
@@ -131,6 +132,7 @@ def full_id(topic: str, local: bytes) -> bytes:
     return int(topic, 16).to_bytes(TOPIC, "big") + local
 
 
+@functools.lru_cache(maxsize=4_096)  # a batch is asked for its shards, and then for what the scripts are told
 def name_of(text: str) -> Name:
     """What an id names; NOWHERE when it is none of ours."""
     raw = id_bytes(text)
