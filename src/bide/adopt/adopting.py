@@ -155,7 +155,7 @@ class Adoption:
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             for each in kept:
                 del stored[each.name]
-        changed = list(self._source.finish(list(stored)) or ()) if stored else []
+        changed = self._source.finish(list(stored)) if stored else ()
         if changed:
             self._take_back([stored.pop(name) for name in changed])
         self.in_hand -= len(stored) + len(kept) + len(changed)

@@ -93,8 +93,14 @@ class Table:
             raise
         return Entries(taken, refused)
 
-    def finish(self, names: Sequence[str]) -> None:
-        self._forget(names)
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
+        if names:
+            self._database.begin()
+            self._database.do(DELETE, [{"name": name} for name in names])
+            self._database.commit()
+        for name in names:
+            self._entries.pop(name, None)
+        return ()
 
     def give_back(self, names: Sequence[str]) -> None:
         if self._said.undo is None:
@@ -164,14 +170,6 @@ class Table:
                 "--take delete them, or mark them as --query has them not: where not done."
             )
         self._checked = True
-
-    def _forget(self, names: Sequence[str]) -> None:
-        if names:
-            self._database.begin()
-            self._database.do(DELETE, [{"name": name} for name in names])
-            self._database.commit()
-        for name in names:
-            self._entries.pop(name, None)
 
     def _id(self, row: Mapping[str, Any]) -> str:
         return str(row.get(self._columns.id))[:100]
