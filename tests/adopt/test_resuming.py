@@ -95,6 +95,19 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
     assert orders(everything("t")) == sorted([*range(20, 30), *(range(10) if put else ()), *(range(20) if sent else ())])
 
 
+def test_what_cannot_be_given_back_is_told_as_held(filled: redis.Redis, redis_url: str, folder: Path) -> None:
+    run(redis_url, dies_in="put_many")
+    aged(filled, 11)
+    source: Any = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    source.give_back = die
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue, doubt="give-back")
+        with pytest.raises(Killed):
+            adoption.run(lambda _: None, lambda: False)
+    assert (adoption.in_hand, adoption.given_back) == (20, 0)
+    source.close()
+
+
 def test_a_take_whose_answer_was_lost_is_finished_by_the_same_run(filled: redis.Redis, redis_url: str, folder: Path) -> None:
     source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
     take = source.take
