@@ -1,6 +1,6 @@
 """`bide adopt redis-zset` and `bide adopt redis-list`: entries under one key of Redis."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -17,33 +17,48 @@ if TYPE_CHECKING:
 
 section: Section = Section("Sources")
 
-Member = Annotated[
-    str,
-    typer.Option(
-        "--member",
-        metavar="json|raw|FIELD",
-        help="What the body is: the entry as JSON or as text, or a field of its JSON, as in data or job.data.",
-        rich_help_panel=MESSAGES,
-    ),
-]
-JobHash = Annotated[
-    str | None,
-    typer.Option(
-        "--job-hash",
-        metavar="KEY",
-        help="Entries are ids. This hash has the jobs by their ids, and they are the messages.",
-        rich_help_panel=SOURCE,
-    ),
-]
-JobId = Annotated[
-    str | None,
-    typer.Option(
-        "--job-id",
-        metavar="FIELD",
-        help="With --job-hash: entries are JSON, and this field is the id. Default: entries are the ids.",
-        rich_help_panel=SOURCE,
-    ),
-]
+
+class EntryOptions(NamedTuple):
+    """What an entry is: the message, or the id of a job in a hash."""
+
+    member: Annotated[
+        str,
+        typer.Option(
+            "--member",
+            metavar="json|raw|FIELD",
+            help="What the body is: the entry as JSON or as text, or a field of its JSON, as in data or job.data.",
+            rich_help_panel=MESSAGES,
+        ),
+    ] = "json"
+    job_hash: Annotated[
+        str | None,
+        typer.Option(
+            "--job-hash",
+            metavar="KEY",
+            help="Entries are ids. This hash has the jobs by their ids, and they are the messages.",
+            rich_help_panel=SOURCE,
+        ),
+    ] = None
+    job_id: Annotated[
+        str | None,
+        typer.Option(
+            "--job-id",
+            metavar="FIELD",
+            help="With --job-hash: entries are JSON, and this field is the id. Default: entries are the ids.",
+            rich_help_panel=SOURCE,
+        ),
+    ] = None
+
+    def jobs(self, server: "Server") -> "Jobs | None":
+        from bide.adopt.redis.jobs import Jobs
+
+        if self.job_hash is not None:
+            return Jobs(server, self.job_hash, self.job_id)
+        if self.job_id is not None:
+            raise WrongUsage(
+                "--job-id says where an entry has the id of its job: name the hash of the jobs, too: --job-hash KEY."
+            )
+        return None
 
 
 @section.command(
@@ -62,11 +77,9 @@ def redis_zset(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the sorted set.", show_default=False)],
     run: RunOptions,
     messages: MessageOptions,
+    entries: EntryOptions,
     *,
-    member: Member = "json",
     score: Annotated[Literal["auto", "s", "ms"], typer.Option(help="Unit of the scores.", rich_help_panel=MESSAGES)] = "auto",
-    job_hash: JobHash = None,
-    job_id: JobId = None,
 ) -> int:
     messages.check()
     wanted = run.run()
@@ -76,8 +89,8 @@ def redis_zset(
         from bide.adopt.redis.zset import SortedSet
 
         server = Server(wanted.url)
-        shape = messages.shape(member, longest)
-        return SortedSet(server, key, shape, unit=score, jobs=_jobs(server, job_hash, job_id))
+        shape = messages.shape(entries.member, longest)
+        return SortedSet(server, key, shape, unit=score, jobs=entries.jobs(server))
 
     return adopt(options, opened, wanted)
 
@@ -96,14 +109,12 @@ def redis_list(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the list.", show_default=False)],
     run: RunOptions,
     messages: MessageOptions,
+    entries: EntryOptions,
     *,
-    member: Member = "json",
     end: Annotated[
         Literal["left", "right"],
         typer.Option(help="Where consumers take: BLPOP left, BRPOP right. The order is kept.", rich_help_panel=SOURCE),
     ] = "left",
-    job_hash: JobHash = None,
-    job_id: JobId = None,
 ) -> int:
     messages.check()
     wanted = run.run()
@@ -113,18 +124,6 @@ def redis_list(
         from bide.adopt.redis.server import Server
 
         server = Server(wanted.url)
-        return ReadyList(server, key, messages.shape(member, longest), end=end, jobs=_jobs(server, job_hash, job_id))
+        return ReadyList(server, key, messages.shape(entries.member, longest), end=end, jobs=entries.jobs(server))
 
     return adopt(options, opened, wanted)
-
-
-def _jobs(server: "Server", key: str | None, id_field: str | None) -> "Jobs | None":
-    from bide.adopt.redis.jobs import Jobs
-
-    if key is None:
-        if id_field is not None:
-            raise WrongUsage(
-                "--job-id says where an entry has the id of its job: name the hash of the jobs, too: --job-hash KEY."
-            )
-        return None
-    return Jobs(server, key, id_field)
