@@ -36,7 +36,7 @@ class Postgres:
         self._run("rollback")
 
     def rows(self, query: str, limit: int | None, *, lock: bool = False) -> list[Row]:
-        limited = f"{query} limit {limit}" if limit is not None else query
+        limited = f"{query}\nlimit {limit}" if limit is not None else query  # the query may end with a comment
         found: list[Row] = self._run(f"{limited} for update skip locked" if lock else limited).fetchall()
         return found
 

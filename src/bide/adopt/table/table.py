@@ -51,7 +51,7 @@ class Table:
         return f"a table at {self._database.shown}"
 
     def count(self) -> int | None:
-        [row] = self._database.rows(f"select count(*) as number from ({self._said.query}) as waiting", None)
+        [row] = self._database.rows(f"select count(*) as number from ({self._said.query}\n) as waiting", None)
         return int(row["number"])
 
     def peek(self, limit: int) -> Entries:

@@ -1,6 +1,5 @@
 """`bide adopt table`: the rows of a polled table."""
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -13,8 +12,6 @@ from bide.cli.queues import QueueOptions
 
 if TYPE_CHECKING:
     from bide.adopt.source import Source
-
-_ENDS = re.compile(r"\b(limit|offset|for\s+(update|share|no\s+key\s+update|key\s+share))\b[^()]*$", re.IGNORECASE)
 
 section: Section = Section("Sources")
 
@@ -63,10 +60,12 @@ def table(
         Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=MESSAGES)
     ] = "auto",
 ) -> int:
+    from bide.adopt.table.sql import has_end
+
     messages.check()
     wanted = (run if where is None else run._replace(source=where)).run()
     query = query.strip().rstrip(";")
-    if _ENDS.search(query):
+    if has_end(query):
         raise WrongUsage("Leave LIMIT, OFFSET and FOR UPDATE out of --query: the command adds its own.")
     if take is None and not wanted.dry_run:
         raise WrongUsage(
