@@ -8,7 +8,8 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 
-from bide.adopt.table.database import NAME, Row, refused, unavailable
+from bide.adopt.table.database import Row, refused, unavailable
+from bide.adopt.table.sql import for_psycopg
 from bide.engines.base import Settings
 from bide.engines.postgres.failures import is_lost
 from bide.engines.postgres.location import read
@@ -41,7 +42,7 @@ class Postgres:
         return found
 
     def do(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
-        text = NAME.sub(r"%(\1)s", statement.replace("%", "%%"))
+        text = for_psycopg(statement)
         try:
             with self._connection.cursor() as cursor:
                 cursor.executemany(text, values)
