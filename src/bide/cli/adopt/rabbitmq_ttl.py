@@ -7,6 +7,7 @@ import typer
 
 from bide.cli.adopt.command import adopt
 from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.output import note
 from bide.cli.queues import QueueOptions
@@ -59,6 +60,8 @@ def rabbitmq_ttl(
 ) -> int:
     if not by_routing_key:
         messages.check()
+    elif messages.topic is not None or messages.topic_field is not None:
+        raise WrongUsage("Give either --topic-is-routing-key or a topic by --topic or --topic-field, not both.")
     wanted = run.run()
     longest = parse_duration(ttl, "--ttl")
     sources: list[TTLQueue] = []
