@@ -34,10 +34,10 @@ def _made(opened: "Callable[[int], Source]", longest: int) -> "Source":
     try:
         return opened(longest)
     except ModuleNotFoundError as missing:
-        extra = _EXTRAS.get((missing.name or "").partition(".")[0])
-        if extra is None:
+        package = (missing.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
-        raise MissingExtra(f'The source needs the package {missing.name}: pip install "bide[{extra}]"') from missing
+        raise MissingExtra(f'The source needs the package {package}: pip install "bide[{_EXTRAS[package]}]"') from missing
 
 
 def _move(source: "Source", queue: "Queue", run: Run) -> int:
