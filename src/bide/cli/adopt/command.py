@@ -46,7 +46,13 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     adoption = Adoption(source, queue, doubt=run.doubt)
     code = carry_out(adoption, source, "adopting", follow=run.follow, as_json=run.as_json)
     _tell(adoption, source, as_json=run.as_json)
+    if code == Exit.OK and not run.as_json and _has_seen_nothing(adoption):
+        note("Nothing waits there. Is the name right?")
     return code or (Exit.FAILED if adoption.refused else Exit.OK)
+
+
+def _has_seen_nothing(adoption: "Adoption") -> bool:
+    return not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand)
 
 
 def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
@@ -64,8 +70,6 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
         return
     topics = f" to {plural(len(adoption.topics), 'topic')}" if adoption.topics else ""
     echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics}.")
-    if not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand):
-        note("Nothing waits there. Is the name right?")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been taken by a run that was stopped.")
     if adoption.perhaps_twice:
