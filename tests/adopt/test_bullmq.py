@@ -66,3 +66,15 @@ def test_jobs_of_schedulers_and_flows_stay(bide: Bide, old: redis.Redis, redis_u
         "is the next one of a repeated job: make it a schedule of bide, and remove it in BullMQ": 1,
     }
     assert old.zcard("bull:mail:delayed") == 4
+
+
+def test_a_queue_that_bullmq_does_not_have_is_told_from_an_empty_one(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    filled(old)
+    command = ("--topic", "mail", "--source", redis_url)
+    for more in ((), ("--dry-run",)):
+        ended = bide("adopt", "bullmq", "mial", *command, *more)
+        assert ended.code == 1
+        assert ended.err == f"bide: {redis_url} has no queue mial of BullMQ: check its name and --prefix.\n"
+    old.delete("bull:mail:delayed")
+    empty = bide("adopt", "bullmq", "mail", *command)
+    assert (empty.code, empty.err) == (0, "Nothing waits there. Is the name right?\n")

@@ -11,13 +11,12 @@ from subprocess import Popen
 import psycopg
 import pytest
 
-from tests.adopt.dual_run import OLD, DualRun
-from tests.adopt.killing import FILLED, PRODUCED, adopt_amid, judge
+from tests.adopt.dual_run import DualRun
+from tests.adopt.killing import Dues, dual_run
 from tests.servers.rabbitmq_fixtures import NewRabbit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-TOTAL = FILLED + PRODUCED
 TABLE = "create table timers (id bigint generated always as identity primary key, n int not null, due timestamptz not null)"
 BODY = "jsonb_build_object('n', n, 'due', (extract(epoch from due) * 1000)::bigint) as body"
 QUERY = f"select id, due, {BODY} from timers order by due"
@@ -34,21 +33,14 @@ def test_a_polled_table(tmp_path: Path, postgres_url: str, redis_url: str) -> No
         def start(*arguments: str) -> Popen[bytes]:
             return run.python("poller.py", postgres_url, *arguments)
 
-        assert start("fill", str(FILLED), "0", "40", "120").wait(300) == 0
-        start("work")
-        start("work")
-        start("produce", str(PRODUCED), str(FILLED), "40", "60")
-        run.until(lambda: run.count(OLD) > 0, "the first row of the old pollers")
-        command = ["table", "--query", QUERY, "--take", "delete from timers where id = :id", "--topic", "order"]
-
         def is_held() -> bool:
             return server.execute("select 1 from bide_adopt limit 1").fetchone() is not None
 
-        told = adopt_amid(run, is_held, [*command, "--source", postgres_url], TOTAL, last=2)
-        judge(run, "table", told, TOTAL)
-        assert told["refused"] == {}
+        command = ["table", "--query", QUERY, "--take", "delete from timers where id = :id", "--topic", "order"]
+        command += ["--source", postgres_url]
+        pollers, filled, produced = ("work", "work"), Dues(40, 120), Dues(40, 60)
+        dual_run(run, "table", start, command, is_held, workers=pollers, filled=filled, produced=produced, last=2)
         assert server.execute("select count(*) from timers").fetchone() == (0,)
-        assert not is_held()
 
 
 def is_noted(file: Path) -> bool:
@@ -70,11 +62,9 @@ def test_a_queue_with_a_ttl(tmp_path: Path, new_rabbitmq: NewRabbit, redis_url: 
         def start(*arguments: str) -> Popen[bytes]:
             return run.python("ttl_queue.py", old.url, kind, *arguments)
 
-        assert start("fill", str(FILLED), "0", "75", "150").wait(300) == 0
-        start("work")
-        start("produce", str(PRODUCED), str(FILLED), "75", "60")
-        run.until(lambda: run.count(OLD) > 0, "the first message of the old consumer")
+        def is_held() -> bool:
+            return is_noted(tmp_path / "bide-adopt.db")
+
         command = ["rabbitmq-ttl", "wait", "--topic", "order", "--source", old.url]
-        told = adopt_amid(run, lambda: is_noted(tmp_path / "bide-adopt.db"), command, TOTAL)
-        judge(run, f"rabbitmq-ttl, {kind}", told, TOTAL)
-        assert told["refused"] == {}
+        filled, produced = Dues(75, 150), Dues(75, 60)
+        dual_run(run, f"rabbitmq-ttl, {kind}", start, command, is_held, filled=filled, produced=produced)

@@ -3,104 +3,53 @@
 `python -m pytest -m slow -s tests/adopt/test_dual_runs.py` prints what became of every message.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from subprocess import Popen
-from typing import Any
+from typing import NamedTuple
 
 import pytest
-import redis
 
 from benchmarks.peers.install import NotInstalled, environment
-from tests.adopt.dual_run import OLD, PROGRAMS, DualRun
+from tests.adopt.dual_run import PROGRAMS, DualRun
+from tests.adopt.killing import dual_run
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import lacking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-FILLED, PRODUCED = 100_000, 5_000
-KILLS = 5
-BEGIN, LENGTH = 25, 60  # seconds from the filling on, in which the messages fall due
+POOL = ["--job-hash", "JobPool", "--topic-field", "topic", "--member", "message"]
 
 
-def adopt_amid(run: DualRun, client: redis.Redis, beside: str, command: list[str]) -> dict[str, Any]:
-    """Kill the adopter again and again, with what old consumers do in between; then let it go on until all is handled."""
-    random = Random(7)
-    for _ in range(KILLS):
-        run.kill_adopter(command, lambda: bool(client.exists(beside)), random.randint(2, 8))
-        run.until_more(OLD, 500)
-    with run.adopting(command) as told:
-        run.until(lambda: run.handled() >= FILLED + PRODUCED, "the last message")
-    return told
+class Peer(NamedTuple):
+    """Programs that people have written around a key of Redis."""
+
+    program: str
+    key: str
+    command: list[str]
+    workers: Sequence[str] = ("work",)
 
 
-def judge(run: DualRun, kind: str, told: dict[str, Any]) -> None:
-    verdict = run.verdict(FILLED + PRODUCED)
-    print(f"\n{kind}: {verdict}")
-    assert (verdict.lost, verdict.doubled, verdict.early) == (0, 0, 0)
-    assert verdict.by_old + verdict.by_bide == verdict.total
-    assert verdict.by_old > 1_000
-    assert verdict.by_bide > 1_000
-    assert verdict.kills == KILLS
-    assert verdict.amid > 0, "no kill came while a batch was under way"
-    assert (told["held"], told["refused"]) == (0, {})
+PEERS = {
+    "redis-zset, as PHP": Peer("php_like.py", "delay_queue", ["redis-zset", "delay_queue", "--topic", "order"]),
+    "redis-zset with --job-hash, as Java": Peer(
+        "java_like.py", "DelayBucket", ["redis-zset", "DelayBucket", *POOL], ("move", "work", "work")
+    ),
+    "redis-list": Peer("list_like.py", "ready", ["redis-list", "ready", "--end", "right", "--topic", "order"]),
+}
 
 
-def fill(start: Callable[..., Popen[bytes]], run: DualRun) -> None:
-    filling = start("fill", str(FILLED), "0", str(BEGIN), str(LENGTH))
-    assert filling.wait(300) == 0
-
-
-def test_a_sorted_set_of_php(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
-    old = new_redis()
+@pytest.mark.parametrize("kind", PEERS)
+def test_a_key_of_redis(tmp_path: Path, new_redis: NewRedis, redis_url: str, kind: str) -> None:
+    old, peer = new_redis(), PEERS[kind]
 
     def start(*arguments: str) -> Popen[bytes]:
-        return run.python("php_like.py", old.url, *arguments)
+        return run.python(peer.program, old.url, *arguments)
 
     with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
-        fill(start, run)
-        start("work")
-        start("produce", str(PRODUCED), str(FILLED), str(BEGIN), str(LENGTH))
-        run.until(lambda: run.count(OLD) > 0, "the first message of the old consumer")
-        command = ["redis-zset", "delay_queue", "--topic", "order", "--source", old.url]
-        told = adopt_amid(run, client, "{delay_queue}:bide-adopt", command)
-        judge(run, "redis-zset, as PHP", told)
-        assert client.keys() == []
-
-
-def test_a_bucket_and_a_pool_of_java(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
-    old = new_redis()
-
-    def start(*arguments: str) -> Popen[bytes]:
-        return run.python("java_like.py", old.url, *arguments)
-
-    with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
-        fill(start, run)
-        for program in ("move", "work", "work"):
-            start(program)
-        start("produce", str(PRODUCED), str(FILLED), str(BEGIN), str(LENGTH))
-        run.until(lambda: run.count(OLD) > 0, "the first message of the old consumers")
-        command = ["redis-zset", "DelayBucket", "--job-hash", "JobPool", "--topic-field", "topic", "--member", "message"]
-        told = adopt_amid(run, client, "{DelayBucket}:bide-adopt", [*command, "--source", old.url])
-        judge(run, "redis-zset with --job-hash, as Java", told)
-        assert client.keys() == []
-
-
-def test_a_list(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
-    old = new_redis()
-
-    def start(*arguments: str) -> Popen[bytes]:
-        return run.python("list_like.py", old.url, *arguments)
-
-    with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
-        fill(start, run)
-        start("work")
-        start("produce", str(PRODUCED), str(FILLED))
-        run.until(lambda: run.count(OLD) > 0, "the first message of the old consumer")
-        command = ["redis-list", "ready", "--end", "right", "--topic", "order", "--source", old.url]
-        told = adopt_amid(run, client, "{ready}:bide-adopt", command)
-        judge(run, "redis-list", told)
+        held = f"{{{peer.key}}}:bide-adopt"
+        command = [*peer.command, "--source", old.url]
+        dual_run(run, kind, start, command, lambda: bool(client.exists(held)), workers=peer.workers, last=8)
         assert client.keys() == []
 
 
@@ -115,12 +64,7 @@ def test_a_queue_of_bullmq(tmp_path: Path, new_redis: NewRedis, redis_url: str) 
         return run.start(["node", str(PROGRAMS / "bullmq.js"), old.url, *arguments], PEER_FOLDER=str(folder))
 
     with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
-        fill(start, run)
-        start("work")
-        start("produce", str(PRODUCED), str(FILLED), str(BEGIN), str(LENGTH))
-        run.until(lambda: run.count(OLD) > 0, "the first message of the old worker")
         command = ["bullmq", "order", "--topic", "order", "--source", old.url]
-        told = adopt_amid(run, client, "{bull:order}:bide-adopt", command)
-        judge(run, "bullmq", told)
+        dual_run(run, "bullmq", start, command, lambda: bool(client.exists("{bull:order}:bide-adopt")), last=8)
         left = {key.decode() for key in client.scan_iter()}
         assert left <= {f"bull:order:{name}" for name in ("id", "meta", "events", "marker", "stalled-check")}

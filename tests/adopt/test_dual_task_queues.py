@@ -11,8 +11,8 @@ from subprocess import Popen
 import pytest
 
 from benchmarks.peers.install import NotInstalled, environment
-from tests.adopt.dual_run import OLD, DualRun
-from tests.adopt.killing import FILLED, PRODUCED, adopt_amid, judge
+from tests.adopt.dual_run import DualRun
+from tests.adopt.killing import FILLED, Dues, adopt_amid, judge
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import lacking
 
@@ -31,24 +31,21 @@ def test_celery(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
     folder, old = installed("celery"), new_redis()
     app = "tests.adopt.programs.celery_app"
     more = {"BROKER": old.url, "CELERY_WORKER_REVOKES_MAX": "200000"}
-    total = FILLED + PRODUCED
 
-    def program(run: DualRun, *arguments: str) -> Popen[bytes]:
+    def start(*arguments: str) -> Popen[bytes]:
         return run.start([str(folder / "python"), "-m", app, *arguments], **more)
 
     with old.client() as client, DualRun(tmp_path, redis_url, "order") as run:
-        fillings = [program(run, "fill", str(FILLED // 2), str(half * FILLED // 2), "240", "200") for half in (0, 1)]
+        fillings = [start("fill", str(FILLED // 2), str(half * FILLED // 2), "240", "200") for half in (0, 1)]
         run.until(lambda: all(each.poll() == 0 for each in fillings), "all tasks")
         run.start([str(folder / "celery"), "-A", app, "worker", "-c", "2", "-l", "ERROR"], **more)
         run.until(lambda: client.hlen("unacked") > FILLED // 4, "many tasks in the worker's memory")
-        program(run, "produce", str(PRODUCED), str(FILLED), "120", "60")
-        run.until(lambda: run.count(OLD) > 0, "the first task of the old worker")
         command = ["celery", "--topic", "order", "--args", "order=n,due", "--source", old.url]
         command += ["--margin", "30s", "--revokes", "200000", "--workers", "1"]
         held = ("{unacked}:bide-adopt", "{celery}:bide-adopt")
-        told = adopt_amid(run, lambda: bool(client.exists(*held)), command, total)
+        told = adopt_amid(run, start, command, lambda: bool(client.exists(*held)), Dues(120, 60))
         run.until(lambda: client.hlen("unacked") == 0, "the end of the last task")
-        judge(run, "celery", told, total)
+        judge(run, "celery", told)
         assert not client.exists(*held)
 
 
@@ -76,21 +73,18 @@ def test_celery_workers_that_remember_few(tmp_path: Path, new_redis: NewRedis, r
 def test_rq(tmp_path: Path, new_redis: NewRedis, redis_url: str) -> None:
     folder, old = installed("rq"), new_redis()
     more = {"BROKER": old.url}
-    total = FILLED + PRODUCED
 
-    def program(run: DualRun, *arguments: str) -> Popen[bytes]:
+    def start(*arguments: str) -> Popen[bytes]:
         return run.start([str(folder / "python"), "-m", "tests.adopt.programs.rq_jobs", *arguments], **more)
 
     with old.client() as client, DualRun(tmp_path, redis_url, "tests.adopt.programs.rq_jobs.order") as run:
-        filling = program(run, "fill", str(FILLED), "0", "100", "240")
+        filling = start("fill", str(FILLED), "0", "100", "240")
         for _ in range(2):
             worker = [str(folder / "rq"), "worker", "-w", "rq.SimpleWorker", "--with-scheduler", "--quiet", "-u", old.url]
             run.start([*worker, "order"], **more)
         assert filling.wait(300) == 0
-        program(run, "produce", str(PRODUCED), str(FILLED), "90", "60")
-        run.until(lambda: run.count(OLD) > 0, "the first job of the old workers")
         command = ["rq", "order", "--args", "tests.adopt.programs.rq_jobs.order=n,due", "--source", old.url]
         held = "{rq:scheduled:order}:bide-adopt"
-        told = adopt_amid(run, lambda: bool(client.exists(held)), command, total)
-        judge(run, "rq", told, total)
+        told = adopt_amid(run, start, command, lambda: bool(client.exists(held)), Dues(90, 60))
+        judge(run, "rq", told)
         assert not client.exists(held)

@@ -151,6 +151,17 @@ def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: Old) -> N
     assert sorted(old.received("wait")) == [b'"without a TTL"', b"no json"]
 
 
+def test_the_routing_key_may_be_the_topic_if_no_other_is_named(bide: Bide, old: Old) -> None:
+    old.send(bodies(2), expiration=str(HOUR))
+    command = ("adopt", "rabbitmq-ttl", "wait", "--topic-is-routing-key", "--source", old.url)
+    for more in (("--topic", "t"), ("--topic-field", "order")):
+        both = bide(*command, *more)
+        assert both.code == 2
+        assert "Give either --topic-is-routing-key or a topic" in both.err
+    assert bide(*command).code == 0
+    assert len(everything("wait")) == 2
+
+
 class Killed(Exception):
     """The end of a run, at some place."""
 

@@ -16,7 +16,7 @@ from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Waiting
 from bide.adopt.redis.zset import SortedSet
 from bide.adopt.shaping import Shape
-from bide.errors import OutcomeUnknown, QueueFull
+from bide.errors import ConfigError, OutcomeUnknown, QueueFull
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -93,6 +93,19 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
     assert filled.zcard("delayed") == (20 if answer == "give-back" else 0)
     put, sent = place == "finish", answer == "send"  # sent though it was put, or forgotten though it was not: as asked
     assert orders(everything("t")) == sorted([*range(20, 30), *(range(10) if put else ()), *(range(20) if sent else ())])
+
+
+def test_what_cannot_be_given_back_is_told_as_held(filled: redis.Redis, redis_url: str, folder: Path) -> None:
+    run(redis_url, dies_in="put_many")
+    aged(filled, 11)
+    source: Any = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    source.give_back = die
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue, doubt="give-back")
+        with pytest.raises(Killed):
+            adoption.run(lambda _: None, lambda: False)
+    assert (adoption.in_hand, adoption.given_back) == (20, 0)
+    source.close()
 
 
 def test_a_take_whose_answer_was_lost_is_finished_by_the_same_run(filled: redis.Redis, redis_url: str, folder: Path) -> None:
@@ -201,3 +214,22 @@ def test_what_is_given_back_is_as_it_was(old: redis.Redis, redis_url: str, kind:
     assert picture(old) == before
     assert not source.take(1_000).found
     source.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "right"),
+    [("redis-zset", "hset"), ("redis-zset", "zrem"), ("redis-list", "hset"), ("redis-list", "lrem"), ("bullmq", "hset")],
+)
+def test_a_user_who_lacks_a_right_takes_nothing(old: redis.Redis, redis_url: str, kind: str, right: str) -> None:
+    fill, opened = SOURCES[kind]
+    fill(old)
+    before = picture(old)
+    old.acl_setuser("weak", enabled=True, passwords=["+w"], keys=["*"], channels=["*"], commands=["+@all", f"-{right}"])
+    source = opened(redis_url.replace("redis://", "redis://weak:w@"))
+    try:
+        with pytest.raises(ConfigError, match="lacks a right"):
+            source.take(1_000)
+    finally:
+        source.close()
+        old.acl_deluser("weak")
+    assert picture(old) == before

@@ -144,6 +144,29 @@ def test_a_query_with_a_limit_is_refused(bide: Bide, end: str, tmp_path: Path) -
     assert "Leave LIMIT" in ended.err
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "and note <> 'limit'",
+        "and note <> 'it''s for update' /* no limit */",
+        "order by (select max(n) from (select 1 as n limit 1) as one), due -- no limit, don't lock",
+    ],
+)
+def test_a_text_a_comment_or_a_part_of_the_query_may_have_these_words(bide: Bide, old: Old, end: str) -> None:
+    old.fill(2)
+    query = f"select id, due, note from timers where not done {end}"
+    ended = bide("adopt", "table", "--query", query, *COMMAND[4:], "--source", old.url)
+    assert (ended.code, ended.err, json.loads(ended.out)["adopted"]) == (0, "", 2)
+
+
+def test_a_name_in_a_text_is_text(bide: Bide, old: Old) -> None:
+    old.fill(2)
+    take = "update timers set done = true, note = 'as :id, 100%' where id = :id -- :nothing"
+    ended = bide("adopt", "table", "--query", QUERY, "--take", take, *COMMAND[6:], "--source", old.url)
+    assert (ended.code, ended.err) == (0, "")
+    assert old.do("select distinct note from timers") == [("as :id, 100%",)]
+
+
 class Killed(Exception):
     """The end of a run, at some place."""
 

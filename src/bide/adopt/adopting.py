@@ -61,13 +61,18 @@ class Adoption:
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
         self.topics: set[str] = set()
-        self.in_hand: int = 0  # are held at the source: taken, and neither finished nor given back
         self._source = source
         self._queue = queue
         self._named = queue.capabilities.idempotent
         self._doubt = doubt
         self._batch = batch
         self._moved: Callable[[int], Any] = lambda _: None
+        self._in_hand: set[str] = set()  # names of what was taken, and neither finished nor given back
+
+    @property
+    def in_hand(self) -> int:
+        """How many entries are held at the source."""
+        return len(self._in_hand)
 
     @property
     def perhaps_twice(self) -> int:
@@ -107,7 +112,7 @@ class Adoption:
     def _take(self) -> Entries:
         taken = self._source.take(self._batch)
         self.gone += taken.gone
-        self.in_hand += len(taken.found)
+        self._in_hand |= {each.name for each in taken.found}
         self._leave(taken.refused)
         return taken
 
@@ -115,8 +120,7 @@ class Adoption:
         try:
             return put.result()
         except _NOT_STORED:  # nobody has tried to put it before, so it can be given back
-            self._source.give_back([each.name for each in (*batch, *following)])
-            self.in_hand -= len(batch) + len(following)
+            self._give_back([each.name for each in (*batch, *following)])
             raise
         except OutcomeUnknown as error:  # what has no answer stays held, for the next run, as after any other error
             self._finish(batch, error.answers)
@@ -128,18 +132,17 @@ class Adoption:
         self._leave(held.refused)
         if not held.found and not held.ended:
             return
+        self._in_hand |= {each.name for each in held.found}
         doubtful = held.age > SURE or held.unsure
         if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
-            self.in_hand = len(held.found)
             raise InDoubt(len(held.found) + len(held.ended), held.age, unsure=held.unsure)
         if not doubtful and self._named:
             self._take_back_ended(held.ended)
         if doubtful and self._doubt in ("give-back", "forget"):
-            end = self._source.give_back if self._doubt == "give-back" else self._source.finish
+            end = self._give_back if self._doubt == "give-back" else self._forget
             end([each.name for each in held.found])
             self.given_back += len(held.found) if self._doubt == "give-back" else 0
             return
-        self.in_hand = len(held.found)
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]
             try:
@@ -156,15 +159,14 @@ class Adoption:
         stored = {found.name: sent for found, sent in zip(batch, answers, strict=False) if sent is not None}
         kept = [found for found in batch if found.name in stored and stored[found.name].outcome in ("kept", "exists")]
         if kept:
-            self._source.give_back([each.name for each in kept])
+            self._give_back([each.name for each in kept])
             self.refused[HAS_KEY] += len(kept)
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             for each in kept:
                 del stored[each.name]
-        changed = list(self._source.finish(list(stored)) or ()) if stored else []
+        changed = self._forget(list(stored)) if stored else ()
         if changed:
             self._take_back([stored.pop(name) for name in changed])
-        self.in_hand -= len(stored) + len(kept) + len(changed)
         self.adopted += len(stored)
         self.topics |= {sent.topic for sent in stored.values()}
         self._moved(self.adopted + self.gone)
@@ -204,4 +206,13 @@ class Adoption:
             self.refused[each.reason] += 1
             self.examples.setdefault(each.reason, each.entry)
         if back := [each.held for each in refused if each.held]:
-            self._source.give_back(back)
+            self._give_back(back)
+
+    def _forget(self, names: Sequence[str]) -> Sequence[str]:
+        changed = self._source.finish(names)
+        self._in_hand.difference_update(names)
+        return changed
+
+    def _give_back(self, names: Sequence[str]) -> None:
+        self._source.give_back(names)
+        self._in_hand.difference_update(names)

@@ -32,15 +32,16 @@ class Several:
         return Entries(found[:limit], [refused for each in seen for refused in each.refused])
 
     def held(self) -> Held:
-        found, refused, age, unsure = list[Found](), list[Refused](), 0.0, False
+        found, refused, ended, age, unsure = list[Found](), list[Refused](), list[Found](), 0.0, False
         for source in self._sources:
             held = source.held()
             self._note(source, [*(each.name for each in held.found), *(each.held for each in held.refused)])
             found += held.found
             refused += held.refused
+            ended += held.ended
             age = max(age, held.age)
             unsure = unsure or held.unsure
-        return Held(found, refused, age, unsure)
+        return Held(found, refused, age, unsure, ended)
 
     def take(self, limit: int) -> Entries:
         refused, gone = list[Refused](), 0
@@ -53,11 +54,11 @@ class Several:
                 return Entries(taken.found, refused, gone)
         return Entries((), refused, gone)
 
-    def finish(self, names: Sequence[str]) -> None:
-        for source, part in self._parts(names):
-            source.finish(part)
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
+        changed = [name for source, part in self._parts(names) for name in source.finish(part)]
         for name in names:
             self._of.pop(name, None)
+        return changed
 
     def give_back(self, names: Sequence[str]) -> None:
         for source, part in self._parts(names):

@@ -72,9 +72,9 @@ class Source(Protocol):
     def take(self, limit: int) -> Entries:
         """Take at most so many entries, and none that was refused or given back in this run. No entry at all: there is none."""
 
-    def finish(self, names: Sequence[str]) -> Sequence[str] | None:
-        """Forget entries that were taken or held: bide has them. Gives those that the source has changed or ended meanwhile,
-        where it can: they stay there as they are, and bide's copies are taken back."""
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
+        """Forget entries that were taken or held: bide has them. Gives those that were changed or ended there meanwhile, if the
+        source can tell: they stay there as they are, and bide's copies are taken back."""
 
     def give_back(self, names: Sequence[str]) -> None:
         """Put entries that were taken or held back as they were. This run does not take them again."""

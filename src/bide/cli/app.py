@@ -13,9 +13,6 @@ import typer
 import bide
 from bide.cli import (
     adopt,
-    adopt_others,
-    adopt_redis,
-    adopt_tasks,
     cancel,
     dead,
     listing,
@@ -83,8 +80,6 @@ for _section in (
 ):
     app.registered_commands += _section.typer.registered_commands
 
-for _more in (adopt_redis.section, adopt_tasks.section, adopt_others.section):
-    adopt.section.typer.registered_commands += _more.typer.registered_commands
 app.add_typer(
     adopt.section.typer, name="adopt", help=adopt.HELP, epilog=adopt.EPILOG, rich_help_panel="System", no_args_is_help=True
 )

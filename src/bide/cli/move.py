@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from bide.cli.adopting import carry_out, look
+from bide.cli.adopt.running import carry_out, look
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note

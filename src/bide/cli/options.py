@@ -145,7 +145,7 @@ class Section:
         """Add a command. A first parameter of type QueueOptions gives it --url, --url-file and --namespace.
 
         A parameter whose type is another NamedTuple stands for its fields: each is an option. A parameter of the function that
-        has the name of a field takes its place.
+        has the name of a field takes its place. The default of a field is that of the option, or None.
 
         `examples` are command lines with what each does. They are to be no wider than a terminal of 80 columns.
         `needs` is the capability without which an engine can't run the command: the help names those engines.
@@ -194,7 +194,7 @@ def _with_groups(function: Command) -> Command:
         fields = get_type_hints(groups[name], include_extras=True) if name in groups else {}
         parameters += [each] if not fields else []
         parameters += [
-            inspect.Parameter(field, each.KEYWORD_ONLY, default=None, annotation=hint)
+            inspect.Parameter(field, each.KEYWORD_ONLY, default=groups[name]._field_defaults.get(field), annotation=hint)
             for field, hint in fields.items()
             if field not in signature.parameters
         ]

@@ -87,7 +87,7 @@ def message(found: Letter, at: int, waits: Waits, shape: Shape) -> NewMessage:
     if found.message_id:
         headers["amqp-message-id"] = found.message_id
     if waits.by_routing_key:
-        shape = msgspec.structs.replace(shape, topic=found.routing_key, topic_field=None)
+        shape = msgspec.structs.replace(shape, topic=found.routing_key)
     return shape.message(found.body, at, headers)
 
 

@@ -102,10 +102,11 @@ class TTLQueue:
             return self.take(limit)._replace(refused=refused)
         return Entries([found for _, _, found in wanted], refused)
 
-    def finish(self, names: Sequence[str]) -> None:
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
         self._notebook.forget(names)
         for name in names:
             self._kept.pop(name, None)
+        return ()
 
     def give_back(self, names: Sequence[str]) -> None:
         now = time.time_ns() // 1_000_000

@@ -1,1 +1,1 @@
-"""Sources in Redis: sorted sets, lists, jobs in a hash, and queues of BullMQ."""
+"""Sources in Redis: sorted sets, lists, and the queues of BullMQ, Celery and RQ."""

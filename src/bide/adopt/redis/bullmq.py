@@ -12,6 +12,7 @@ from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
 from bide.adopt.shaping import Shape, check_json
 from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
+from bide.errors import ConfigError
 
 COUNTED = 0x1000  # a score is the instant in ms times this, and a number that keeps jobs of one instant in order
 DELAYED, WAITING = ("delayed",), ("delayed", "prioritized", "wait", "paused")
@@ -29,6 +30,7 @@ class BullMQ(Waiting):
     kind: str = "bullmq"
 
     def __init__(self, server: Server, name: str, shape: Shape, *, prefix: str = "bull", waiting: bool = False) -> None:
+        self._name = name
         self._queue: str = f"{prefix}:{name}"
         super().__init__(server, self._queue)
         self._shape = shape
@@ -39,10 +41,13 @@ class BullMQ(Waiting):
         return f"the queue {self._queue} at {self._server.shown}"
 
     def count(self) -> int | None:
-        return sum(
+        waiting = sum(
             int(self._server.call("LLEN" if name in ("wait", "paused") else "ZCARD", f"{self._queue}:{name}"))
             for name in self._lists
         )
+        if not (waiting or any(self._server.call("EXISTS", key) for key in (f"{self._queue}:meta", self._beside))):
+            raise ConfigError(f"{self._server.shown} has no queue {self._name} of BullMQ: check its name and --prefix.")
+        return waiting
 
     def page(self, first: int, limit: int) -> list[Entry]:
         found = self._server.run("read_bullmq", self._keys(), [first, limit, *self._lists])

@@ -7,8 +7,6 @@ from bide.adopt.redis.taking import Entry
 from bide.adopt.shaping import field
 from bide.adopt.source import Unreadable
 
-NO_JOB = "has no job in the hash: it was cancelled, or a consumer has it"
-
 
 class Jobs:
     """The hash. `id_field`: entries are JSON, and this field of them is the id; without it, entries are ids."""
@@ -42,13 +40,3 @@ class Jobs:
             return self.id(entry)
         except Unreadable:
             return b""
-
-
-def message_of(entry: Entry, jobs: Jobs | None) -> bytes:
-    """What is the message of an entry. Raises Unreadable."""
-    if jobs is None:
-        return entry.content
-    jobs.id(entry)
-    if not entry.job:
-        raise Unreadable(NO_JOB)
-    return entry.job

@@ -12,7 +12,7 @@ from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
 from bide.adopt.several import Several
 from bide.adopt.shaping import Shape, due_ms
 from bide.adopt.source import Refused, Source
-from bide.engines.base import MAX_BATCH, NewMessage
+from bide.engines.base import NewMessage
 
 JOB = "rq:job:"
 MARGIN = 60_000  # ms: RQ's scheduler reads what is due in one step and removes it in another, up to some seconds later
@@ -65,11 +65,8 @@ class _Jobs(Waiting):
         values = self._server.call("HMGET", self._held_job.encode() + known, *FIELDS)
         return Entry(known, None if score is None else float(score), msgspec.msgpack.encode([*values, 0]))
 
-    def finish(self, names: Sequence[str]) -> None:
-        for first in range(0, len(names), MAX_BATCH):
-            self._server.run("finish_rq", [self._beside], [self._held_job, *names[first : first + MAX_BATCH]])
-        for name in names:
-            self._names.pop(name, None)
+    def forget(self, names: Sequence[str]) -> None:
+        self._server.run("finish_rq", [self._beside], [self._held_job, *names])
 
 
 def rq(server: Server, queue: str, shape: Shape, tasks: TaskShape, *, queued: bool) -> Several:

@@ -58,7 +58,7 @@ class Server:
         if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text:
             return ConfigError(
                 f"The user at {self.shown} lacks a right: it has to read and write the keys of the source and the key beside "
-                "them, whose name ends with :bide-adopt, and to call EVAL, HMGET, LLEN, LRANGE, ZCARD and ZRANGE."
+                "them, whose name ends with :bide-adopt, and to call EVAL, EXISTS, HMGET, LLEN, LRANGE, ZCARD and ZRANGE."
             )
         found = translated(error, self.shown, self._address.secrets)
         if isinstance(found, BideError):

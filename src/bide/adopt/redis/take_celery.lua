@@ -8,6 +8,9 @@
 --   was taken its place and its name
 if redis.replicate_commands then redis.replicate_commands() end
 local source, index, held = KEYS[1], KEYS[2], KEYS[3]
+-- A user who lacks the right to hold what is taken ends here, before anything is taken.
+redis.call('HSET', held, 'right', '')
+redis.call('HDEL', held, 'right')
 local heard = redis.call('PUBLISH', ARGV[4], ARGV[5])
 if heard ~= tonumber(ARGV[3]) then return {-1, heard} end
 local time = redis.call('TIME')

@@ -4,6 +4,9 @@
 --   one that is held; then the ids
 -- Answers, for each that was taken: its place among the ids, its name
 if redis.replicate_commands then redis.replicate_commands() end
+-- A user who lacks the right to hold what is taken ends here, before anything is taken.
+redis.call('HSET', KEYS[2], 'right', '')
+redis.call('HDEL', KEYS[2], 'right')
 local now = redis.call('TIME')
 local since = string.format('%d%03d', now[1], math.floor(now[2] / 1000))
 local scheduler = redis.call('EXISTS', KEYS[3]) == 1

@@ -68,6 +68,10 @@ class Waiting(ABC):
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         """Take those of the entries that are still there."""
 
+    def forget(self, names: Sequence[str]) -> None:
+        """Let nothing be held under these names."""
+        self._server.run("finish", [self._beside], names)
+
     @abstractmethod
     def move_back(self, names: Sequence[str]) -> None:
         """Put back what is held under these names."""
@@ -120,11 +124,12 @@ class Waiting(ABC):
         found, unread = self._read(taken)
         return Entries(found, [*refused, *unread], gone + len(wanted) - len(taken))
 
-    def finish(self, names: Sequence[str]) -> None:
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
         for part in _parts(names):
-            self._server.run("finish", [self._beside], part)
+            self.forget(part)
         for name in names:
             self._names.pop(name, None)
+        return ()
 
     def give_back(self, names: Sequence[str]) -> None:
         self._refused |= {self._names[name].content for name in names if name in self._names}

@@ -1,14 +1,11 @@
 """What a polled table needs of its database: transactions, and statements with named values."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from bide.errors import BideError, ConfigError, Unavailable
 
 Row: TypeAlias = dict[str, Any]
-
-NAME = re.compile(r"(?<![:\w]):([A-Za-z_]\w*)")  # :id, and not the type in id::text
 
 
 class Database(Protocol):

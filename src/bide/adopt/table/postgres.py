@@ -8,7 +8,8 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 
-from bide.adopt.table.database import NAME, Row, refused, unavailable
+from bide.adopt.table.database import Row, refused, unavailable
+from bide.adopt.table.sql import for_psycopg
 from bide.engines.base import Settings
 from bide.engines.postgres.failures import is_lost
 from bide.engines.postgres.location import read
@@ -36,12 +37,12 @@ class Postgres:
         self._run("rollback")
 
     def rows(self, query: str, limit: int | None, *, lock: bool = False) -> list[Row]:
-        limited = f"{query} limit {limit}" if limit is not None else query
+        limited = f"{query}\nlimit {limit}" if limit is not None else query  # the query may end with a comment
         found: list[Row] = self._run(f"{limited} for update skip locked" if lock else limited).fetchall()
         return found
 
     def do(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
-        text = NAME.sub(r"%(\1)s", statement.replace("%", "%%"))
+        text = for_psycopg(statement)
         try:
             with self._connection.cursor() as cursor:
                 cursor.executemany(text, values)

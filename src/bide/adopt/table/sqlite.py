@@ -32,7 +32,7 @@ class SQLite:
         self._run("rollback")
 
     def rows(self, query: str, limit: int | None, *, lock: bool = False) -> list[Row]:
-        return [dict(each) for each in self._run(f"{query} limit {limit}" if limit is not None else query)]
+        return [dict(each) for each in self._run(f"{query}\nlimit {limit}" if limit is not None else query)]
 
     def do(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
         try:

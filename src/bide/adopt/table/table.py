@@ -51,7 +51,7 @@ class Table:
         return f"a table at {self._database.shown}"
 
     def count(self) -> int | None:
-        [row] = self._database.rows(f"select count(*) as number from ({self._said.query}) as waiting", None)
+        [row] = self._database.rows(f"select count(*) as number from ({self._said.query}\n) as waiting", None)
         return int(row["number"])
 
     def peek(self, limit: int) -> Entries:
@@ -93,8 +93,14 @@ class Table:
             raise
         return Entries(taken, refused)
 
-    def finish(self, names: Sequence[str]) -> None:
-        self._forget(names)
+    def finish(self, names: Sequence[str]) -> Sequence[str]:
+        if names:
+            self._database.begin()
+            self._database.do(DELETE, [{"name": name} for name in names])
+            self._database.commit()
+        for name in names:
+            self._entries.pop(name, None)
+        return ()
 
     def give_back(self, names: Sequence[str]) -> None:
         if self._said.undo is None:
@@ -164,14 +170,6 @@ class Table:
                 "--take delete them, or mark them as --query has them not: where not done."
             )
         self._checked = True
-
-    def _forget(self, names: Sequence[str]) -> None:
-        if names:
-            self._database.begin()
-            self._database.do(DELETE, [{"name": name} for name in names])
-            self._database.commit()
-        for name in names:
-            self._entries.pop(name, None)
 
     def _id(self, row: Mapping[str, Any]) -> str:
         return str(row.get(self._columns.id))[:100]

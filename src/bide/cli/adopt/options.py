@@ -1,30 +1,27 @@
-"""`bide adopt`: waiting messages of another system, moved into a queue. Here: the options that its commands share."""
+"""The options that all commands of `bide adopt` share: which source, how it is moved, and what its messages are."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from bide.cli.adopting import Run, source_url
 from bide.cli.exits import WrongUsage
-from bide.cli.options import Section
+from bide.cli.queues import first_line
 
 if TYPE_CHECKING:
+    from bide.adopt.adopting import Doubt
     from bide.adopt.shaping import Shape
 
-section: Section = Section("Sources")
-
-HELP = (
-    "Move waiting messages of another system into a queue, while its producers and consumers go on.\n\n"
-    "Each message is moved by one step that old consumers see as a whole: they get it, or bide does. A run that is stopped or "
-    "killed is resumed by the same command. See docs/adopt.md for the order of steps."
-)
-EPILOG = (
-    "Examples:\n\n"
-    "  bide adopt redis-zset delayed --topic t --source redis://old/0 --dry-run\n\n"
-    "  bide adopt redis-zset delayed --topic t --source redis://old/0"
-)
-
 SOURCE, MESSAGES = "Source", "Messages"
+
+
+class Run(NamedTuple):
+    """What the command line says about a run."""
+
+    url: str  # of the source; may hold a password, so it is never shown
+    dry_run: bool = False
+    follow: bool = False
+    doubt: "Doubt" = "stop"
+    as_json: bool = False
 
 
 class RunOptions(NamedTuple):
@@ -66,7 +63,7 @@ class RunOptions(NamedTuple):
 
     def run(self) -> Run:
         return Run(
-            source_url(self.source, self.source_file),
+            _source_url(self.source, self.source_file),
             dry_run=bool(self.dry_run),
             follow=bool(self.follow),
             doubt=self.doubtful or "stop",
@@ -128,3 +125,12 @@ class MessageOptions(NamedTuple):
             max_attempts=self.max_attempts,
             longest=longest,
         )
+
+
+def _source_url(url: str | None, file: str | None) -> str:
+    """The URL of the source, from --source or --source-file."""
+    if url is not None and file is None:
+        return url
+    if file is not None and url is None:
+        return first_line(file, "--source-file")
+    raise WrongUsage("Say which server has the waiting messages: --source URL, or --source-file FILE with the URL in it.")

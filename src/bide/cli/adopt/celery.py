@@ -1,56 +1,21 @@
-"""`bide adopt celery` and `bide adopt rq`: waiting tasks of another task queue."""
+"""`bide adopt celery`: tasks that wait on a Redis broker."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bide.cli.adopt import MESSAGES, SOURCE, MessageOptions, RunOptions
-from bide.cli.adopting import adopt
+from bide.cli.adopt.command import adopt
+from bide.cli.adopt.options import SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.task_options import TaskOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.queues import QueueOptions
 from bide.core.when import duration_ms
 
 if TYPE_CHECKING:
-    from bide.adopt.arguments import TaskShape
     from bide.adopt.source import Source
 
-T = TypeVar("T")
 section: Section = Section("Sources: task queues")
-
-
-class TaskOptions(NamedTuple):
-    """How tasks and their arguments become messages."""
-
-    maps: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="TASK=TOPIC",
-            help="Topic of the messages of a task. May be repeated. Default: --topic, or the name of the task.",
-            rich_help_panel=MESSAGES,
-        ),
-    ]
-    names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--args",
-            metavar="TASK=NAME,…",
-            help="Names of a task's positional arguments, in their order. May be repeated.",
-            rich_help_panel=MESSAGES,
-        ),
-    ]
-
-    def tasks(self, messages: MessageOptions) -> "TaskShape":
-        from bide.adopt.arguments import TaskShape, read_maps, read_names
-
-        if messages.topic_field is not None:
-            raise WrongUsage("Tasks name their topic themselves: use --map TASK=TOPIC, or --topic, in place of --topic-field.")
-        return TaskShape(
-            topics=_read(read_maps, self.maps, "--map"),
-            names=_read(read_names, self.names, "--args"),
-        )
 
 
 @section.command(
@@ -134,47 +99,5 @@ def celery(
     return adopt(options, opened, wanted)
 
 
-@section.command(
-    "rq",
-    help="Move jobs of RQ that are scheduled in a queue.\n\n"
-    "Its scheduler and workers may go on meanwhile. While a scheduler lives, jobs that are due within a minute are left to it. "
-    "The message has the job's arguments by name as its body, and the job's id as its key. Nothing is unpickled: arguments "
-    "that are not plain data are left where they are.",
-    examples=(
-        ("bide adopt rq default --source-file redis.url --dry-run", "only look"),
-        ("bide adopt rq default --args shop.cancel=order", "name what is positional"),
-        ("bide adopt rq default --queued", "also what waits for a worker"),
-    ),
-)
-def rq(
-    options: QueueOptions,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Queue of RQ.", show_default=False)],
-    run: RunOptions,
-    messages: MessageOptions,
-    task: TaskOptions,
-    *,
-    queued: Annotated[
-        bool, typer.Option("--queued", help="Also move jobs that are due and wait for a worker.", rich_help_panel=SOURCE)
-    ] = False,
-) -> int:
-    tasks, wanted = task.tasks(messages), run.run()
-
-    def opened(furthest: int) -> "Source":
-        from bide.adopt.redis.rq import rq as source
-        from bide.adopt.redis.server import Server
-
-        return source(Server(wanted.url), queue, messages.shape("json", furthest), tasks, queued=queued)
-
-    return adopt(options, opened, wanted)
-
-
 def _ms(text: str, option: str) -> int:
     return duration_ms(parse_duration(text, option) or 0)
-
-
-def _read(read: Callable[[list[str]], T], given: list[str] | None, option: str) -> T:
-    try:
-        return read(given or [])
-    except ValueError as error:
-        form = "TASK=TOPIC" if option == "--map" else "TASK=NAME,NAME with each name once"
-        raise typer.BadParameter(f"{str(error)[:100]!a} is not {form}.", param_hint=option) from None

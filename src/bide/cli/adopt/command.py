@@ -1,0 +1,86 @@
+"""What every command of `bide adopt` does with its source, and what it tells at the end."""
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from bide.cli.adopt.options import Run
+from bide.cli.adopt.running import carry_out, left_there, look
+from bide.cli.exits import Exit
+from bide.cli.output import echo, echo_json, note
+from bide.cli.queues import QueueOptions
+from bide.core.amounts import plural
+from bide.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from bide.adopt.adopting import Adoption
+    from bide.adopt.source import Source
+    from bide.queue import Queue
+
+_EXTRAS = {"redis": "redis", "psycopg": "postgres", "aiormq": "rabbitmq", "pamqp": "rabbitmq"}  # by package
+
+
+def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run) -> int:
+    """Run an adoption. `opened` makes the source, for a queue that can keep a message for so many milliseconds at most."""
+    if run.dry_run:  # the queue need not be there yet
+        with closing(_made(opened, options.queue().capabilities.max_delay)) as source:
+            return look(source, as_json=run.as_json)
+    with options.open(create=True) as queue, closing(_made(opened, queue.capabilities.max_delay)) as source:
+        return _move(source, queue, run)
+
+
+def _made(opened: "Callable[[int], Source]", longest: int) -> "Source":
+    """Raises MissingExtra if the driver of the source is not installed."""
+    try:
+        return opened(longest)
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise MissingExtra(f'The source needs the package {package}: pip install "bide[{_EXTRAS[package]}]"') from missing
+
+
+def _move(source: "Source", queue: "Queue", run: Run) -> int:
+    from bide.adopt.adopting import Adoption
+
+    adoption = Adoption(source, queue, doubt=run.doubt)
+    code = carry_out(adoption, source, "adopting", follow=run.follow, as_json=run.as_json)
+    _tell(adoption, source, as_json=run.as_json)
+    if code == Exit.OK and not run.as_json and _has_seen_nothing(adoption):
+        note("Nothing waits there. Is the name right?")
+    return code or (Exit.FAILED if adoption.refused else Exit.OK)
+
+
+def _has_seen_nothing(adoption: "Adoption") -> bool:
+    return not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand)
+
+
+def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
+    if as_json:
+        echo_json(
+            {
+                "adopted": adoption.adopted,
+                "resumed": adoption.resumed,
+                "gone": adoption.gone,
+                "given_back": adoption.given_back,
+                "held": adoption.in_hand,
+                "refused": dict(adoption.refused),
+            }
+        )
+        return
+    topics = f" to {plural(len(adoption.topics), 'topic')}" if adoption.topics else ""
+    echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics}.")
+    if adoption.resumed:
+        echo(f"{adoption.resumed:,} of them had been taken by a run that was stopped.")
+    if adoption.perhaps_twice:
+        echo("The queue remembers no operations: if that run had sent them already, they come twice.")
+    if adoption.given_back:
+        echo(f"Given back to the source: {adoption.given_back:,}. Run the command again to adopt them.")
+    if adoption.gone:
+        echo(f"Taken by old consumers meanwhile: {adoption.gone:,}.")
+    for reason, number in sorted(adoption.refused.items()):
+        echo(left_there(number, reason, adoption.examples[reason]))
+    if adoption.in_hand:
+        echo(
+            f"{adoption.in_hand:,} are taken and not finished. Run the command again within nine minutes: it goes on with them."
+        )

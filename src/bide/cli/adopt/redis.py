@@ -1,0 +1,129 @@
+"""`bide adopt redis-zset` and `bide adopt redis-list`: entries under one key of Redis."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from bide.cli.adopt.command import adopt
+from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.exits import WrongUsage
+from bide.cli.options import Section
+from bide.cli.queues import QueueOptions
+
+if TYPE_CHECKING:
+    from bide.adopt.redis.jobs import Jobs
+    from bide.adopt.redis.server import Server
+    from bide.adopt.source import Source
+
+section: Section = Section("Sources")
+
+
+class EntryOptions(NamedTuple):
+    """What an entry is: the message, or the id of a job in a hash."""
+
+    member: Annotated[
+        str,
+        typer.Option(
+            "--member",
+            metavar="json|raw|FIELD",
+            help="What the body is: the entry as JSON or as text, or a field of its JSON, as in data or job.data.",
+            rich_help_panel=MESSAGES,
+        ),
+    ] = "json"
+    job_hash: Annotated[
+        str | None,
+        typer.Option(
+            "--job-hash",
+            metavar="KEY",
+            help="Entries are ids. This hash has the jobs by their ids, and they are the messages.",
+            rich_help_panel=SOURCE,
+        ),
+    ] = None
+    job_id: Annotated[
+        str | None,
+        typer.Option(
+            "--job-id",
+            metavar="FIELD",
+            help="With --job-hash: entries are JSON, and this field is the id. Default: entries are the ids.",
+            rich_help_panel=SOURCE,
+        ),
+    ] = None
+
+    def jobs(self, server: "Server") -> "Jobs | None":
+        from bide.adopt.redis.jobs import Jobs
+
+        if self.job_hash is not None:
+            return Jobs(server, self.job_hash, self.job_id)
+        if self.job_id is not None:
+            raise WrongUsage(
+                "--job-id says where an entry has the id of its job: name the hash of the jobs, too: --job-hash KEY."
+            )
+        return None
+
+
+@section.command(
+    "redis-zset",
+    help="Move the members of a sorted set in Redis whose scores are due times.\n\n"
+    "A score is seconds or milliseconds since 1970; its size tells which, or --score does. A member is the message, as JSON or "
+    "as text; or it is the id of a job in a hash (--job-hash), whose value is the message then.",
+    examples=(
+        ("bide adopt redis-zset delayed --topic t --source redis://old/0 --dry-run", ""),
+        ("bide adopt redis-zset delayed --topic t --source redis://old/0", ""),
+        ("bide adopt redis-zset bucket --job-hash jobs --topic-field topic …", "ids"),
+    ),
+)
+def redis_zset(
+    options: QueueOptions,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the sorted set.", show_default=False)],
+    run: RunOptions,
+    messages: MessageOptions,
+    entries: EntryOptions,
+    *,
+    score: Annotated[Literal["auto", "s", "ms"], typer.Option(help="Unit of the scores.", rich_help_panel=MESSAGES)] = "auto",
+) -> int:
+    messages.check()
+    wanted = run.run()
+
+    def opened(longest: int) -> "Source":
+        from bide.adopt.redis.server import Server
+        from bide.adopt.redis.zset import SortedSet
+
+        server = Server(wanted.url)
+        shape = messages.shape(entries.member, longest)
+        return SortedSet(server, key, shape, unit=score, jobs=entries.jobs(server))
+
+    return adopt(options, opened, wanted)
+
+
+@section.command(
+    "redis-list",
+    help="Move the elements of a list in Redis, such as the ready list of a topic. All of them are due now.\n\n"
+    "An element is the message, as JSON or as text; or it is the id of a job in a hash (--job-hash).",
+    examples=(
+        ("bide adopt redis-list ready --topic t --source redis://old/0", ""),
+        ("bide adopt redis-list ready --end right …", "consumers call BRPOP"),
+    ),
+)
+def redis_list(
+    options: QueueOptions,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the list.", show_default=False)],
+    run: RunOptions,
+    messages: MessageOptions,
+    entries: EntryOptions,
+    *,
+    end: Annotated[
+        Literal["left", "right"],
+        typer.Option(help="Where consumers take: BLPOP left, BRPOP right. The order is kept.", rich_help_panel=SOURCE),
+    ] = "left",
+) -> int:
+    messages.check()
+    wanted = run.run()
+
+    def opened(longest: int) -> "Source":
+        from bide.adopt.redis.list import ReadyList
+        from bide.adopt.redis.server import Server
+
+        server = Server(wanted.url)
+        return ReadyList(server, key, messages.shape(entries.member, longest), end=end, jobs=entries.jobs(server))
+
+    return adopt(options, opened, wanted)

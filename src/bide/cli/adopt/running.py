@@ -1,0 +1,94 @@
+"""How messages are moved, for `bide adopt` and `bide move`: the dry run, the progress, and what Ctrl-C does."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from bide.cli.exits import Exit
+from bide.cli.output import due, echo, echo_json, note, now_ms
+from bide.cli.progress import progress
+from bide.core.amounts import plural
+from bide.errors import BideError
+
+if TYPE_CHECKING:
+    from bide.adopt.adopting import Adoption
+    from bide.adopt.source import Found, Source
+
+PAUSE = 1.0  # seconds between two looks with --follow
+SHOWN = 10  # due times of a dry run
+LOOKED_AT = 1_000  # entries of a dry run that are read
+
+
+def look(source: "Source", *, as_json: bool) -> int:
+    count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
+    now = now_ms()
+    first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
+    if as_json:
+        refused = [{"entry": each.entry, "reason": each.reason} for each in seen.refused]
+        messages = [{"topic": each.topic, "key": each.key, "due_ms": at} for at, each in first]
+        echo_json({"count": count, "held": len(held.found), "first": messages, "refused": refused})
+        return Exit.OK
+    echo(f"{source.shown}: {'nobody can tell how many' if count is None else f'{count:,}'} waiting.")
+    if held.found:
+        echo(f"{plural(len(held.found), 'message')} of a run that was stopped: the next run begins with them.")
+    if first:
+        echo("Due first:")
+    for at, each in first:
+        echo(f"  {due(at, now)}  {each.topic}{'' if each.key is None else f'  {each.key}'}")
+    reasons: dict[str, list[str]] = {}
+    for left in seen.refused:
+        reasons.setdefault(left.reason, []).append(left.entry)
+    for reason, entries in reasons.items():
+        echo(left_there(len(entries), reason, entries[0], of=f" of the first {LOOKED_AT:,}"))
+    echo("Nothing was changed.")
+    return Exit.OK
+
+
+def left_there(number: int, reason: str, example: str, *, of: str = "") -> str:
+    return f"Left at the source: {number:,}{of}. An entry {reason}, for example: {example}"
+
+
+def _due(found: "Found", now: int) -> int:
+    return now if found.message.at is None else found.message.at
+
+
+def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool, as_json: bool) -> int:
+    """Run an adoption to its end, or with `follow` until it is stopped. Gives the exit code, as far as it is known."""
+    shown = not (as_json and sys.stdout.isatty())
+    code: int = Exit.OK
+    with _stopping() as stop:
+        try:
+            with progress(what, None if follow else source.count(), shown=shown) as moved:
+                adoption.run(moved, stop.is_set)
+                while follow and not stop.wait(PAUSE):
+                    adoption.run(moved, stop.is_set)
+        except BideError as error:
+            note(f"bide: {error}")
+            code = Exit.FAILED
+        if stop.is_set():
+            note("Stopped after a whole batch. The same command goes on.")
+            code = code or (Exit.OK if follow else Exit.STOPPED)
+    return code
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Set by the first Ctrl-C or SIGTERM. A second one ends the command at once, as a kill does."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+    for number in before:
+        signal.signal(number, asked)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
