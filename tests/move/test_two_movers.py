@@ -123,6 +123,15 @@ def test_what_is_cancelled_after_a_kill_is_not_delivered(old: Queue, new: Queue,
     assert old.stats().scheduled == 0
 
 
+def test_thousands_that_are_cancelled_after_a_kill_are_not_delivered(old: Queue, new: Queue) -> None:
+    sent = send(old, 2_900)
+    killed(old, new, "finishing")  # two batches are sent, and a third is on its way
+    assert new.stats("mail").pending > 1_000
+    old.cancel_many(sent)
+    assert run(moving(old), new).adopted == 0
+    assert (new.stats("mail").pending, old.stats().scheduled) == (0, 0)
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("step", ["taken", "finishing"])
 def test_what_is_given_a_new_time_after_a_kill_is_moved_once_with_that_time(

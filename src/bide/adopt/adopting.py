@@ -134,8 +134,8 @@ class Adoption:
         doubtful = held.age > SURE or held.unsure
         if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
             raise InDoubt(len(held.found) + len(held.ended), held.age, unsure=held.unsure)
-        if not doubtful and self._named:
-            self._take_back_ended(held.ended)
+        for first in range(0, len(held.ended) if self._named and not doubtful else 0, self._batch):
+            self._take_back_ended(held.ended[first : first + self._batch])
         if doubtful and self._doubt in ("give-back", "forget"):
             end = self._give_back if self._doubt == "give-back" else self._forget
             end([each.name for each in held.found])
@@ -199,15 +199,14 @@ class Adoption:
         Who sends a name again learns which message it is. If it was not sent, a message is there for a moment that nobody gets;
         under a key only if another message has it already, as no sender may meet it there.
         """
-        waits = [each.message.key is not None and each.message.past is None for each in ended]
-        refs = [Ref(topic=each.message.topic, key=each.message.key) for each, keyed in zip(ended, waits, strict=True) if keyed]
-        there = {each.key for each in self._queue.session.engine().get(refs) if each is not None} if refs else set[str | None]()
-        asked = [each for each, keyed in zip(ended, waits, strict=True) if not keyed or each.message.key in there]
-        for first in range(0, len(asked), self._batch):
-            sent = [each for each in self._put(asked[first : first + self._batch]) if each.outcome == "created"]
-            far = time.time_ns() // 1_000_000 + _FAR
-            self._take_back([each for each in sent if each.due < far])
-            self._end([each for each in sent if each.due >= far])
+        keyed = [each for each in ended if each.message.key is not None and each.message.past is None]
+        refs = [Ref(topic=each.message.topic, key=each.message.key) for each in keyed]
+        there = self._queue.session.engine().get(refs) if refs else []
+        free = {each.name for each, stored in zip(keyed, there, strict=True) if stored is None}
+        sent = [each for each in self._put([each for each in ended if each.name not in free]) if each.outcome == "created"]
+        far = time.time_ns() // 1_000_000 + _FAR
+        self._take_back([each for each in sent if each.due < far])
+        self._end([each for each in sent if each.due >= far])
 
     def _named_message(self, found: Found) -> NewMessage:
         operation = f"adopt/{self._source.kind}/{found.name}"
