@@ -5,6 +5,7 @@ was killed in between leaves all three held at the source, and the next run begi
 which engines remember for ten minutes: within that time, nothing is put twice.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -49,6 +50,14 @@ class InDoubt(BideError):
         self.count: int = count
 
 
+def _unreadable(held: Sequence[Refused]) -> BideError:
+    return ConfigError(
+        f"Of what a run was moving when it was stopped, {plural(len(held), 'message')} can't be read now, and the queue may "
+        f"have them. One {held[0].reason}, for example: {held[0].entry}. Give the options of that run; or --doubtful "
+        "give-back, if the old consumers are to have what can't be read."
+    )
+
+
 class Adoption:
     """One run. Its counts are right at every moment, also after an error."""
 
@@ -68,6 +77,7 @@ class Adoption:
         self._doubt = doubt
         self._batch = batch
         self._moved: Callable[[int], Any] = lambda _: None
+        self._taken_at = 0.0
 
     @property
     def perhaps_twice(self) -> int:
@@ -91,7 +101,7 @@ class Adoption:
         before: tuple[Sequence[Found], Sequence[Sent]] = (), ()
         taken = Entries() if stopped() else self._take()
         while taken.found or taken.gone:
-            put = beside.submit(self._put, taken.found)
+            put = beside.submit(self._put, taken.found, self._taken_at)
             following = Entries()
             try:
                 self._finish(*before)
@@ -105,6 +115,7 @@ class Adoption:
         self._finish(*before)
 
     def _take(self) -> Entries:
+        self._taken_at = time.time()
         taken = self._source.take(self._batch)
         self.gone += taken.gone
         self.in_hand += len(taken.found)
@@ -124,7 +135,11 @@ class Adoption:
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""
+        looked_at = time.time()
         held = self._source.held()
+        if held.refused and self._doubt == "stop":
+            self.in_hand = len(held.found) + len(held.refused)
+            raise _unreadable(held.refused)
         self._leave(held.refused)
         if not held.found and not held.ended:
             return
@@ -143,12 +158,15 @@ class Adoption:
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]
             try:
-                self.resumed += self._finish(batch, self._put(batch))
+                self.resumed += self._finish(batch, self._put(batch, None if doubtful else looked_at - held.age))
             except OutcomeUnknown as error:
                 self._finish(batch, error.answers)
                 raise
 
-    def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
+    def _put(self, batch: Sequence[Found], since: float | None = None) -> Sequence[Sent]:
+        """`since`: when it was taken, if the put is to be known again. A process that was frozen for longer sends nothing."""
+        if since is not None and self._named and batch and time.time() - since > SURE:
+            raise OutcomeUnknown("This process stood still for minutes, so another run may have sent what it took.", answers=[])
         return self._queue.session.put_many([self._named_message(each) for each in batch])
 
     def _finish(self, batch: Sequence[Found], answers: Sequence[Sent | None]) -> int:
