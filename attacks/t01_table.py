@@ -60,7 +60,7 @@ with PostgresServer() as s:
     p = subprocess.run([PY,"-c",f"""
 import os,sys
 from bide.adopt.adopting import Adoption
-Adoption._put=lambda self,b: os._exit(9)
+Adoption._put=lambda self,*a: os._exit(9)
 from bide.cli import main
 sys.argv=['bide','adopt','table','--query',{Q!r},'--take',{T!r},'--topic','t','--source',{url!r},'--url','sqlite:///bide.db']
 import runpy; runpy.run_module('bide',run_name='__main__')

@@ -12,9 +12,9 @@ with RedisServer() as s, RedisServer() as dst:
 import os,sys,signal
 from bide.adopt.adopting import Adoption
 put=Adoption._put
-def frozen(self,b):
+def frozen(self,b,*a):
     if b: os.kill(os.getpid(), signal.SIGSTOP)
-    return put(self,b)
+    return put(self,b,*a)
 Adoption._put=frozen
 sys.argv=['bide',*{C!r},'--url',{q!r}]
 import runpy; runpy.run_module('bide',run_name='__main__')
