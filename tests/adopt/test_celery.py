@@ -228,3 +228,21 @@ def test_what_goes_back_gets_a_new_id_if_workers_drop_the_old_one(old: redis.Red
     assert again["body"] == first["body"]
     [listed] = old.lrange("celery", 0, -1)
     assert json.loads(listed)["headers"] == second["headers"]
+
+
+def test_a_task_that_was_revoked_stays(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    with Worker(old) as worker, Worker(old):
+        for task in (delivered, queued):
+            worker.revoked.append(task(old, envelope("a", [], {"n": 1}, soon())))
+            task(old, envelope("a", [], {"n": 2}, soon()))
+        told = json.loads(bide(*COMMAND, "--source", redis_url).out)
+    assert (told["adopted"], told["refused"]) == (2, {"was revoked: workers drop it when it is due": 2})
+    assert [each.body["n"] for each in everything("t")] == [2, 2]
+
+
+def test_a_tag_without_a_task_holds_nothing_up(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    old.zadd("unacked_index", {"stale": 1})
+    queued(old, envelope("a", [], {}, soon()))
+    told = json.loads(bide(*COMMAND, "--source", redis_url).out)
+    reason = "has no task in the hash unacked: remove it from unacked_index"
+    assert (told["adopted"], told["gone"], told["refused"]) == (1, 0, {reason: 1})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bide.adopt.plain_pickle import plain
 from bide.adopt.source import Unreadable
 
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(
     leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner), max_leaves=40
 )
@@ -73,3 +73,10 @@ def test_what_grows_without_end_when_it_is_written_out_is_refused() -> None:
     value.append(value)
     with pytest.raises(Unreadable, match="can't be read"):
         plain(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_numbers_that_json_does_not_have_are_refused(value: float, protocol: int) -> None:
+    with pytest.raises(Unreadable, match="JSON can't express"):
+        plain(pickle.dumps([value], protocol))

@@ -28,9 +28,10 @@ COMMAND = ("adopt", "rabbitmq-ttl", "wait", "--topic", "t", "--json")
 class Old:
     """The old system: a queue `wait`, whose messages are dead-lettered to a queue `work`."""
 
-    def __init__(self, url: str, kind: str) -> None:
+    def __init__(self, url: str, kind: str, **limits: Any) -> None:
         self.url: str = url
         self._kind = kind
+        self._limits = limits
 
     def declare(self) -> None:
         self._run(self._declare)
@@ -44,6 +45,13 @@ class Old:
 
     def count(self, queue: str) -> int:
         return int(self._run(lambda channel: self._count(channel, queue)))
+
+    def looked_at(self) -> None:
+        """All in `wait` was in the hands of somebody, who let it go."""
+        number = self.count("wait")
+        self._run(lambda channel: self._get(channel, number))
+        while self.count("wait") < number:
+            pass
 
     def received(self, queue: str) -> list[bytes]:
         found: list[bytes] = self._run(lambda channel: self._received(channel, queue))
@@ -60,7 +68,7 @@ class Old:
     async def _declare(self, channel: Any) -> None:
         for name, other in (("wait", "work"), ("work", "wait")):
             arguments = {"x-queue-type": self._kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}
-            await channel.queue_declare(name, durable=True, arguments=arguments)
+            await channel.queue_declare(name, durable=True, arguments=arguments | (self._limits if name == "wait" else {}))
 
     async def _send(self, channel: Any, queue: str, bodies: Sequence[bytes], properties: dict[str, Any]) -> None:
         for body in bodies:
@@ -73,6 +81,10 @@ class Old:
             await channel.basic_reject(got.delivery.delivery_tag, requeue=False)
         while await self._count(channel, "wait") < len(bodies):
             pass
+
+    async def _get(self, channel: Any, number: int) -> None:
+        for _ in range(number):
+            await channel.basic_get("wait")
 
     async def _count(self, channel: Any, queue: str) -> int:
         return (await channel.queue_declare(queue, passive=True)).message_count or 0
@@ -227,3 +239,50 @@ def test_what_the_queue_refuses_goes_back_and_expires_there(bide: Bide, old: Old
     while old.count("work") < 5:
         pass
     assert sorted(old.received("work")) == bodies(5)
+
+
+def test_all_that_cannot_be_read_is_counted(bide: Bide, old: Old) -> None:
+    old.send([b"no json"] * 2_100, expiration=str(HOUR))
+    old.send(bodies(3), expiration=str(HOUR))
+    told = json.loads(bide(*COMMAND, "--source", old.url).out)
+    assert (told["adopted"], told["refused"]) == (3, {"is not JSON": 2_100})
+
+
+def test_what_went_back_is_not_held_if_the_rest_has_no_room(bide: Bide, rabbitmq_url: str, folder: Path) -> None:
+    old = Old(rabbitmq_url, "classic", **{"x-max-length": 10, "x-overflow": "reject-publish"})
+    old.declare()
+    old.send(bodies(10), expiration=str(HOUR))
+    with Queue(URL) as queue:
+        queue.session.open()
+        made = source(old)
+
+        def full(_: Any) -> None:
+            old.send(bodies(5), expiration=str(HOUR))  # a producer takes the room in the old queue
+            raise QueueFull("The disk is full.")
+
+        vars(queue.session)["put_many"] = full
+        with pytest.raises(QueueFull):
+            Adoption(made, queue).run(lambda _: None, lambda: False)
+        made.close()
+    assert old.count("wait") == 10
+    told = json.loads(bide(*COMMAND, "--source", old.url).out)
+    assert (told["adopted"], told["resumed"]) == (15, 5)
+    assert sorted(each.body["order"] for each in everything("t")) == sorted([*range(10), *range(5)])
+
+
+def test_messages_that_are_equal_are_no_proof(bide: Bide, old: Old, folder: Path) -> None:
+    properties = {"expiration": str(HOUR), "message_id": "of all"}
+    old.send(bodies(6) * 2, **properties)
+    old.looked_at()
+    with Queue(URL) as queue:
+        queue.session.open()
+        made = source(old)
+        setattr(made._broker, "take", take_and_die(made))  # noqa: B010
+        with pytest.raises(Killed):
+            Adoption(made, queue, batch=10).run(lambda _: None, lambda: False)
+        made.close()
+    ended = bide(*COMMAND, "--source", old.url)
+    assert (ended.code, json.loads(ended.out)["held"]) == (1, 10)
+    told = json.loads(bide(*COMMAND, "--doubtful", "send", "--source", old.url).out)
+    assert (told["adopted"], told["resumed"]) == (12, 10)
+    assert sorted(each.body["order"] for each in everything("t")) == sorted([*range(6), *range(6)])

@@ -154,3 +154,13 @@ def test_errors_say_what_to_do_and_no_password(bide: Bide, redis_url: str, old: 
     assert (misspelt.code, misspelt.err) == (0, "Nothing waits there. Is the name right?\n")
     assert bide("adopt", "redis-zset", "k", "--source", redis_url).code == 2
     assert bide("adopt", "redis-zset", "k", "--topic", "t").code == 2
+
+
+def test_ids_in_json_may_be_escaped_and_what_is_no_json_holds_nothing_up(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    members = (rb'{"id":"order\/42"}', rb'{"id":"caf\u00e9"}', b'{"id":43}', b'{"id":"1","x":' + b"[" * 5_000, b'{"\xff":1}')
+    old.zadd("bucket", dict.fromkeys(members, 4e9))
+    old.hset("jobs", mapping={"order/42": "1", "café": "2", "43": "3"})
+    command = ("adopt", "redis-zset", "bucket", "--job-hash", "jobs", "--job-id", "id", "--topic", "t", "--json")
+    told = json.loads(bide(*command, "--source", redis_url).out)
+    assert (told["adopted"], told["refused"]) == (3, {"has no field id": 2})
+    assert sorted(each.body for each in everything("t")) == [1, 2, 3]

@@ -1,6 +1,7 @@
 """A run that was killed is resumed: nothing is lost, and nothing is put twice."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,35 @@ def test_a_user_who_lacks_a_right_takes_nothing(old: redis.Redis, redis_url: str
         source.close()
         old.acl_deluser("weak")
     assert picture(old) == before
+
+
+def test_what_other_options_cannot_read_is_not_given_back(bide: Bide, filled: redis.Redis, redis_url: str) -> None:
+    run(redis_url, dies_in="finish")
+    ended = bide(*COMMAND, "--member", "missing", "--source", redis_url)
+    assert (ended.code, json.loads(ended.out)) == (1, NOTHING | {"held": 20})
+    assert "20 messages can't be read now" in ended.err
+    assert "One has no field missing" in ended.err
+    assert json.loads(bide(*COMMAND, "--source", redis_url).out) == NOTHING | {"adopted": 30, "resumed": 20}
+    assert orders(everything("t")) == list(range(30))
+
+
+def test_a_run_that_stood_still_for_too_long_sends_nothing(
+    bide: Bide, filled: redis.Redis, redis_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = SortedSet(Server(redis_url), "delayed", Shape(topic="t"))
+    with Queue(URL) as queue:
+        adoption = Adoption(source, queue, batch=10)
+        take = source.take
+
+        def freezing(limit: int) -> Any:
+            taken = take(limit)
+            now = time.time
+            monkeypatch.setattr(time, "time", lambda: now() + 600)
+            return taken
+
+        source.take = freezing  # type: ignore[method-assign]
+        with pytest.raises(OutcomeUnknown):
+            adoption.run(lambda _: None, lambda: False)
+        monkeypatch.undo()
+    assert (adoption.adopted, adoption.in_hand) == (0, filled.hlen("{delayed}:bide-adopt") // 2)
+    assert json.loads(bide(*COMMAND, "--source", redis_url).out)["adopted"] == 30

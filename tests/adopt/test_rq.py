@@ -162,3 +162,20 @@ def test_a_job_that_the_queue_does_not_take_goes_back_as_it_was(bide: Bide, old:
     told = json.loads(bide(*COMMAND, "--queued", "--source", redis_url).out)
     assert (told["adopted"], list(told["refused"].values())) == (0, [2])
     assert {key: old.dump(key) for key in old.scan_iter()} == before
+
+
+def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis_url: str) -> None:
+    source = rq(Server(redis_url), "mail", Shape(topic="t"), TaskShape(names={"shop.cancel": ("order",)}), queued=False)
+    taken = []
+    for number in range(2):
+        job(old, "one", ("shop.cancel", None, (number,), {}), at=soon())
+        taken.append(source.take(10).found)
+    [first], [second] = taken
+    assert {each.message.body for each in source.held().found} == {first.message.body, second.message.body}
+    source.finish([first.name])
+    source.give_back([second.name])
+    source.close()
+    assert {key.decode() for key in old.scan_iter()} == {"rq:job:one", "rq:queues", "rq:scheduled:mail"}
+    again = rq(Server(redis_url), "mail", Shape(topic="t"), TaskShape(names={"shop.cancel": ("order",)}), queued=False)
+    assert [each.message.body for each in again.take(10).found] == [second.message.body]
+    again.close()

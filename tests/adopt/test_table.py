@@ -220,3 +220,72 @@ def test_numbers_are_seconds_or_milliseconds(bide: Bide, old: Old) -> None:
     query = QUERY.replace("due,", f"case when id = 0 then {soon} else {soon}000 end as due,")
     assert bide("adopt", "table", "--query", query, *COMMAND[4:], "--source", old.url).code == 0
     assert {each.due for each in everything("t")} == {soon * 1_000}
+
+
+def asked(command: tuple[str, ...], query: str) -> list[str]:
+    """The command with another query."""
+    return [query if each == QUERY else each for each in command]
+
+
+def test_rows_that_cannot_be_read_hold_nothing_up(bide: Bide, old: Old) -> None:
+    old.do("insert into timers (id, due, note) values " + ", ".join(f"({number}, null, 'x')" for number in range(1_100)))
+    old.fill(3, 2_000)
+    ended = bide(*asked(COMMAND, "select id, due from timers where not done order by id"), "--source", old.url)
+    told = json.loads(ended.out)
+    assert (told["adopted"], told["refused"]) == (3, {"has no due time": 1_100})
+    ended = bide(*asked(COMMAND, "select null as id, due from timers where not done"), "--source", old.url)
+    assert json.loads(ended.out)["refused"] == {"has no id: select it, or name the column with --id": 1_100}
+
+
+def test_a_value_that_cannot_be_read_holds_up_no_other_row(bide: Bide, old: Old) -> None:
+    values = (
+        ("cast(x'ff41' as text)", "x'00'", "9e999")
+        if old.url.startswith("sqlite")
+        else ("'NaN'::numeric", "'Infinity'::numeric", "1e5000::numeric", "'\\x00'::bytea", "'nan'::float")
+    )
+    old.fill(3)
+    for value in values:
+        query = f"select id, due, case when id = 1 then {value} end as note from timers where not done"
+        ended = bide(*asked(COMMAND, query), "--source", old.url)
+        told = json.loads(ended.out)
+        assert (ended.code, told["adopted"], sum(told["refused"].values())) == (1, 2, 1), value
+        old.do("update timers set done = false")
+
+
+def test_a_row_that_is_due_never_stays(bide: Bide, postgres_url: str) -> None:
+    old = Old(postgres_url, None)
+    old.fill(3)
+    old.do("update timers set due = 'infinity' where id = 1")
+    told = json.loads(bide(*COMMAND, "--source", old.url).out)
+    assert (told["adopted"], told["refused"]) == (2, {"has a due time that is neither a timestamp nor a number": 1})
+
+
+@pytest.mark.parametrize("end", ["", " -- what waits"])
+def test_the_last_line_of_a_query_may_be_a_comment(bide: Bide, old: Old, end: str) -> None:
+    old.fill(3)
+    with_lock = Table(database(old.url), Statements(query=QUERY + end, take=TAKE), Columns(), Shape(topic="t"))
+    assert [len(with_lock.take(2).found) for _ in range(3)] == [2, 1, 0]
+    with_lock.close()
+
+
+def test_a_query_whose_rows_cannot_be_locked_is_refused(bide: Bide, postgres_url: str) -> None:
+    old = Old(postgres_url, None)
+    old.fill(1)
+    query = "with waiting as (select id, due::timestamp with time zone from timers where not done) select * from waiting"
+    ended = bide(*asked(COMMAND, query), "--source", old.url)
+    assert (ended.code, old.waiting()) == (1, [0])
+    assert "write --query without WITH" in ended.err
+
+
+def test_a_row_with_a_uuid_that_goes_back_is_not_taken_again(postgres_url: str, folder: Path) -> None:
+    old = Old(postgres_url, None)
+    old.do("create table jobs (id uuid primary key default gen_random_uuid(), done boolean not null default false)")
+    old.do("insert into jobs select from generate_series(1, 3)")
+    query = f"select id, {BASE} as due from jobs where not done"
+    said = Statements(
+        query=query, take="update jobs set done = true where id = :id", undo="update jobs set done = false where id = :id"
+    )
+    table = Table(database(old.url), said, Columns(), Shape(topic="t"))
+    table.give_back([each.name for each in table.take(2).found])
+    assert [len(table.take(3).found) for _ in range(2)] == [1, 0]
+    table.close()

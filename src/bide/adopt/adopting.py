@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from bide.adopt.doubt import SURE, Doubt, InDoubt, OtherQueue
+from bide.adopt.doubt import SURE, Doubt, InDoubt, OtherQueue, Unread
 from bide.adopt.source import Entries, Found, Refused, Source, is_for_another
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, NewMessage, Ref
@@ -57,6 +57,7 @@ class Adoption:
         self._moved: Callable[[int], Any] = lambda _: None
         self._destination: str = destination_of(queue)
         source.aim(self._destination)
+        self._taken_at = 0.0
         self._in_hand: set[str] = set()  # names of what was taken, and neither finished nor given back
 
     @property
@@ -91,7 +92,7 @@ class Adoption:
         before: tuple[Sequence[Found], Sequence[Sent]] = (), ()
         taken = Entries() if stopped() else self._take()
         while taken.found or taken.gone:
-            put = beside.submit(self._put, taken.found)
+            put = beside.submit(self._put, taken.found, self._taken_at)
             following = Entries()
             try:
                 self._finish(*before)
@@ -105,6 +106,7 @@ class Adoption:
         self._finish(*before)
 
     def _take(self) -> Entries:
+        self._taken_at = time.time()
         taken = self._source.take(self._batch)
         self.gone += taken.gone
         self._in_hand |= {each.name for each in taken.found}
@@ -123,7 +125,11 @@ class Adoption:
 
     def resume(self) -> None:
         """Finish what an earlier run has taken. Raises InDoubt."""
+        looked_at = time.time()
         held = self._source.held()
+        if held.refused and self._doubt == "stop":
+            self._in_hand |= {each.name for each in held.found} | {each.held for each in held.refused}
+            raise Unread(held.refused)
         self._leave(held.refused)
         if not held.found and not held.ended:
             return
@@ -144,7 +150,7 @@ class Adoption:
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]
             try:
-                self.resumed += self._finish(batch, self._put(batch))
+                self.resumed += self._finish(batch, self._put(batch, None if doubtful else looked_at - held.age))
             except OutcomeUnknown as error:
                 self._finish(batch, error.answers)
                 raise
@@ -156,7 +162,10 @@ class Adoption:
         self._give_back(names)
         self.given_back += len(names)
 
-    def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
+    def _put(self, batch: Sequence[Found], since: float | None = None) -> Sequence[Sent]:
+        """`since`: when it was taken, if the put is to be known again. A process that was frozen for longer sends nothing."""
+        if since is not None and self._named and batch and time.time() - since > SURE:
+            raise OutcomeUnknown("This process stood still for minutes, so another run may have sent what it took.", answers=[])
         return self._queue.session.put_many([self._named_message(each) for each in batch])
 
     def _finish(self, batch: Sequence[Found], answers: Sequence[Sent | None]) -> int:

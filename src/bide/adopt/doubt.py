@@ -1,7 +1,9 @@
 """When a run can't know what became of a batch that an earlier run had taken: what it says, and what its user may answer."""
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from bide.adopt.source import Refused
 from bide.core.amounts import plural
 from bide.engines.base import OPERATION_MS
 from bide.errors import BideError
@@ -40,3 +42,14 @@ class OtherQueue(BideError):
             "--doubtful give-back: they go back to where they were."
         )
         self.count: int = count
+
+
+class Unread(BideError):
+    """What an earlier run was moving can't be read with the options of this one. Nothing was changed."""
+
+    def __init__(self, held: Sequence[Refused]) -> None:
+        super().__init__(
+            f"Of what a run was moving when it was stopped, {plural(len(held), 'message')} can't be read now, and the queue may "
+            f"have them. One {held[0].reason}, for example: {held[0].entry}. Give the options of that run; or --doubtful "
+            "give-back, if the old consumers are to have what can't be read."
+        )

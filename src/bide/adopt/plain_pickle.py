@@ -3,6 +3,7 @@
 A pickle is a program of a small stack machine. Here are those of its instructions that make plain data, and no others.
 """
 
+import math
 import pickletools
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +55,8 @@ class _Machine:
     def do(self, name: str, arg: Any) -> None:
         stack = self.stack
         if name in _VALUES:
+            if isinstance(arg, float) and not math.isfinite(arg):
+                raise Unreadable("has arguments that JSON can't express")
             stack.append(arg)
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])

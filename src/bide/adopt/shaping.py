@@ -103,7 +103,7 @@ def field(content: bytes, path: str) -> bytes:
     """The JSON of a field; a.b is the field b of the field a, unless a field is named a.b. Raises Unreadable."""
     try:
         fields = _fields(content)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise Unreadable(f"has no field {path}") from None
     head, dot, rest = path.partition(".")
     if path in fields:

@@ -48,9 +48,9 @@ class Broker:
         """Let messages that were got be in the queue again. One whose time is over is dead-lettered at once."""
         self._do(lambda: self._end(tags, forget=False))
 
-    def publish(self, letters: Sequence[tuple[Letter, int]]) -> None:
-        """Send messages as they were sent before, each with the ms that it still has to wait."""
-        self._do(lambda: self._publish(letters))
+    def publish(self, letters: Sequence[tuple[Letter, int]], sent: Callable[[Letter], object]) -> None:
+        """Send messages as they were sent before, each with the ms that it still has to wait. `sent` is told of each."""
+        self._do(lambda: self._publish(letters, sent))
 
     def close(self) -> None:
         try:
@@ -105,7 +105,7 @@ class Broker:
                 await channel.basic_nack(tag, requeue=True, wait=False)
         await channel.tx_commit(timeout=self._address.timeout * 6)
 
-    async def _publish(self, letters: Sequence[tuple[Letter, int]]) -> None:
+    async def _publish(self, letters: Sequence[tuple[Letter, int]], sent: Callable[[Letter], object]) -> None:
         channel = await self._lines[1].channel()
         for each, left in letters:
             properties = Basic.Properties(
@@ -121,3 +121,4 @@ class Broker:
             await channel.basic_publish(
                 each.body, exchange=each.exchange, routing_key=each.routing_key, properties=properties, mandatory=True
             )
+            sent(each)

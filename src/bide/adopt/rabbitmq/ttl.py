@@ -1,10 +1,11 @@
 """A queue with a TTL: its messages are got, noted in a file, taken from the broker, and then put.
 
 The broker keeps what was got aside, and would let it expire as before if the adopter ended. It forgets a batch in one
-transaction, so a run that finds one message of a batch in the queue knows that all are there.
+transaction, so a run that finds all messages of a batch in the queue, or none, knows what became of it.
 """
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,6 +85,14 @@ class TTLQueue:
         return Held(found, refused, max(0.0, age), unsure)
 
     def take(self, limit: int) -> Entries:
+        refused: list[Refused] = []
+        while True:
+            taken = self._take_some(limit)
+            refused += taken.refused
+            if taken.found or not taken.refused:  # behind those that can't be read there may be others
+                return Entries(taken.found, refused)
+
+    def _take_some(self, limit: int) -> Entries:
         self._return_what_is_due()
         wanted, refused, taking = list[tuple[_Got, Kept, Found]](), list[Refused](), new_take(self._destination)
         now = time.time_ns() // 1_000_000
@@ -101,8 +110,6 @@ class TTLQueue:
             wanted.append((each, Kept(name, "got", now, at, each.letter), found))
         if wanted:
             self._take(wanted)
-        elif refused:  # the next take may find more behind them
-            return self.take(limit)._replace(refused=refused)
         return Entries([found for _, _, found in wanted], refused)
 
     def finish(self, names: Sequence[str]) -> Sequence[str]:
@@ -113,8 +120,12 @@ class TTLQueue:
 
     def give_back(self, names: Sequence[str]) -> None:
         now = time.time_ns() // 1_000_000
-        self._broker.publish([(self._kept[name].letter, max(0, self._kept[name].due - now)) for name in names])
-        self.finish(names)
+        letters = [(self._kept[name].letter, max(0, self._kept[name].due - now)) for name in names]
+        sent: list[Letter] = []
+        try:
+            self._broker.publish(letters, sent.append)
+        finally:
+            self.finish(names[: len(sent)])  # the rest is still ours, if the broker did not take all
 
     def close(self) -> None:
         self._notebook.close()
@@ -138,24 +149,25 @@ class TTLQueue:
             self._notebook.forget(got)
         taking = [each for each in kept if each.phase == "taking"]
         if taking:
-            there = self._are_back({each.letter.digest() for each in taking})
-            latest = max(each.due for each in taking)
-            if there:
+            there = self._there_again({each.letter.digest() for each in taking})
+            soon = time.time_ns() // 1_000_000 + SOON
+            lasting = Counter(each.letter.digest() for each in taking if each.due > soon)
+            if lasting and there >= lasting:
                 self._notebook.forget([each.name for each in taking])
-            elif latest > time.time_ns() // 1_000_000 + SOON:  # it would be there, or else the broker has forgotten all
+            elif lasting and not there:  # it would be there, or else the broker has forgotten all
                 self._notebook.mark([each.name for each in taking], "taken")
         return self._notebook.kept()
 
-    def _are_back(self, digests: set[str]) -> bool:
-        """Whether one of these is in the queue again. What is got for it, is taken next."""
+    def _there_again(self, digests: set[str]) -> Counter[str]:
+        """How many of each are in the queue again: these, or others that are equal. What is got for it, is taken next."""
+        there = Counter[str]()
         while len(self._ahead) < LOOKED_THROUGH:
             more = self._get(100)
             self._ahead += more
-            if any(each.again and each.letter.digest() in digests for each in more):
-                return True
+            there.update(each.letter.digest() for each in more if each.again)
             if len(more) < 100:
                 break
-        return False
+        return Counter({digest: number for digest, number in there.items() if digest in digests})
 
     def _next(self, limit: int) -> list[_Got]:
         if not self._ahead:

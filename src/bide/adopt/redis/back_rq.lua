@@ -5,16 +5,17 @@ for place = 4, #ARGV do
   local name = ARGV[place]
   local id = redis.call('HGET', KEYS[2], name .. ':entry')
   if id then
-    if redis.call('RENAMENX', ARGV[3] .. id, ARGV[2] .. id) == 1 then
+    local job = ARGV[3] .. (redis.call('HGET', KEYS[2], name .. ':from') or id)
+    if redis.call('EXISTS', job) == 1 and redis.call('RENAMENX', job, ARGV[2] .. id) == 1 then
       if ARGV[1] == 'set' then
         redis.call('ZADD', KEYS[1], redis.call('HGET', KEYS[2], name .. ':score'), id)
       else
         redis.call('LPUSH', KEYS[1], id)
       end
     else
-      redis.call('DEL', ARGV[3] .. id)
+      redis.call('DEL', job)
     end
-    redis.call('HDEL', KEYS[2], name .. ':entry', name .. ':score')
+    redis.call('HDEL', KEYS[2], name .. ':entry', name .. ':score', name .. ':from')
   end
 end
 return #ARGV

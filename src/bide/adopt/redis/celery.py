@@ -16,6 +16,7 @@ from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Entry, in_groups
 from bide.adopt.several import Several
 from bide.adopt.shaping import Shape
+from bide.adopt.source import Unreadable
 
 PRIORITIES = range(1, 10)
 
@@ -69,10 +70,12 @@ class _Unacked(Tasks):
 
     def page(self, first: int, limit: int) -> list[Entry]:
         flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
-        return [Entry(tag, float(score), envelope, gone=not envelope) for tag, score, envelope in in_groups(flat, 3)]
+        return [Entry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
 
     def task(self, entry: Entry) -> Task:
-        return celery_task.unacked(entry.job or b"")
+        if not entry.job:  # both are read in one step, so nobody took it meanwhile
+            raise Unreadable("has no task in the hash unacked: remove it from unacked_index")
+        return celery_task.unacked(entry.job)
 
     def is_ours(self, task: Task) -> bool:
         return self._queue(task.exchange, task.routing_key) in self._queues

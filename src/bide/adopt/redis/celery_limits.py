@@ -4,6 +4,8 @@ A worker has tasks with an ETA in its memory, and runs them whatever Redis says.
 50,000 of these, for three hours. A task that is due at once may be in its pool already, where nothing stops it.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from bide.adopt.redis.celery_task import Task
@@ -37,6 +39,8 @@ class Limits:
         self.alive: int | None = None
         self.given_back: set[str] = set()  # ids of tasks that this run does not take again, wherever it meets them
         self._room = 0
+        self.told: set[str] = set()  # ids that this run has revoked
+        self._revoked: frozenset[str] = frozenset()  # ids that others have
 
     def look(self) -> int:
         """Look how many workers are alive. Raises ConfigError if there are others than the command line says."""
@@ -58,7 +62,9 @@ class Limits:
                 "that does not (worker_enable_remote_control is off, or control_exchange has another name: see --control) "
                 f"would run tasks that were moved. Stop it; or give --workers {alive} if those clients are no Celery workers."
             )
-        self._room = int(rules.most * SPARE) - workers.remembered() if alive else 0
+        revoked = workers.revoked() if alive else []
+        self._room = int(rules.most * SPARE) - max(map(len, revoked), default=0) if alive else 0
+        self._revoked = frozenset[str]().union(*revoked) - self.told
         self.alive = alive
         return alive
 
@@ -72,6 +78,8 @@ class Limits:
             if alive:
                 return False
             raise Unreadable("has no ETA: with --immediate it is moved, too")
+        if task.id in self._revoked:
+            raise Unreadable("was revoked: workers drop it when it is due")
         if not delivered or rules.stopped:
             return True
         now = self.workers.now_here()
@@ -90,5 +98,7 @@ class Limits:
         """How many more tasks the workers can remember as revoked."""
         return max(0, self._room)
 
-    def revoked(self, number: int) -> None:
-        self._room -= number
+    def revoked(self, ids: Collection[str]) -> None:
+        """This run has revoked them."""
+        self.told |= set(ids)
+        self._room -= len(ids)

@@ -67,6 +67,7 @@ class Tasks(Waiting):
         if asked:
             ids = [self._known(entry).id for entry in asked.values()]
             self._limits.workers.ask("revoke", f'{{"task_id": {msgspec.json.encode(ids).decode()}}}', self._patience())
+            self._limits.told |= set(ids)
             late = self._some_due(asked.values())
             if not late:
                 self._heard(list(asked))
@@ -100,7 +101,7 @@ class Tasks(Waiting):
         taken = [Taken(name.decode(), entries[place]) for place, name in in_groups(flat, 2)]
         told = [each for each in taken if heard and self.delivered(self._known(each.entry))]
         if told:
-            self._limits.revoked(len(told))
+            self._limits.revoked([self._known(each.entry).id for each in told])
             workers.answers(asked.ticket, heard, self._patience(), held=True)
             if self._some_due(each.entry for each in told):
                 raise Unavailable("The Celery workers answered too late. What was taken is held: run the command again.")

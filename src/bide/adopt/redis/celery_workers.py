@@ -102,9 +102,9 @@ class Workers:
                 found.append(_answer(answer))
         return found
 
-    def remembered(self) -> int:
-        """How many revoked tasks the workers remember: the most that one of them does."""
-        return max((len(each) for each in self.ask("revoked", "{}", PATIENCE) if isinstance(each, list)), default=0)
+    def revoked(self) -> list[frozenset[str]]:
+        """The ids of revoked tasks that each of the workers remembers."""
+        return [frozenset(map(str, each)) for each in self.ask("revoked", "{}", PATIENCE) if isinstance(each, list)]
 
     def waiting(self) -> int:
         """How many clients wait for tasks with BRPOP in this database, as workers do. 0 if this user may not ask."""

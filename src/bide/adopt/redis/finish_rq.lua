@@ -5,8 +5,8 @@ for place = 2, #ARGV do
   local name = ARGV[place]
   local id = redis.call('HGET', KEYS[1], name .. ':entry')
   if id then
-    redis.call('DEL', ARGV[1] .. id)
-    redis.call('HDEL', KEYS[1], name .. ':entry', name .. ':score')
+    redis.call('DEL', ARGV[1] .. (redis.call('HGET', KEYS[1], name .. ':from') or id))
+    redis.call('HDEL', KEYS[1], name .. ':entry', name .. ':score', name .. ':from')
   end
 end
 return #ARGV

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Entry
 from bide.adopt.shaping import field
@@ -20,7 +22,11 @@ class Jobs:
         """The id of an entry. Raises Unreadable."""
         if self._id_field is None:
             return entry.content
-        return field(entry.content, self._id_field).strip(b'"')
+        found = field(entry.content, self._id_field)
+        try:
+            return msgspec.json.decode(found, type=str).encode()  # PHP escapes / and all that is not ASCII
+        except (msgspec.DecodeError, UnicodeError):
+            return found
 
     def read(self, entries: list[Entry], again: Callable[[], list[Entry]]) -> list[Entry]:
         """The entries, each with its job if there is one. `again` reads the entries anew.

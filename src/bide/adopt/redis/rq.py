@@ -62,7 +62,7 @@ class _Jobs(Waiting):
 
     def stored(self, fields: dict[str, bytes]) -> Entry:
         known, score = fields["entry"], fields.get("score")
-        values = self._server.call("HMGET", self._held_job.encode() + known, *FIELDS)
+        values = self._server.call("HMGET", self._held_job.encode() + fields.get("from", known), *FIELDS)
         return Entry(known, None if score is None else float(score), msgspec.msgpack.encode([*values, 0]))
 
     def forget(self, names: Sequence[str]) -> None:

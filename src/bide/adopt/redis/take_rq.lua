@@ -28,8 +28,9 @@ for place = 6, #ARGV do
       local name = since .. '-' .. ARGV[1] .. '-' .. (place - 6)
       redis.call('HSET', KEYS[2], name .. ':entry', id)
       if score ~= '' then redis.call('HSET', KEYS[2], name .. ':score', score) end
+      redis.call('HSET', KEYS[2], name .. ':from', name) -- its key: another job may come with the same id
       redis.call('PERSIST', job)
-      redis.call('RENAME', job, ARGV[5] .. id)
+      redis.call('RENAME', job, ARGV[5] .. name)
       answer[#answer + 1] = place - 6
       answer[#answer + 1] = name
     end

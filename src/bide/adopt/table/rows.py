@@ -1,5 +1,6 @@
 """A row of a polled table, as the message that it becomes."""
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,6 +12,8 @@ import msgspec
 from bide.adopt.shaping import Shape, due_ms
 from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
+
+_DIGITS = 300  # of a whole number
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +30,14 @@ def plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _plain(name, value) for name, value in row.items()}
 
 
+def known(id: Any) -> bytes:
+    """By what a row is known in this run: the same for an id as the database gives it and as `plain` does."""
+    try:
+        return msgspec.json.encode(_plain("id", id))
+    except (Unreadable, ValueError, OverflowError):
+        return repr(id).encode()
+
+
 def message(row: Mapping[str, Any], columns: Columns, shape: Shape) -> NewMessage:
     """What a row becomes, given as `plain` gives it. Raises Unreadable."""
     if row.get(columns.id) is None:
@@ -34,7 +45,10 @@ def message(row: Mapping[str, Any], columns: Columns, shape: Shape) -> NewMessag
     if columns.due not in row:
         raise Unreadable(f"has no {columns.due}: select it, or name the column with --due")
     due = _due(row[columns.due], columns)
-    whole = msgspec.json.encode(row)
+    try:
+        whole = msgspec.json.encode(row)
+    except (ValueError, OverflowError):
+        raise Unreadable("has a number or a text that JSON can't express: cast it in the query, or leave it out") from None
     topic, key = shape.names(whole)
     return shape.sealed(_body(row, columns, shape), due, topic=topic, key=key)
 
@@ -80,12 +94,16 @@ def _instant(text: str) -> int:
 
 
 def _plain(name: str, value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float | msgspec.Raw):
+    if value is None or isinstance(value, str | int | msgspec.Raw):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise _no_number(name)
         return value
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        return _number(name, value)
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, list):
@@ -93,3 +111,16 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(name, each) for key, each in value.items()}
     raise Unreadable(f"has bytes or another type in {name} that JSON does not have: cast it in the query, as in {name}::text")
+
+
+def _number(name: str, value: Decimal) -> int | float:
+    if value.is_finite():
+        if value.adjusted() < _DIGITS and value == value.to_integral_value():
+            return int(value)
+        if math.isfinite(float(value)):
+            return float(value)
+    raise _no_number(name)
+
+
+def _no_number(name: str) -> Unreadable:
+    return Unreadable(f"has a number in {name} that JSON does not have: cast it in the query, as in {name}::text")

@@ -12,6 +12,14 @@ from bide.errors import BideError, ConfigError
 PATIENCE = 30.0  # seconds in which other programs end their transactions
 
 
+def _text(stored: bytes) -> str | bytes:
+    """Text that is not UTF-8 stays bytes: its row can't be read, and all others can."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 class SQLite:
     def __init__(self, url: str) -> None:
         path = Path(path_of(url))
@@ -20,6 +28,7 @@ class SQLite:
             raise ConfigError(f"There is no file {path}: check the URL of the source.")
         self._connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None)
         self._connection.row_factory = sqlite3.Row
+        self._connection.text_factory = _text
         self._connection.execute("pragma synchronous = full")
 
     def begin(self) -> None:

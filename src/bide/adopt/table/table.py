@@ -11,7 +11,7 @@ import msgspec
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
 from bide.adopt.table.database import Database, Row
-from bide.adopt.table.rows import Columns, message, plain
+from bide.adopt.table.rows import Columns, known, message, plain
 from bide.errors import BideError, ConfigError
 
 SIDE = "create table if not exists bide_adopt (name text primary key, source text not null, taken bigint not null, entry text)"
@@ -87,7 +87,14 @@ class Table:
             database.run(SIDE)
         database.begin()
         try:
-            wanted, refused = self._choose(database.rows(self._said.query, limit + len(self._refused), lock=True), limit)
+            refused, asked = list[Refused](), limit + len(self._refused)
+            while True:
+                rows = database.rows(self._said.query, asked, lock=True)
+                wanted, left = self._choose(rows, limit)
+                refused += left
+                if wanted or len(rows) < asked:
+                    break
+                asked += limit  # others are behind those that can't be read
             taken = self._take(wanted)
             database.commit()
         except BaseException:
@@ -112,7 +119,7 @@ class Table:
                 "which makes the row with :id wait again. They are held in the table bide_adopt: run the command again with it."
             )
         entries = [self._entries[name] for name in names]
-        self._refused |= {entry[self._columns.id] for entry in entries}
+        self._refused |= {known(entry[self._columns.id]) for entry in entries}
         self._database.begin()
         try:
             if (changed := self._database.do(self._said.undo, [_values(each) for each in entries])) != len(entries):
@@ -128,15 +135,18 @@ class Table:
         self._database.close()
 
     def _choose(self, rows: Sequence[Row], limit: int) -> tuple[list[tuple[Row, Found]], list[Refused]]:
+        """The rows that can be taken, and those that are refused for the first time."""
         wanted, refused, taking = list[tuple[Row, Found]](), list[Refused](), new_take(self._destination)
-        for row in rows:
-            if row.get(self._columns.id) in self._refused or len(wanted) == limit:
+        for place, row in enumerate(rows):
+            id = row.get(self._columns.id)
+            name = known(id) if id is not None else place  # rows without an id are told by where they are
+            if name in self._refused or len(wanted) == limit:
                 continue
             try:
                 entry = plain(row)
                 found = Found(f"{taking}-{len(wanted):06}", message(entry, self._columns, self._shape))
             except Unreadable as error:
-                self._refused.add(row.get(self._columns.id))
+                self._refused.add(name)
                 refused.append(Refused(self._id(row), str(error)))
                 continue
             wanted.append((entry, found))
@@ -152,7 +162,7 @@ class Table:
                 f"--take changed {changed} rows in place of {len(wanted)}, and was taken back. It must change the row with "
                 f":{self._columns.id}, and no other."
             )
-        self._check_hidden({entry[self._columns.id] for entry, _ in wanted})
+        self._check_hidden({known(entry[self._columns.id]) for entry, _ in wanted})
         now = time.time_ns() // 1_000_000
         rows = [
             {"name": found.name, "source": self._source, "taken": now, "entry": msgspec.json.encode(entry).decode()}
@@ -162,11 +172,12 @@ class Table:
         self._entries |= {found.name: entry for entry, found in wanted}
         return [found for _, found in wanted]
 
-    def _check_hidden(self, ids: set[Any]) -> None:
+    def _check_hidden(self, ids: set[bytes]) -> None:
         """Once a run: that the query does not find what was taken."""
         if self._checked:
             return
-        again = {plain(row)[self._columns.id] for row in self._database.rows(self._said.query, len(ids) + len(self._refused))}
+        rows = self._database.rows(self._said.query, len(ids) + len(self._refused))
+        again = {known(row.get(self._columns.id)) for row in rows}
         if ids & again:
             raise ConfigError(
                 "--query still finds rows that --take has changed, so they would be taken again. Nothing was changed. Let "
