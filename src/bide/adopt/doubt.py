@@ -49,7 +49,7 @@ class Unread(BideError):
 
     def __init__(self, held: Sequence[Refused]) -> None:
         super().__init__(
-            f"Of what a run was moving when it was stopped, {plural(len(held), 'message')} can't be read now, and the queue may "
-            f"have them. One {held[0].reason}, for example: {held[0].entry}. Give the options of that run; or --doubtful "
+            f"Of what a run was moving when it was stopped, {plural(len(held), 'message')} can't be read now, and the queue "
+            f"may have them. One {held[0].reason}, for example: {held[0].entry}. Give the options of that run; or --doubtful "
             "give-back, if the old consumers are to have what can't be read."
         )
