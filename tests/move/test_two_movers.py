@@ -13,7 +13,7 @@ from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.on_the_way import Batch, Log, OtherMove
 from bide.adopt.source import Held
 from bide.types import CancelResult
-from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
+from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
 
 __all__ = ["new", "old"]
 HOUR, DAY = 3_600, 86_400_000
@@ -168,3 +168,19 @@ def test_a_message_that_took_the_key_in_the_new_queue_is_left_alone(old: Queue, 
     found = new.get(topic="mail", key="k1")
     assert found is not None
     assert found.body == "theirs"
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_what_is_in_the_notes_of_two_runs_that_were_killed_is_moved_once(old: Queue, new: Queue, keyed: bool) -> None:
+    sent = [old.send("mail", n, delay=HOUR + n, key=f"k{n}" if keyed else None) for n in range(3)]
+
+    def die() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run(sly_source(old, "reschedule", die, 1), new)  # the note is there, and the messages are not away
+    killed(old, new, "taken")  # by a batch of its own
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
+    assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+    assert old.stats().scheduled == 0

@@ -74,10 +74,11 @@ class QueueSource:
             batches = self.log.read() if self._looks else self.log.begin()
             found: list[Found] = []
             ended: list[Found] = []
+            last = {mark.id: each.name for each in sorted(batches, key=_since) for mark in each.marks}
             for batch in batches:
                 if batch.name not in self._met:
                     self._met.add(batch.name)
-                    ended += self._held_before(batch, found)
+                    ended += self._held_before(batch, last, found)
             self._done += [each.name for each in batches if not self._open[each.name] and each.name not in self._done]
             self._settled = not ended
             return Held(found, age=self.log.age(batches), ended=ended)
@@ -90,12 +91,17 @@ class QueueSource:
             self._broken = True
             raise
 
-    def _held_before(self, batch: Batch, found: list[Found]) -> Iterator[Found]:
-        """Find what an earlier run has held, and give what somebody has changed or ended since."""
+    def _held_before(self, batch: Batch, last: Mapping[str, str], found: list[Found]) -> Iterator[Found]:
+        """Find what an earlier run has held, and give what somebody has changed or ended since.
+
+        `last`: of each message, the batch that has it now. Before a second kill, it may have been taken again.
+        """
         changed: list[str] = []
         for mark, stored in zip(batch.marks, self._get(batch.ids), strict=True):
             before = None if stored is None else brought_back(stored)
-            if stored is not None and before is not None and mark == mark_of(before) and (is_away(stored) or mark.dead):
+            if last[mark.id] != batch.name:
+                yield Found(batch.named(mark), _nothing_of(mark))
+            elif stored is not None and before is not None and mark == mark_of(before) and (is_away(stored) or mark.dead):
                 found.append(self._hold(batch, mark, before, was_ending=batch.ending))
             elif stored is not None or not batch.ending:  # else that run has cancelled it
                 changed.append(mark.id)
@@ -218,6 +224,10 @@ class QueueSource:
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
         return self._engine.get([Ref(id=id) for id in ids]) if ids else []
+
+
+def _since(batch: Batch) -> int:
+    return batch.since
 
 
 def _nothing_of(mark: Mark) -> NewMessage:
