@@ -1,14 +1,17 @@
 """A verb of the old queue that fails on the way, and changes that leave a message where the mover put it."""
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from bide import Queue
+from bide.adopt.adopting import Adoption
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
+from bide.adopt.queue.on_the_way import Log
 from bide.engines.base import Move, Ref
 from bide.errors import OutcomeUnknown, Unavailable
 from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
@@ -144,3 +147,39 @@ def test_a_change_moves_along_whenever_it_comes(old: Queue, new: Queue, name: st
     assert found.body == body
     assert len(list(new.messages("mail"))) == 3
     assert old.stats().scheduled == 0
+
+
+def test_two_batches_are_given_back_when_the_other_queue_takes_nothing(old: Queue, new: Queue) -> None:
+    sent = send(old, 3_000)
+    engine = new.session.engine()
+    engine.put = refuse  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="full"):
+        run(moving(old), new)
+    del engine.put
+    assert old.stats("mail").scheduled == 3_000
+    assert old.stats().scheduled == 3_000
+    run(moving(old), new)
+    assert new.stats("mail").scheduled == len(sent)
+    assert old.stats().scheduled == 0
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    time.sleep(1)  # the next batch is taken meanwhile
+    raise Unavailable("full")
+
+
+@pytest.mark.parametrize("doubt", ["give-back", "forget"])
+def test_more_than_a_batch_in_doubt_is_given_back_or_forgotten(
+    old: Queue, new: Queue, doubt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(old, 3_000)
+    killed_run = moving(old)
+    taken = sum(len(killed_run.take(1_000).found) for _ in range(2))
+    assert taken > 1_000
+    monkeypatch.setattr(Log, "age", lambda self, batches: 3_600.0 if batches else 0.0)
+    source = moving(old)
+    adoption = Adoption(source, new, doubt=doubt)
+    adoption.resume()
+    source.close()
+    assert old.stats().scheduled == (3_000 if doubt == "give-back" else 3_000 - taken)
+    assert old.stats("mail").scheduled == old.stats().scheduled

@@ -7,7 +7,7 @@ which engines remember for ten minutes: within that time, nothing is put twice.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -178,7 +178,7 @@ class Adoption:
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             for each in kept:
                 del stored[each.name]
-        changed = self._forget(list(stored)) if stored else ()
+        changed = self._forget(list(stored))
         if changed:
             self._take_back([stored.pop(name) for name in changed])
         self.adopted += len(stored)
@@ -228,11 +228,17 @@ class Adoption:
         if back := [each.held for each in refused if each.held]:
             self._give_back(back)
 
-    def _forget(self, names: Sequence[str]) -> Sequence[str]:
-        changed = self._source.finish(names)
-        self._in_hand.difference_update(names)
+    def _forget(self, names: Sequence[str]) -> list[str]:
+        changed: list[str] = []
+        for part in self._parts(names):
+            changed += self._source.finish(part)
+            self._in_hand.difference_update(part)
         return changed
 
     def _give_back(self, names: Sequence[str]) -> None:
-        self._source.give_back(names)
-        self._in_hand.difference_update(names)
+        for part in self._parts(names):
+            self._source.give_back(part)
+            self._in_hand.difference_update(part)
+
+    def _parts(self, names: Sequence[str]) -> Iterator[Sequence[str]]:
+        return (names[first : first + self._batch] for first in range(0, len(names), self._batch))
