@@ -150,7 +150,8 @@ def test_errors_say_what_to_do_and_no_password(bide: Bide, redis_url: str, old: 
     assert (nowhere.code, "geheim" in nowhere.err) == (1, False)
     assert "does not answer" in nowhere.err
     assert "Nothing waits there" not in wrong.err + nowhere.err
-    misspelt = bide("adopt", "redis-zset", "delaid", "--topic", "t", "--source", redis_url)
-    assert (misspelt.code, misspelt.err) == (0, "Nothing waits there. Is the name right?\n")
+    for dry in ((), ("--dry-run",)):
+        misspelt = bide("adopt", "redis-zset", "delaid", "--topic", "t", "--source", redis_url, *dry)
+        assert (misspelt.code, misspelt.err) == (0, "Nothing waits there. Is the name right?\n")
     assert bide("adopt", "redis-zset", "k", "--source", redis_url).code == 2
     assert bide("adopt", "redis-zset", "k", "--topic", "t").code == 2

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bide.cli.adopt.options import Run
-from bide.cli.adopt.running import carry_out, left_there, look
+from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, left_there, look
 from bide.cli.exits import Exit
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions
@@ -46,13 +46,9 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     adoption = Adoption(source, queue, doubt=run.doubt)
     code = carry_out(adoption, source, "adopting", follow=run.follow, as_json=run.as_json)
     _tell(adoption, source, as_json=run.as_json)
-    if code == Exit.OK and not run.as_json and _has_seen_nothing(adoption):
-        note("Nothing waits there. Is the name right?")
+    if code == Exit.OK and not run.as_json and has_seen_nothing(adoption):
+        note(NOTHING)
     return code or (Exit.FAILED if adoption.refused else Exit.OK)
-
-
-def _has_seen_nothing(adoption: "Adoption") -> bool:
-    return not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand)
 
 
 def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 PAUSE = 1.0  # seconds between two looks with --follow
 SHOWN = 10  # due times of a dry run
 LOOKED_AT = 1_000  # entries of a dry run that are read
+NOTHING = "Nothing waits there. Is the name right?"
 
 
-def look(source: "Source", *, as_json: bool) -> int:
+def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
+    """The dry run. `nothing`: the note if nothing is there."""
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     now = now_ms()
     first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
@@ -45,6 +47,8 @@ def look(source: "Source", *, as_json: bool) -> int:
     for reason, entries in reasons.items():
         echo(left_there(len(entries), reason, entries[0], of=f" of the first {LOOKED_AT:,}"))
     echo("Nothing was changed.")
+    if nothing and not (count or any((*seen[:2], *held[:2], held.ended))):
+        note(nothing)
     return Exit.OK
 
 
@@ -54,6 +58,10 @@ def left_there(number: int, reason: str, example: str, *, of: str = "") -> str:
 
 def _due(found: "Found", now: int) -> int:
     return now if found.message.at is None else found.message.at
+
+
+def has_seen_nothing(adoption: "Adoption") -> bool:
+    return not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand)
 
 
 def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool, as_json: bool) -> int:
