@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import REDIS, SOURCE, MessageOptions, RunOptions
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
 
@@ -43,7 +43,7 @@ def bullmq(
     ] = False,
 ) -> int:
     messages.check()
-    wanted = run.run()
+    wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.bullmq import BullMQ

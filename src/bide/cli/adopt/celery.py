@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import REDIS, SOURCE, MessageOptions, RunOptions
 from bide.cli.adopt.task_options import TaskOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
@@ -74,7 +74,7 @@ def celery(
         str, typer.Option(metavar="TEXT", help="The transport option global_keyprefix.", rich_help_panel=SOURCE)
     ] = "",
 ) -> int:
-    tasks, wanted = task.tasks(messages), run.run()
+    tasks, wanted = task.tasks(messages), run.run(REDIS)
     least, longest = _ms(margin, "--margin"), _ms(revoke_expires, "--revoke-expires")
     if not 2_000 <= least < longest / 2:
         raise WrongUsage("--margin must be 2s or more, and less than half of --revoke-expires.")

@@ -1,5 +1,7 @@
 """The options that all commands of `bide adopt` share: which source, how it is moved, and what its messages are."""
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
     from bide.adopt.shaping import Shape
 
 SOURCE, MESSAGES = "Source", "Messages"
+REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+RABBITMQ = ("amqp", "amqps")
+DATABASES = ("postgres", "postgresql", "sqlite")
+"""How the URL of a source begins."""
 
 
 class Run(NamedTuple):
@@ -61,9 +67,10 @@ class RunOptions(NamedTuple):
     ]
     as_json: Annotated[bool | None, typer.Option("--json", help="Print JSON.")]
 
-    def run(self) -> Run:
+    def run(self, schemes: Sequence[str]) -> Run:
+        """`schemes`: how the URL may begin."""
         return Run(
-            _source_url(self.source, self.source_file),
+            _source_url(self.source, self.source_file, schemes),
             dry_run=bool(self.dry_run),
             follow=bool(self.follow),
             doubt=self.doubtful or "stop",
@@ -127,10 +134,15 @@ class MessageOptions(NamedTuple):
         )
 
 
-def _source_url(url: str | None, file: str | None) -> str:
+def _source_url(url: str | None, file: str | None, schemes: Sequence[str]) -> str:
     """The URL of the source, from --source or --source-file."""
-    if url is not None and file is None:
-        return url
-    if file is not None and url is None:
-        return first_line(file, "--source-file")
-    raise WrongUsage("Say which server has the waiting messages: --source URL, or --source-file FILE with the URL in it.")
+    if url is None and file is None:
+        raise WrongUsage("Say which server has the waiting messages: --source URL, or --source-file FILE with the URL in it.")
+    option = "--source" if file is None else "--source-file"
+    found = url if url is not None else first_line(file or "", option)
+    scheme, is_url, _ = found.partition("://")
+    if is_url and scheme in schemes:
+        return found
+    given = f"{scheme}://" if is_url and re.fullmatch(r"[A-Za-z][A-Za-z+]{0,19}", scheme) else "something else"
+    forms = [f"{each}://" for each in schemes]
+    raise WrongUsage(f"The URL of {option} begins with {', '.join(forms[:-1])} or {forms[-1]} here; given was {given}.")

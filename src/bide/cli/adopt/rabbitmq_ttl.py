@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, RABBITMQ, SOURCE, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.output import note
@@ -62,7 +62,7 @@ def rabbitmq_ttl(
         messages.check()
     elif messages.topic is not None or messages.topic_field is not None:
         raise WrongUsage("Give either --topic-is-routing-key or a topic by --topic or --topic-field, not both.")
-    wanted = run.run()
+    wanted = run.run(RABBITMQ)
     longest = parse_duration(ttl, "--ttl")
     sources: list[TTLQueue] = []
 

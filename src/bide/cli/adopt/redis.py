@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, REDIS, SOURCE, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
@@ -82,7 +82,7 @@ def redis_zset(
     score: Annotated[Literal["auto", "s", "ms"], typer.Option(help="Unit of the scores.", rich_help_panel=MESSAGES)] = "auto",
 ) -> int:
     messages.check()
-    wanted = run.run()
+    wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.server import Server
@@ -117,7 +117,7 @@ def redis_list(
     ] = "left",
 ) -> int:
     messages.check()
-    wanted = run.run()
+    wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.list import ReadyList

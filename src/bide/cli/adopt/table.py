@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import DATABASES, MESSAGES, SOURCE, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
@@ -63,7 +63,7 @@ def table(
     from bide.adopt.table.sql import has_end
 
     messages.check()
-    wanted = (run if where is None else run._replace(source=where)).run()
+    wanted = (run if where is None else run._replace(source=where)).run(DATABASES)
     query = query.strip().rstrip(";")
     if has_end(query):
         raise WrongUsage("Leave LIMIT, OFFSET and FOR UPDATE out of --query: the command adds its own.")

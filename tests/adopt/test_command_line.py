@@ -1,0 +1,44 @@
+"""`bide adopt`: command lines that are wrong are refused before anything is read, in the words of their options."""
+
+from pathlib import Path
+
+import pytest
+
+from bide.cli.adopt.options import REDIS
+from bide.engines.redis.location import SCHEMES
+from tests.cli.running import Bide
+
+TABLE = ("table", "--query", "select 1", "--take", "delete")
+LOGIN = "ann:geheim@127.0.0.1:1/0"
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "wanted"),
+    [
+        (("rabbitmq-ttl", "wait"), "redis", "amqp:// or amqps://"),
+        (("redis-zset", "delayed"), "amqp", "rediss+cluster://"),
+        (("bullmq", "mail"), "http", "redis://"),
+        (("celery",), "amqp", "redis://"),
+        (("rq", "default"), "postgres", "redis://"),
+        (TABLE, "mysql", "postgres://, postgresql:// or sqlite://"),
+    ],
+)
+def test_a_source_of_another_kind_is_refused(
+    bide: Bide, folder: Path, command: tuple[str, ...], given: str, wanted: str
+) -> None:
+    (folder / "source").write_text(f"{given}://{LOGIN}\n")
+    for option, value in (("--source", f"{given}://{LOGIN}"), ("--source-file", "source")):
+        ended = bide("adopt", *command, "--topic", "t", option, value)
+        assert (ended.code, ended.out) == (2, "")
+        assert f"The URL of {option} begins with" in ended.err
+        assert wanted in ended.err
+        assert f"given was {given}://." in ended.err
+        assert "geheim" not in ended.err
+    assert not Path("bide.db").exists()
+
+
+def test_what_is_no_url_is_not_repeated(bide: Bide) -> None:
+    for url in ("geheim", "gehe1m://ann", "ann:geheim@host"):
+        ended = bide("adopt", "rq", "default", "--source", url)
+        assert (ended.code, "gehe" in ended.err) == (2, False)
+    assert REDIS == SCHEMES
