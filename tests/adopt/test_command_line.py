@@ -42,3 +42,30 @@ def test_what_is_no_url_is_not_repeated(bide: Bide) -> None:
         ended = bide("adopt", "rq", "default", "--source", url)
         assert (ended.code, "gehe" in ended.err) == (2, False)
     assert REDIS == SCHEMES
+
+
+ZSET, FROM = ("redis-zset", "delayed"), ("--source", f"redis://{LOGIN}")
+BOTH = "were given: leave one of them out."
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ((*ZSET, "--topic", "a", "--topic-field", "b", *FROM), f"Both --topic and --topic-field {BOTH}"),
+        ((*ZSET, "--topic", "a", *FROM, "--source-file", "x"), f"Both --source and --source-file {BOTH}"),
+        (
+            (*TABLE, "sqlite:///x", "--topic", "t", "--source", "sqlite:///y"),
+            f"Both a URL and --source or --source-file {BOTH}",
+        ),
+        ((*TABLE, "sqlite:///x", "--topic", "t", "--source-file", "y"), f"Both a URL and --source or --source-file {BOTH}"),
+        ((*ZSET, "--topic", "t", *FROM, "--follow", "--dry-run"), f"Both --follow and --dry-run {BOTH}"),
+        ((*ZSET, "--topic", "", *FROM), "--topic is empty"),
+        ((*ZSET, "--topic", "t", "--key-field", "", *FROM), "--key-field is empty"),
+        (("celery", "--topic", "", *FROM), "--topic is empty"),
+        ((*ZSET, "--topic", "t", "--if-exists", "replace", *FROM), "--if-exists is about messages with a key"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(bide: Bide, command: tuple[str, ...], says: str) -> None:
+    ended = bide("adopt", *command)
+    assert (ended.code, ended.out, Path("bide.db").exists()) == (2, "", False)
+    assert says in " ".join(ended.err.split())

@@ -78,6 +78,12 @@ def test_a_dry_run_shows_what_is_due_first_and_changes_nothing(bide: Bide, folde
         assert everything(queue) == before
 
 
+def test_nothing_follows_a_dry_run(bide: Bide, folder: Path) -> None:
+    ended = bide("move", FIRST, SECOND, "--dry-run", "--follow")
+    assert ended.code == 2
+    assert "Both --follow and --dry-run were given" in ended.err
+
+
 def test_only_the_topics_that_are_named_move(bide: Bide, folder: Path) -> None:
     with Queue(FIRST) as queue:
         for topic in ("order.cancel", "order.pack", "mail", "other"):

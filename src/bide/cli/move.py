@@ -78,6 +78,8 @@ def move(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
+    if follow and dry_run:
+        raise WrongUsage("Both --follow and --dry-run were given: leave one of them out.")
     topics = topic_pattern(*(topic or ["*"]))
     there = QueueOptions(_url(destination), None, to_namespace)
     with QueueOptions(_url(source), None, from_namespace).open(otherwise="Is FROM the right URL?") as old:

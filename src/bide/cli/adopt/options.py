@@ -69,6 +69,8 @@ class RunOptions(NamedTuple):
 
     def run(self, schemes: Sequence[str]) -> Run:
         """`schemes`: how the URL may begin."""
+        if self.dry_run and self.follow:
+            raise WrongUsage("Both --follow and --dry-run were given: leave one of them out.")
         return Run(
             _source_url(self.source, self.source_file, schemes),
             dry_run=bool(self.dry_run),
@@ -115,9 +117,18 @@ class MessageOptions(NamedTuple):
         ),
     ]
 
-    def check(self) -> None:
-        if (self.topic is None) == (self.topic_field is None):
+    def check(self, *, topic: bool = True, keyed: bool = False) -> None:
+        """`topic`: the options have to name it. `keyed`: the messages have a key without --key-field."""
+        named = {"--topic": self.topic, "--topic-field": self.topic_field, "--key-field": self.key_field}
+        for option, value in named.items():
+            if value == "":
+                raise WrongUsage(f"{option} is empty: give it a value, or leave it out.")
+        if self.topic is not None and self.topic_field is not None:
+            raise WrongUsage("Both --topic and --topic-field were given: leave one of them out.")
+        if topic and self.topic is None and self.topic_field is None:
             raise WrongUsage("Say which topic the messages get: --topic TOPIC, or --topic-field FIELD if entries name it.")
+        if self.if_exists is not None and self.key_field is None and not keyed:
+            raise WrongUsage("--if-exists is about messages with a key, and these get none: add --key-field FIELD.")
 
     def shape(self, body: str, longest: int) -> "Shape":
         """For a queue that can keep a message for so many milliseconds at most."""
@@ -136,6 +147,8 @@ class MessageOptions(NamedTuple):
 
 def _source_url(url: str | None, file: str | None, schemes: Sequence[str]) -> str:
     """The URL of the source, from --source or --source-file."""
+    if url is not None and file is not None:
+        raise WrongUsage("Both --source and --source-file were given: leave one of them out.")
     if url is None and file is None:
         raise WrongUsage("Say which server has the waiting messages: --source URL, or --source-file FILE with the URL in it.")
     option = "--source" if file is None else "--source-file"

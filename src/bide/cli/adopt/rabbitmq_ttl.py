@@ -58,10 +58,9 @@ def rabbitmq_ttl(
         ),
     ] = "json",
 ) -> int:
-    if not by_routing_key:
-        messages.check()
-    elif messages.topic is not None or messages.topic_field is not None:
+    if by_routing_key and (messages.topic is not None or messages.topic_field is not None):
         raise WrongUsage("Give either --topic-is-routing-key or a topic by --topic or --topic-field, not both.")
+    messages.check(topic=not by_routing_key)
     wanted = run.run(RABBITMQ)
     longest = parse_duration(ttl, "--ttl")
     sources: list[TTLQueue] = []

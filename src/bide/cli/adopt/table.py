@@ -63,6 +63,8 @@ def table(
     from bide.adopt.table.sql import has_end
 
     messages.check()
+    if where is not None and (run.source is not None or run.source_file is not None):
+        raise WrongUsage("Both a URL and --source or --source-file were given: leave one of them out.")
     wanted = (run if where is None else run._replace(source=where)).run(DATABASES)
     query = query.strip().rstrip(";")
     if has_end(query):

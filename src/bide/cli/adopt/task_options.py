@@ -41,6 +41,7 @@ class TaskOptions(NamedTuple):
 
         if messages.topic_field is not None:
             raise WrongUsage("Tasks name their topic themselves: use --map TASK=TOPIC, or --topic, in place of --topic-field.")
+        messages.check(topic=False, keyed=True)
         return TaskShape(
             topics=_read(read_maps, self.maps, "--map"),
             names=_read(read_names, self.names, "--args"),
