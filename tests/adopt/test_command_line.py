@@ -69,3 +69,14 @@ def test_options_that_contradict_each_other_are_refused(bide: Bide, command: tup
     ended = bide("adopt", *command)
     assert (ended.code, ended.out, Path("bide.db").exists()) == (2, "", False)
     assert says in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_keys_are_refused_at_once_for_a_queue_that_has_none(bide: Bide, dry: tuple[str, ...]) -> None:
+    to = ("--url", "amqp://ann:geheim@127.0.0.1:1/", *FROM, *dry)
+    ended = bide("adopt", *ZSET, "--topic", "t", "--key-field", "order", *to)
+    assert (ended.code, ended.out) == (2, "")
+    assert "amqp://127.0.0.1:1/ has no keys: leave out --key-field." in " ".join(ended.err.split())
+    ended = bide("adopt", "rq", "default", *to)
+    assert (ended.code, ended.out) == (2, "")
+    assert "has no keys: the messages have the ids of the tasks as their keys." in " ".join(ended.err.split())

@@ -51,4 +51,4 @@ def bullmq(
 
         return BullMQ(Server(wanted.url), name, messages.shape("json", longest), prefix=prefix, waiting=waiting)
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

@@ -6,7 +6,7 @@ import typer
 
 from bide.cli.adopt.command import adopt
 from bide.cli.adopt.options import REDIS, SOURCE, MessageOptions, RunOptions
-from bide.cli.adopt.task_options import TaskOptions
+from bide.cli.adopt.task_options import UNKEYED, TaskOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.queues import QueueOptions
@@ -96,7 +96,7 @@ def celery(
         made = messages.shape("json", furthest)
         return source(Server(wanted.url), queue or ["celery"], made, tasks, rules, control=control, prefix=prefix)
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=UNKEYED)
 
 
 def _ms(text: str, option: str) -> int:

@@ -130,6 +130,11 @@ class MessageOptions(NamedTuple):
         if self.if_exists is not None and self.key_field is None and not keyed:
             raise WrongUsage("--if-exists is about messages with a key, and these get none: add --key-field FIELD.")
 
+    @property
+    def unkeyed(self) -> str | None:
+        """What to do if the queue has no keys. None: the messages get none."""
+        return None if self.key_field is None else "leave out --key-field."
+
     def shape(self, body: str, longest: int) -> "Shape":
         """For a queue that can keep a message for so many milliseconds at most."""
         from bide.adopt.shaping import Shape

@@ -74,7 +74,7 @@ def rabbitmq_ttl(
         sources.append(made)
         return made
 
-    code = adopt(options, opened, wanted)
+    code = adopt(options, opened, wanted, unkeyed=messages.unkeyed)
     if guessed := sum(each.guessed for each in sources):
         will = "would be" if wanted.dry_run else "are"
         note(f"{plural(guessed, 'message')} did not tell when they came: they {will} due a whole TTL after they were taken.")

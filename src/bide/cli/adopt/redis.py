@@ -92,7 +92,7 @@ def redis_zset(
         shape = messages.shape(entries.member, longest)
         return SortedSet(server, key, shape, unit=score, jobs=entries.jobs(server))
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
 
 
 @section.command(
@@ -126,4 +126,4 @@ def redis_list(
         server = Server(wanted.url)
         return ReadyList(server, key, messages.shape(entries.member, longest), end=end, jobs=entries.jobs(server))
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

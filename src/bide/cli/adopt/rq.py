@@ -6,7 +6,7 @@ import typer
 
 from bide.cli.adopt.command import adopt
 from bide.cli.adopt.options import REDIS, SOURCE, MessageOptions, RunOptions
-from bide.cli.adopt.task_options import TaskOptions
+from bide.cli.adopt.task_options import UNKEYED, TaskOptions
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
 
@@ -47,4 +47,4 @@ def rq(
 
         return source(Server(wanted.url), queue, messages.shape("json", furthest), tasks, queued=queued)
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=UNKEYED)

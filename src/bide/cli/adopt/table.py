@@ -83,4 +83,4 @@ def table(
         said = Statements(query=query, take=(take or "").strip().rstrip(";"), undo=undo)
         return Table(database(wanted.url), said, columns, messages.shape("json", furthest))
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UNKEYED = "the messages have the ids of the tasks as their keys. Name another queue."
+"""What to say of a queue that has no keys."""
+
 
 class TaskOptions(NamedTuple):
     """How tasks and their arguments become messages."""
