@@ -98,6 +98,15 @@ def test_columns_are_topic_key_and_body(bide: Bide, old: Old) -> None:
     assert old.do("select count(*) from jobs") == [(0,)]
 
 
+def test_a_body_of_columns_has_all_but_the_due_time_and_the_topic(bide: Bide, old: Old) -> None:
+    old.fill(1)
+    query = QUERY.replace("note", "id as order_id, note")
+    command = ("adopt", "table", "--query", query, "--take", TAKE, "--topic-field", "note", "--key-field", "order_id")
+    assert bide(*command, "--source", old.url).code == 0
+    [found] = everything("n0")
+    assert (found.key, found.body) == ("0", {"id": 0, "order_id": 0})
+
+
 @pytest.mark.parametrize("old", ["postgres"], indirect=True)  # in SQLite, one transaction at a time changes the file
 def test_rows_that_a_poller_has_are_left_to_it(bide: Bide, old: Old) -> None:
     old.fill(10)

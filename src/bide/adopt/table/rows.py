@@ -14,7 +14,8 @@ from bide.engines.base import NewMessage
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """Which columns of the query have a meaning. `body` None: the column of this name if there is one, or else all others."""
+    """Which columns of the query have a meaning. `body` None: the column of this name if there is one, or else all but the
+    due time and the topic."""
 
     id: str = "id"
     due: str = "due"
@@ -42,9 +43,9 @@ def message(row: Mapping[str, Any], columns: Columns, shape: Shape) -> NewMessag
 def _body(row: Mapping[str, Any], columns: Columns, shape: Shape) -> bytes:
     name = columns.body or ("body" if "body" in row else None)
     if name is None:
-        own = {columns.id, columns.due, shape.topic_field, shape.key_field} - {None}
-        rest = {column: value for column, value in row.items() if column not in own}
-        return msgspec.json.encode(rest or {columns.id: row[columns.id]})
+        return msgspec.json.encode(
+            {column: each for column, each in row.items() if column not in (columns.due, shape.topic_field)}
+        )
     if name not in row:
         raise Unreadable(f"has no {name}: select it, or name another column with --body")
     value = row[name]

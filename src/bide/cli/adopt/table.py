@@ -53,7 +53,9 @@ def table(
     body: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column that is the body. Default: body, or all other columns.", rich_help_panel=MESSAGES
+            metavar="COLUMN",
+            help="Column that is the body. Default: body, or all columns but --due and --topic-field.",
+            rich_help_panel=MESSAGES,
         ),
     ] = None,
     unit: Annotated[
