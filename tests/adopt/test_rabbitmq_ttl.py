@@ -162,6 +162,12 @@ def test_the_routing_key_may_be_the_topic_if_no_other_is_named(bide: Bide, old: 
     assert len(everything("wait")) == 2
 
 
+def test_a_body_that_is_no_object_may_become_one(bide: Bide, old: Old) -> None:
+    old.send([b"42"], expiration=str(HOUR))
+    assert bide(*COMMAND, "--body-as", "order", "--source", old.url).code == 0
+    assert [each.body for each in everything("t")] == [{"order": 42}]
+
+
 class Killed(Exception):
     """The end of a run, at some place."""
 

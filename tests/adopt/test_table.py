@@ -107,6 +107,12 @@ def test_a_body_of_columns_has_all_but_the_due_time_and_the_topic(bide: Bide, ol
     assert (found.key, found.body) == ("0", {"id": 0, "order_id": 0})
 
 
+def test_a_body_that_is_a_column_of_text_may_become_an_object(bide: Bide, old: Old) -> None:
+    old.fill(1)
+    assert bide(*COMMAND, "--body", "note", "--body-as", "name", "--source", old.url).code == 0
+    assert [each.body for each in everything("t")] == [{"name": "n0"}]
+
+
 @pytest.mark.parametrize("old", ["postgres"], indirect=True)  # in SQLite, one transaction at a time changes the file
 def test_rows_that_a_poller_has_are_left_to_it(bide: Bide, old: Old) -> None:
     old.fill(10)

@@ -64,7 +64,7 @@ def move(
         str | None, typer.Option("--to-namespace", metavar="NAME", help="Namespace of TO. Default: its URL's, or bide.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten due times as dates.")
+        bool, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten messages, with dates.")
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on for what is still sent to FROM, until Ctrl-C or SIGTERM.")

@@ -30,6 +30,24 @@ class Run(NamedTuple):
     as_json: bool = False
 
 
+def _named(name: str | None) -> str | None:
+    if name == "":
+        raise WrongUsage("--body-as is empty: give the name of a task's parameter.")
+    return name
+
+
+BodyAs = Annotated[
+    str | None,
+    typer.Option(
+        "--body-as",
+        metavar="NAME",
+        help="A body that is no object, such as 42, becomes {NAME: 42}: what a task with a parameter NAME takes.",
+        callback=_named,
+        rich_help_panel=MESSAGES,
+    ),
+]
+
+
 class RunOptions(NamedTuple):
     """What all sources have in common."""
 
@@ -52,7 +70,7 @@ class RunOptions(NamedTuple):
         ),
     ]
     dry_run: Annotated[
-        bool | None, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten due times as dates.")
+        bool | None, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten messages, with dates.")
     ]
     follow: Annotated[
         bool | None, typer.Option("--follow", help="Go on for what old producers still send, until Ctrl-C or SIGTERM.")
@@ -135,7 +153,7 @@ class MessageOptions(NamedTuple):
         """What to do if the queue has no keys. None: the messages get none."""
         return None if self.key_field is None else "leave out --key-field."
 
-    def shape(self, body: str, longest: int) -> "Shape":
+    def shape(self, body: str, longest: int, body_as: str | None = None) -> "Shape":
         """For a queue that can keep a message for so many milliseconds at most."""
         from bide.adopt.shaping import Shape
 
@@ -144,6 +162,7 @@ class MessageOptions(NamedTuple):
             topic_field=self.topic_field,
             key_field=self.key_field,
             body=body,
+            body_as=body_as,
             if_exists=self.if_exists or "keep",
             max_attempts=self.max_attempts,
             longest=longest,

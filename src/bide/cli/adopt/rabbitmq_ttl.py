@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, RABBITMQ, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, RABBITMQ, SOURCE, BodyAs, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.output import note
@@ -57,6 +57,7 @@ def rabbitmq_ttl(
             rich_help_panel=MESSAGES,
         ),
     ] = "json",
+    body_as: BodyAs = None,
 ) -> int:
     if by_routing_key and (messages.topic is not None or messages.topic_field is not None):
         raise WrongUsage("Give either --topic-is-routing-key or a topic by --topic or --topic-field, not both.")
@@ -70,7 +71,8 @@ def rabbitmq_ttl(
         from bide.adopt.rabbitmq.ttl import opened as source
 
         waits = Waits(queue=queue, ttl=None if longest is None else duration_ms(longest), by_routing_key=by_routing_key)
-        made = source(wanted.url, waits, Path(state), messages.shape(body, furthest), look_only=wanted.dry_run)
+        shape = messages.shape(body, furthest, body_as)
+        made = source(wanted.url, waits, Path(state), shape, look_only=wanted.dry_run)
         sources.append(made)
         return made
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, REDIS, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, REDIS, SOURCE, BodyAs, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
@@ -30,6 +30,7 @@ class EntryOptions(NamedTuple):
             rich_help_panel=MESSAGES,
         ),
     ] = "json"
+    body_as: BodyAs = None
     job_hash: Annotated[
         str | None,
         typer.Option(
@@ -89,7 +90,7 @@ def redis_zset(
         from bide.adopt.redis.zset import SortedSet
 
         server = Server(wanted.url)
-        shape = messages.shape(entries.member, longest)
+        shape = messages.shape(entries.member, longest, entries.body_as)
         return SortedSet(server, key, shape, unit=score, jobs=entries.jobs(server))
 
     return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
@@ -124,6 +125,8 @@ def redis_list(
         from bide.adopt.redis.server import Server
 
         server = Server(wanted.url)
-        return ReadyList(server, key, messages.shape(entries.member, longest), end=end, jobs=entries.jobs(server))
+        return ReadyList(
+            server, key, messages.shape(entries.member, longest, entries.body_as), end=end, jobs=entries.jobs(server)
+        )
 
     return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

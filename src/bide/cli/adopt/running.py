@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from bide.cli.exits import Exit
-from bide.cli.output import due, echo, echo_json, note, now_ms
+from bide.cli.output import body_text, due, echo, echo_json, note, now_ms
 from bide.cli.progress import progress
 from bide.core.amounts import plural
 from bide.errors import BideError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 PAUSE = 1.0  # seconds between two looks with --follow
 SHOWN = 10  # due times of a dry run
 LOOKED_AT = 1_000  # entries of a dry run that are read
+WIDTH = 60  # characters of a body
 NOTHING = "Nothing waits there. Is the name right?"
 
 
@@ -31,7 +34,11 @@ def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
     first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
     if as_json:
         refused = [{"entry": each.entry, "reason": each.reason} for each in seen.refused]
-        messages = [{"topic": each.topic, "key": each.key, "due_ms": at} for at, each in first]
+        bodies = [_body(each.body) for _, each in first]
+        messages = [
+            {"topic": each.topic, "key": each.key, "due_ms": at, "body": None if isinstance(body, bytes) else body}
+            for (at, each), body in zip(first, bodies, strict=True)
+        ]
         echo_json({"count": count, "held": len(held.found), "first": messages, "refused": refused})
         return Exit.OK
     echo(f"{source.shown}: {'nobody can tell how many' if count is None else f'{count:,}'} waiting.")
@@ -40,7 +47,8 @@ def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
     if first:
         echo("Due first:")
     for at, each in first:
-        echo(f"  {due(at, now)}  {each.topic}{'' if each.key is None else f'  {each.key}'}")
+        key = "" if each.key is None else f"  {each.key}"
+        echo(f"  {due(at, now)}  {each.topic}{key}  {_cut(body_text(_body(each.body)))}")
     reasons: dict[str, list[str]] = {}
     for left in seen.refused:
         reasons.setdefault(left.reason, []).append(left.entry)
@@ -54,6 +62,18 @@ def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
 
 def left_there(number: int, reason: str, example: str, *, of: str = "") -> str:
     return f"Left at the source: {number:,}{of}. An entry {reason}, for example: {example}"
+
+
+def _body(body: bytes) -> Any:
+    """A body as it is shown: JSON, or the bytes of what another codec has written."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return body
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
 
 
 def _due(found: "Found", now: int) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import DATABASES, MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import DATABASES, MESSAGES, SOURCE, BodyAs, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
@@ -58,6 +58,7 @@ def table(
             rich_help_panel=MESSAGES,
         ),
     ] = None,
+    body_as: BodyAs = None,
     unit: Annotated[
         Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=MESSAGES)
     ] = "auto",
@@ -83,6 +84,6 @@ def table(
 
         columns = Columns(id=id_column, due=due, body=body, unit=unit)
         said = Statements(query=query, take=(take or "").strip().rstrip(";"), undo=undo)
-        return Table(database(wanted.url), said, columns, messages.shape("json", furthest))
+        return Table(database(wanted.url), said, columns, messages.shape("json", furthest, body_as))
 
     return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
