@@ -139,6 +139,7 @@ def test_a_row_without_a_time_zone_stays_and_blocks_nothing(bide: Bide, old: Old
         ("update timers set done = true", "--take changed"),
         ("update timers set done = true where id = -1", "--take changed 0 rows"),
         ("delete from nowhere where id = :id", "refuses a statement"),
+        ("delete from timers where id = :idd", "--take says :idd, and --query has no column idd. It has id, due, note."),
     ],
 )
 def test_a_take_that_does_something_else_changes_nothing(bide: Bide, old: Old, take: str, says: str) -> None:
@@ -148,6 +149,14 @@ def test_a_take_that_does_something_else_changes_nothing(bide: Bide, old: Old, t
     assert says in ended.err
     assert old.waiting() == [0, 1, 2]
     assert everything("t") == []
+
+
+def test_a_dry_run_finds_a_name_that_is_no_column(bide: Bide, old: Old) -> None:
+    old.fill(3)
+    command = ("adopt", "table", "--query", QUERY, "--topic", "t", "--dry-run", "--source", old.url)
+    for option, statement in (("--take", TAKE), ("--undo", UNDO)):
+        ended = bide(*command, option, statement.replace(":id", ":idd"))
+        assert (ended.code, f"{option} says :idd, and --query has no column idd" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize("end", ["limit 5", "for update", "LIMIT 5 OFFSET 2", "for update skip locked"])

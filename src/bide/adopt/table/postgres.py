@@ -65,4 +65,4 @@ class Postgres:
     def _told(self, error: psycopg.Error) -> BideError:
         if is_lost(error) or self._connection.closed:
             return unavailable(self.shown)
-        return refused(self.shown, error.diag.message_primary or "without a reason")
+        return refused(self.shown, error.diag.message_primary or str(error) or "without a reason")
