@@ -168,7 +168,12 @@ def test_errors_say_what_to_do_and_no_password(bide: Bide, redis_url: str, old: 
     old.set("text", "x")
     wrong = bide("adopt", "redis-zset", "text", "--topic", "t", "--source", redis_url)
     assert (wrong.code, wrong.out[:7]) == (1, "Adopted")
-    assert "is of another type than this command reads: check its name with TYPE." in wrong.err
+    assert f"At {redis_url}, text is a string, and this command reads another type." in wrong.err
+    old.zadd("ids", {"1": 4_000_000_000})
+    wrong = bide("adopt", "redis-zset", "ids", "--job-hash", "text", "--topic", "t", "--source", redis_url)
+    assert f"At {redis_url}, text is a string, and this command reads another type." in wrong.err
+    wrong = bide("adopt", "redis-list", "ids", "--topic", "t", "--source", redis_url, "--dry-run")
+    assert f"At {redis_url}, ids is a zset, and" in wrong.err
     nowhere = bide("adopt", "redis-zset", "k", "--topic", "t", "--source", "redis://ann:geheim@127.0.0.1:1/0")
     assert (nowhere.code, "geheim" in nowhere.err) == (1, False)
     assert "does not answer" in nowhere.err
