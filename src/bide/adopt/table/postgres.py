@@ -17,6 +17,8 @@ from bide.errors import BideError
 
 
 class Postgres:
+    utc: str = "{} at time zone 'UTC'"
+
     def __init__(self, url: str) -> None:
         address = read(Settings(url=url))
         self.shown: str = address.shown

@@ -21,6 +21,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     due: str = "due"
     body: str | None = None
     unit: str = "auto"  # of due times that are numbers
+    utc: str = "{} at time zone 'UTC'"  # how the database says that a column is in UTC
 
 
 def plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def _body(row: Mapping[str, Any], columns: Columns, shape: Shape) -> bytes:
 
 def _due(value: Any, columns: Columns) -> int:
     if isinstance(value, str) and ("T" in value or ":" in value):
-        return _instant(value)
+        return _instant(value, columns)
     if isinstance(value, bool) or value is None:
         raise Unreadable("has no due time")
     try:
@@ -69,13 +70,14 @@ def _due(value: Any, columns: Columns) -> int:
         raise Unreadable("has a due time that is neither a timestamp nor a number") from None
 
 
-def _instant(text: str) -> int:
+def _instant(text: str, columns: Columns) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise Unreadable("has a due time that is neither a timestamp nor a number") from None
     if when.tzinfo is None:
-        raise Unreadable("has a due time without a time zone: say which in the query, as in due at time zone 'UTC' as due")
+        said = f"{columns.utc.format(columns.due)} as {columns.due}"
+        raise Unreadable(f"has a due time without a time zone: say which in the query, as in {said}")
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
     return -((-since.days * 86_400_000_000 - since.seconds * 1_000_000 - since.microseconds) // 1000)
 

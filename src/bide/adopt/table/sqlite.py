@@ -13,6 +13,8 @@ PATIENCE = 30.0  # seconds in which other programs end their transactions
 
 
 class SQLite:
+    utc: str = "{} || 'Z'"
+
     def __init__(self, url: str) -> None:
         path = Path(path_of(url))
         self.shown: str = f"sqlite:///{path}"

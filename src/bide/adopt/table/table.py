@@ -37,7 +37,7 @@ class Table:
         self._database = database
         self._source: str = sha256(said.query.encode()).hexdigest()[:32]
         self._said = said
-        self._columns = columns
+        self._columns: Columns = msgspec.structs.replace(columns, utc=database.utc)
         self._shape = shape
         self._refused: set[Any] = set()  # ids of rows of this run, refused or given back
         self._entries: dict[str, Row] = {}  # what is held, by its name
