@@ -16,6 +16,8 @@ class Changing:
     def __init__(self, name: str) -> None:
         self._found = [Found(name, NewMessage("t", b"1"))]
 
+    def aim(self, destination: str) -> None: ...
+
     def count(self) -> int | None:
         return 1
 

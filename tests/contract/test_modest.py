@@ -3,7 +3,10 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from bide.engines.guard import Rules
+from bide.engines.memory import CAPABILITIES
 from bide.engines.registry import Source
 from bide.testing.contract import EngineContract
 from tests.modest import BURYING, LEAST, modest
@@ -25,3 +28,9 @@ class TestBurying(EngineContract):
     @pytest.fixture
     def make_source(self) -> Callable[..., Source]:
         return modest(BURYING)
+
+
+@pytest.mark.parametrize("lacks", ["keys", "idempotent", "priority", "past"])
+def test_what_is_sent_is_checked_if_an_engine_lacks_one_thing(lacks: str) -> None:
+    assert Rules(CAPABILITIES, "test").takes_all
+    assert not Rules(replace(CAPABILITIES, **{lacks: False}), "test").takes_all

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bide import Outgoing, Queue
-from bide.adopt.adopting import Adoption, InDoubt
+from bide.adopt.adopting import Adoption
+from bide.adopt.doubt import InDoubt
 from bide.adopt.queue.moved_message import AWAY, Able
 from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.on_the_way import Log, OtherMove, stopped_moves

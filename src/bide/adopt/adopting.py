@@ -5,48 +5,36 @@ was killed in between leaves all three held at the source, and the next run begi
 which engines remember for ten minutes: within that time, nothing is put twice.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from bide.adopt.source import Entries, Found, Refused, Source
-from bide.core.amounts import plural
-from bide.engines.base import MAX_BATCH, OPERATION_MS, NewMessage, Ref
+from bide.adopt.doubt import SURE, Doubt, InDoubt, OtherQueue
+from bide.adopt.source import Entries, Found, Refused, Source, is_for_another
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import MAX_BATCH, NewMessage, Ref
 from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
 from bide.types import CancelResult, Sent
 
 if TYPE_CHECKING:
     from bide.queue import Queue
 
-SURE = OPERATION_MS / 1000 - 60  # seconds since a take in which its put can be repeated; a minute is for clocks that differ
 _NOT_STORED = (BadMessage, ConfigError, QueueFull, SchemaMismatch, Unavailable, Unsupported)
 """Errors of a put that has done nothing."""
 HAS_KEY = "has the key of a message that waits in the queue"
 
-Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
-"""What to do with a batch whose put may have been done, when that is too long ago to find out."""
+_FAR = MAX_DELAY_MS - 10 * 365 * 86_400_000  # ms until a message is due that was sent to be found, and never delivered
 
 
-class InDoubt(BideError):
-    """A run was stopped between the take and the finish of a batch, too long ago to repeat its put. Nothing was changed."""
-
-    def __init__(self, count: int, age: float, *, unsure: bool = False) -> None:
-        what = (
-            f"A run was stopped while it moved {plural(count, 'message')}, and workers may have begun some of them before they "
-            "were told not to. Look in their logs, then run this command again with one more option: --doubtful send, if none "
-            "was begun; --doubtful forget, if all were; --doubtful give-back, if the old system is to have them."
-            if unsure
-            else f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no "
-            "longer knows whether it got them. Look for them with `bide list`, then run this command again with one more "
-            "option: --doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, "
-            "if the old consumers are to have them."
-        )
-        super().__init__(what)
-        self.count: int = count
+def destination_of(queue: "Queue") -> str:
+    """What tells a queue from others. No password is in it."""
+    source = queue.session.setup.source
+    return f"{source.shown} {source.namespace}"
 
 
 class Adoption:
@@ -67,7 +55,14 @@ class Adoption:
         self._doubt = doubt
         self._batch = batch
         self._moved: Callable[[int], Any] = lambda _: None
+        self._destination: str = destination_of(queue)
+        source.aim(self._destination)
         self._in_hand: set[str] = set()  # names of what was taken, and neither finished nor given back
+
+    @property
+    def shown(self) -> str:
+        """Where the messages go, without a password."""
+        return self._queue.session.setup.source.shown
 
     @property
     def in_hand(self) -> int:
@@ -133,11 +128,14 @@ class Adoption:
         if not held.found and not held.ended:
             return
         self._in_hand |= {each.name for each in held.found}
+        if elsewhere := [each.name for each in held.found if is_for_another(each.name, self._destination)]:
+            self._leave_to_another(elsewhere)
+            return
         doubtful = held.age > SURE or held.unsure
         if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
             raise InDoubt(len(held.found) + len(held.ended), held.age, unsure=held.unsure)
-        if not doubtful and self._named:
-            self._take_back_ended(held.ended)
+        for first in range(0, len(held.ended) if self._named and not doubtful else 0, self._batch):
+            self._take_back_ended(held.ended[first : first + self._batch])
         if doubtful and self._doubt in ("give-back", "forget"):
             end = self._give_back if self._doubt == "give-back" else self._forget
             end([each.name for each in held.found])
@@ -150,6 +148,13 @@ class Adoption:
             except OutcomeUnknown as error:
                 self._finish(batch, error.answers)
                 raise
+
+    def _leave_to_another(self, names: Sequence[str]) -> None:
+        """What an earlier run has taken for another queue may be there already."""
+        if self._doubt != "give-back":
+            raise OtherQueue(len(names))
+        self._give_back(names)
+        self.given_back += len(names)
 
     def _put(self, batch: Sequence[Found]) -> Sequence[Sent]:
         return self._queue.session.put_many([self._named_message(each) for each in batch])
@@ -174,13 +179,19 @@ class Adoption:
 
     def _take_back(self, copies: Sequence[Sent]) -> None:
         """End copies of entries that were changed or ended at the source meanwhile."""
-        engine, can = self._queue.session.engine(), self._queue.capabilities
-        ended = engine.cancel([Ref(id=each.id) for each in copies]) if can.cancel else []
-        dead = [each for each, end in zip(copies, ended, strict=False) if end is CancelResult.DEAD]
-        for each in dead:
+        ended = self._end(copies)
+        self.gone += ended
+        self.late += len(copies) - ended
+
+    def _end(self, copies: Sequence[Sent]) -> int:
+        """Gives how many have ended, that no worker has got."""
+        if not copies or not self._queue.capabilities.cancel:
+            return 0
+        engine = self._queue.session.engine()
+        ends = engine.cancel([Ref(id=each.id) for each in copies])
+        for each in (each for each, end in zip(copies, ends, strict=True) if end is CancelResult.DEAD):
             engine.purge(each.topic, "dead", [each.id])
-        self.gone += sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
-        self.late += len(copies) - sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ended)
+        return sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ends)
 
     def _take_back_ended(self, ended: Sequence[Found]) -> None:
         """End copies that an earlier run has sent of what was changed or ended at the source since.
@@ -188,14 +199,14 @@ class Adoption:
         Who sends a name again learns which message it is. If it was not sent, a message is there for a moment that nobody gets;
         under a key only if another message has it already, as no sender may meet it there.
         """
-        waits = [each.message.key is not None and each.message.past is None for each in ended]
-        refs = [Ref(topic=each.message.topic, key=each.message.key) for each, keyed in zip(ended, waits, strict=True) if keyed]
-        there = {each.key for each in self._queue.session.engine().get(refs) if each is not None} if refs else set[str | None]()
-        asked = [each for each, keyed in zip(ended, waits, strict=True) if not keyed or each.message.key in there]
-        self.gone += len(ended) - len(asked)
-        for first in range(0, len(asked), self._batch):
-            sent = self._put(asked[first : first + self._batch])
-            self._take_back([each for each in sent if each.outcome == "created"])
+        keyed = [each for each in ended if each.message.key is not None and each.message.past is None]
+        refs = [Ref(topic=each.message.topic, key=each.message.key) for each in keyed]
+        there = self._queue.session.engine().get(refs) if refs else []
+        free = {each.name for each, stored in zip(keyed, there, strict=True) if stored is None}
+        sent = [each for each in self._put([each for each in ended if each.name not in free]) if each.outcome == "created"]
+        far = time.time_ns() // 1_000_000 + _FAR
+        self._take_back([each for each in sent if each.due < far])
+        self._end([each for each in sent if each.due >= far])
 
     def _named_message(self, found: Found) -> NewMessage:
         operation = f"adopt/{self._source.kind}/{found.name}"

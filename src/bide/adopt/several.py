@@ -22,6 +22,10 @@ class Several:
     def shown(self) -> str:
         return self._shown
 
+    def aim(self, destination: str) -> None:
+        for each in self._sources:
+            each.aim(destination)
+
     def count(self) -> int | None:
         counts = [each.count() for each in self._sources]
         return sum(each or 0 for each in counts) if None not in counts else None

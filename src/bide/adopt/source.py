@@ -1,7 +1,9 @@
 """What a source of waiting messages is: the old system, as `bide adopt` sees it. Its verbs, in the order of their use."""
 
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+from uuid import uuid4
 
 import msgspec
 
@@ -45,6 +47,20 @@ class Held(NamedTuple):
     ended: Sequence[Found] = ()  # were changed or ended there since: of each, a message under its name that nobody may get
 
 
+def new_take(destination: str) -> str:
+    """The name of a take, which no other has; it tells for which queue that is."""
+    return f"{_mark(destination)}{uuid4().hex[:10]}"
+
+
+def is_for_another(name: str, destination: str) -> bool:
+    """Whether an entry of this name was taken for another queue."""
+    return "to." in name and _mark(destination) not in name
+
+
+def _mark(destination: str) -> str:
+    return f"to.{zlib.crc32(destination.encode()):08x}."
+
+
 class Source(Protocol):
     """Where messages wait. All verbs raise a BideError, and then what they were to do can be done again.
 
@@ -59,6 +75,9 @@ class Source(Protocol):
     @property
     def shown(self) -> str:
         """What and where it is, without a password."""
+
+    def aim(self, destination: str) -> None:
+        """For which queue entries are taken: a part of the names of takes."""
 
     def count(self) -> int | None:
         """How many entries wait there. None if nobody can tell."""

@@ -19,7 +19,8 @@ from bide.errors import ConfigError
 if TYPE_CHECKING:
     import re
 
-    from bide.adopt.adopting import Adoption, Doubt
+    from bide.adopt.adopting import Adoption
+    from bide.adopt.doubt import Doubt
     from bide.adopt.queue.moving import QueueSource
     from bide.queue import Queue
     from bide.types import Stats
@@ -142,13 +143,14 @@ def _check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
 
 
 def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: bool = False) -> "QueueSource":
+    from bide.adopt.adopting import destination_of
     from bide.adopt.queue.moved_message import Able
     from bide.adopt.queue.moving import QueueSource
 
-    can, theirs = new.capabilities, new.session.setup.source
+    can = new.capabilities
     able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay)
     shown = old.session.setup.source.shown
-    return QueueSource(old.session.engine(), shown, topics, able, f"{theirs.shown} {theirs.namespace}", looks=looks)
+    return QueueSource(old.session.engine(), shown, topics, able, destination_of(new), looks=looks)
 
 
 def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:

@@ -58,6 +58,9 @@ class QueueSource:
         self._settled = True  # what was changed after an earlier run was killed has been dealt with
         self._broken = False  # a verb has failed half-way: only the record tells what is away
 
+    def aim(self, destination: str) -> None:
+        """It was told at first."""
+
     def count(self) -> int:
         return self.listing.count()
 

@@ -8,13 +8,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from bide.adopt.rabbitmq.broker import Broker
 from bide.adopt.rabbitmq.letter import Letter, Waits, due, letter, message
 from bide.adopt.rabbitmq.notebook import Kept, Notebook
 from bide.adopt.shaping import Shape
-from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
+from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
 from bide.errors import OutcomeUnknown, Unavailable
 
 LOOKED_THROUGH = 5_000  # messages at the head of the queue, where the broker puts what comes back
@@ -39,6 +38,7 @@ class TTLQueue:
         self._ahead: list[_Got] = []  # got, and not looked at yet
         self._left: list[tuple[int, int]] = []  # of what can't be read: when it is due, and its tag
         self._kept: dict[str, Kept] = {}
+        self._destination = ""
         self.guessed: int = 0  # messages that do not tell when they came
 
     @property
@@ -64,6 +64,9 @@ class TTLQueue:
                 refused.append(Refused(_name(each.letter), str(error)))
         return Entries(found, refused)
 
+    def aim(self, destination: str) -> None:
+        self._destination = destination
+
     def held(self) -> Held:
         kept = self._notebook.kept()
         if not self._look_only:
@@ -82,7 +85,7 @@ class TTLQueue:
 
     def take(self, limit: int) -> Entries:
         self._return_what_is_due()
-        wanted, refused, taking = list[tuple[_Got, Kept, Found]](), list[Refused](), uuid4().hex[:12]
+        wanted, refused, taking = list[tuple[_Got, Kept, Found]](), list[Refused](), new_take(self._destination)
         now = time.time_ns() // 1_000_000
         for each in self._next(limit):
             at = 0

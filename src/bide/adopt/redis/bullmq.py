@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
+from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups
 from bide.adopt.shaping import Shape, check_json
-from bide.adopt.source import Unreadable
+from bide.adopt.source import Unreadable, new_take
 from bide.engines.base import NewMessage
 from bide.errors import ConfigError
 
@@ -71,7 +71,7 @@ class BullMQ(Waiting):
 
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         pairs = [part for each in entries for part in (each.content, each.place)]
-        taken = self._server.run("take_bullmq", self._keys(), [new_take(), *pairs])
+        taken = self._server.run("take_bullmq", self._keys(), [new_take(self.destination), *pairs])
         return [
             Taken(name.decode(), Entry(entries[at].content, float(score) if score else None, job, entries[at].place))
             for at, name, score, job in in_groups(taken, 4)

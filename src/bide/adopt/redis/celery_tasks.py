@@ -12,9 +12,9 @@ from bide.adopt.redis import celery_task
 from bide.adopt.redis.celery_limits import Limits
 from bide.adopt.redis.celery_task import Task
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
+from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups
 from bide.adopt.shaping import Shape
-from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
+from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
 from bide.engines.base import NewMessage
 from bide.errors import Unavailable
 
@@ -100,7 +100,7 @@ class Tasks(Waiting):
         asked = workers.question()
         begin, end = workers.body("revoke", '{"task_id": [\n]}', asked).split("\n")
         ping = msgspec.json.encode(workers.body("ping", "{}", asked._replace(ticket=""))).decode()
-        args: list[Any] = [new_take(), self.mode, alive, workers.channel, f"{asked.before}{ping}{asked.after}"]
+        args: list[Any] = [new_take(self.destination), self.mode, alive, workers.channel, f"{asked.before}{ping}{asked.after}"]
         args += [asked.before, asked.after, begin, end, self._limits.rules.margin]
         for entry in entries:
             task = self._known(entry)

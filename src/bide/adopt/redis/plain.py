@@ -6,9 +6,9 @@ from typing import Literal
 
 from bide.adopt.redis.jobs import Jobs
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
+from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups
 from bide.adopt.shaping import Shape
-from bide.adopt.source import Unreadable
+from bide.adopt.source import Unreadable, new_take
 from bide.engines.base import NewMessage
 
 NO_JOB = "has no job in the hash: it was cancelled, or a consumer has it"
@@ -44,7 +44,7 @@ class Plain(Waiting):
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         ids = [b"" if self._jobs is None else self._jobs.id(each) for each in entries]
         pairs = [part for each, id in zip(entries, ids, strict=True) for part in (each.content, id)]
-        args = [new_take(), self._where, int(self._jobs is not None), *pairs]
+        args = [new_take(self.destination), self._where, int(self._jobs is not None), *pairs]
         return [
             Taken(name.decode(), Entry(entries[place].content, float(score) if score else None, job))
             for place, name, score, job in in_groups(self._server.run("take_plain", self._keys, args), 4)

@@ -8,10 +8,10 @@ from bide.adopt.arguments import TaskShape
 from bide.adopt.redis import rq_job
 from bide.adopt.redis.rq_job import FIELDS, Job
 from bide.adopt.redis.server import Server
-from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups, new_take
+from bide.adopt.redis.taking import Entry, Taken, Waiting, in_groups
 from bide.adopt.several import Several
 from bide.adopt.shaping import Shape, due_ms
-from bide.adopt.source import Refused, Source
+from bide.adopt.source import Refused, Source, new_take
 from bide.engines.base import NewMessage
 
 JOB = "rq:job:"
@@ -50,7 +50,7 @@ class _Jobs(Waiting):
         return rq_job.message(job, entry.content.decode(errors="replace"), due, self._shape, self._tasks)
 
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
-        args = [new_take(), self._mode, MARGIN, JOB, self._held_job, *(each.content for each in entries)]
+        args = [new_take(self.destination), self._mode, MARGIN, JOB, self._held_job, *(each.content for each in entries)]
         taken = in_groups(self._server.run("take_rq", [self._key, self._beside, self._lock], args), 2)
         return [Taken(name.decode(), entries[place]) for place, name in taken]
 

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from bide.adopt.redis.server import Server, beside
 from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
@@ -48,10 +47,14 @@ class Waiting(ABC):
         self._refused: set[bytes] = set()  # entries of this run, refused or given back
         self._place = 0  # where the next page begins
         self._names: dict[str, Entry] = {}  # of what is held by this run
+        self.destination: str = ""
 
     @property
     def shown(self) -> str:
         return f"{self._key} at {self._server.shown}"
+
+    def aim(self, destination: str) -> None:
+        self.destination = destination
 
     @abstractmethod
     def count(self) -> int | None: ...
@@ -167,11 +170,6 @@ class Waiting(ABC):
             except Unreadable as error:
                 refused.append(Refused(str(entry), str(error), name))
         return found, refused
-
-
-def new_take() -> str:
-    """The name of a take, which no other has."""
-    return uuid4().hex[:12]
 
 
 def _parts(names: Sequence[str]) -> Iterable[Sequence[str]]:

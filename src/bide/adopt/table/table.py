@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
 from bide.adopt.shaping import Shape
-from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
+from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
 from bide.adopt.table.database import Database, Row
 from bide.adopt.table.rows import Columns, message, plain
 from bide.adopt.table.sql import named_in
@@ -42,6 +41,7 @@ class Table:
         self._refused: set[Any] = set()  # ids of rows of this run, refused or given back
         self._entries: dict[str, Row] = {}  # what is held, by its name
         self._checked = False
+        self._destination = ""
 
     @property
     def kind(self) -> str:
@@ -50,6 +50,9 @@ class Table:
     @property
     def shown(self) -> str:
         return f"a table at {self._database.shown}"
+
+    def aim(self, destination: str) -> None:
+        self._destination = destination
 
     def count(self) -> int | None:
         [row] = self._database.rows(f"select count(*) as number from ({self._said.query}\n) as waiting", None)
@@ -131,7 +134,7 @@ class Table:
         self._database.close()
 
     def _choose(self, rows: Sequence[Row], limit: int) -> tuple[list[tuple[Row, Found]], list[Refused]]:
-        wanted, refused, taking = list[tuple[Row, Found]](), list[Refused](), uuid4().hex[:12]
+        wanted, refused, taking = list[tuple[Row, Found]](), list[Refused](), new_take(self._destination)
         for row in rows:
             if row.get(self._columns.id) in self._refused or len(wanted) == limit:
                 continue

@@ -70,8 +70,8 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
             }
         )
         return
-    topics = f" to {plural(len(adoption.topics), 'topic')}" if adoption.topics else ""
-    echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics}.")
+    topics = f" to {plural(len(adoption.topics), 'topic')} of" if adoption.topics else " to"
+    echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics} {adoption.shown}.")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been taken by a run that was stopped.")
     if adoption.perhaps_twice:
@@ -79,7 +79,7 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
     if adoption.given_back:
         echo(f"Given back to the source: {adoption.given_back:,}. Run the command again to adopt them.")
     if adoption.gone:
-        echo(f"Taken by old consumers meanwhile: {adoption.gone:,}.")
+        echo(f"Taken by others meanwhile: {adoption.gone:,}.")
     for reason, number in sorted(adoption.refused.items()):
         echo(left_there(number, reason, adoption.examples[reason]))
     if adoption.in_hand:

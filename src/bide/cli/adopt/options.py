@@ -10,7 +10,7 @@ from bide.cli.exits import WrongUsage
 from bide.cli.queues import first_line
 
 if TYPE_CHECKING:
-    from bide.adopt.adopting import Doubt
+    from bide.adopt.doubt import Doubt
     from bide.adopt.shaping import Shape
 
 SOURCE, MESSAGES = "Source", "Messages"

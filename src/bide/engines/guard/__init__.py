@@ -28,8 +28,8 @@ class Rules:
         self.closed: bool = False
         self._can = can
         self._shown = shown  # the engine, as it may be shown
-        takes_long = can.max_delay >= MAX_DELAY_MS
-        self.takes_all: bool = can.keys and can.idempotent and can.priority and takes_long  # what a message may have
+        able = (can.keys, can.idempotent, can.priority, can.past, can.max_delay >= MAX_DELAY_MS)
+        self.takes_all: bool = all(able)  # what a message may have
 
     def check(
         self,
