@@ -51,6 +51,12 @@ def test_jobs_that_are_due_are_adopted_if_asked(bide: Bide, old: redis.Redis, re
     assert old.keys() == [b"bull:mail:meta"]
 
 
+def test_data_that_is_no_object_may_become_one(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    add(old, "1", "delayed", data="42")
+    assert bide("adopt", "bullmq", "mail", "--topic", "t", "--body-as", "order", "--source", redis_url).code == 0
+    assert [each.body for each in everything("t")] == [{"order": 42}]
+
+
 def test_jobs_of_schedulers_and_flows_stay(bide: Bide, old: redis.Redis, redis_url: str) -> None:
     add(old, "repeat:every:1", "delayed", rjk="every")
     add(old, "5", "delayed", parentKey="bull:other:1")

@@ -74,6 +74,11 @@ def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: redis.Red
     for _, reason in REFUSED:
         assert [count for each, count in told["refused"].items() if each.startswith(reason)] == [1], reason
     assert old.llen("celery") == len(REFUSED) + 1
+    looked = json.loads(bide(*COMMAND, "--dry-run", "--source", redis_url).out)
+    shown = {each["reason"]: each["entry"] for each in looked["refused"]}
+    assert shown["has an eta that is no time"] == "a[1]"
+    assert shown["has compressed arguments"] == f"a[{REFUSED[6][0]['headers']['id']}]"
+    assert shown["is not JSON"] == "no json"
 
 
 def test_a_task_in_the_memory_of_workers_is_revoked_in_all_of_them(bide: Bide, old: redis.Redis, redis_url: str) -> None:
@@ -139,13 +144,17 @@ def test_workers_remember_only_so_many_and_only_so_long(bide: Bide, old: redis.R
     with Worker(old) as worker:
         for number in range(10):
             delivered(old, envelope("a", [], {"n": number}, soon()))
-        delivered(old, envelope("a", [], {}, soon(4 * HOUR)))
+        late = delivered(old, envelope("shop.cancel", [], {}, soon(4 * HOUR)))
         worker.revoked.append("another")
         ended = bide(*COMMAND, "--revokes", "7", "--source", redis_url)
     told = json.loads(ended.out)
     assert (ended.code, told["adopted"], len(worker.revoked)) == (1, 5, 6)
     assert sorted(told["refused"].values()) == [1, 5]
+    assert all(reason.endswith("and run the command again with --workers-stopped") for reason in told["refused"])
     assert old.hlen("unacked") == 6
+    with Worker(old):
+        ended = bide(*COMMAND[:-1], "--source", redis_url)
+    assert f"with --workers-stopped, for example: shop.cancel[{late}]" in ended.out
 
 
 def test_what_is_due_later_is_taken_when_all_workers_are_stopped(bide: Bide, old: redis.Redis, redis_url: str) -> None:
@@ -155,7 +164,7 @@ def test_what_is_due_later_is_taken_when_all_workers_are_stopped(bide: Bide, old
     with Worker(old):
         ended = bide(*COMMAND, "--workers-stopped", "--source", redis_url)
         assert (ended.code, old.hlen("unacked")) == (1, 3)
-        assert "1 Celery worker answer" in ended.err
+        assert "1 Celery worker answers: stop" in ended.err
     ended = bide(*COMMAND, "--workers-stopped", "--immediate", "--source", redis_url)
     assert (ended.code, json.loads(ended.out)["adopted"]) == (0, 3)
     assert left(old) == set()
@@ -169,7 +178,7 @@ def test_a_worker_without_remote_control_is_seen(bide: Bide, old: redis.Redis, r
         pass
     ended = bide(*COMMAND, "--source", redis_url)
     assert (ended.code, old.hlen("unacked")) == (1, 1)
-    assert "1 client wait with BRPOP in this database, but 0 Celery workers answer" in ended.err
+    assert "1 client waits with BRPOP in this database, but 0 Celery workers answer" in ended.err
     assert bide(*COMMAND, "--workers", "1", "--source", redis_url).code == 1
     assert bide(*COMMAND, "--workers", "0", "--source", redis_url).code == 0
     old.lpush("celery", "end")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import stat
 import time
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
@@ -15,9 +16,10 @@ from pamqp.commands import Basic
 from bide import Queue
 from bide.adopt.adopting import Adoption
 from bide.adopt.rabbitmq.letter import Waits
+from bide.adopt.rabbitmq.notebook import Notebook
 from bide.adopt.rabbitmq.ttl import TTLQueue, opened
 from bide.adopt.shaping import Shape
-from bide.errors import QueueFull
+from bide.errors import QueueFull, Unavailable
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -172,6 +174,19 @@ def test_the_routing_key_may_be_the_topic_if_no_other_is_named(bide: Bide, old: 
         assert "Give either --topic-is-routing-key or a topic" in both.err
     assert bide(*command).code == 0
     assert len(everything("wait")) == 2
+
+
+def test_a_body_that_is_no_object_may_become_one(bide: Bide, old: Old) -> None:
+    old.send([b"42"], expiration=str(HOUR))
+    assert bide(*COMMAND, "--body-as", "order", "--source", old.url).code == 0
+    assert [each.body for each in everything("t")] == [{"order": 42}]
+
+
+def test_the_file_of_what_was_taken_is_for_its_user_alone(folder: Path) -> None:
+    Notebook(folder / "bide-adopt.db", "wait").close()
+    assert stat.S_IMODE((folder / "bide-adopt.db").stat().st_mode) == 0o600
+    with pytest.raises(Unavailable, match="no-folder/state can't be made"):
+        Notebook(folder / "no-folder" / "state", "wait")
 
 
 class Killed(Exception):

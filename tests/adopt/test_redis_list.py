@@ -31,3 +31,9 @@ def test_ids_of_jobs_are_taken_with_their_jobs(bide: Bide, old: redis.Redis, red
     assert json.loads(ended.out)["adopted"] == 2_500
     assert [each.body["order"] for each in everything("t")] == list(range(2_500))
     assert old.keys() == []
+
+
+def test_elements_that_are_no_objects_may_become_some(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    old.rpush("ready", "42", '{"order":43}')
+    assert bide("adopt", "redis-list", "ready", "--topic", "t", "--body-as", "order", "--source", redis_url).code == 0
+    assert [each.body for each in everything("t")] == [{"order": 42}, {"order": 43}]

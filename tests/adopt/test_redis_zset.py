@@ -49,13 +49,36 @@ def test_a_dry_run_shows_the_first_ten_due_times_and_changes_nothing(bide: Bide,
     ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--key-field", "order", "--source", redis_url, "--dry-run")
     lines = ended.out.splitlines()
     assert lines[:2] == [f"delayed at {redis_url}: 31 waiting.", "Due first:"]
-    assert [line.split()[-1] for line in lines[2:12]] == [str(number) for number in range(10)]
+    assert [line.split("  ")[2:] for line in lines[2:12]] == [["t", str(n), f'{{"order":{n}}}'] for n in range(10)]
     assert "2096-10-02" in lines[2]
     assert lines[12:] == [
         "Left at the source: 1 of the first 1,000. An entry is not JSON, for example: broken",
         "Nothing was changed.",
     ]
     assert (old.dump("delayed"), old.keys(), ended.code) == (before, [b"delayed"], 0)
+
+
+def test_a_dry_run_shows_the_first_sixty_characters_of_a_body(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    old.zadd("delayed", {json.dumps("a" * 58): 4_000_000_000, json.dumps("b" * 59 + "\x1b"): 4_000_000_001})
+    command = ("adopt", "redis-zset", "delayed", "--topic", "t", "--source", redis_url, "--dry-run")
+    shown = [line.split("  ")[-1] for line in bide(*command).out.splitlines()[2:4]]
+    assert shown == [json.dumps("a" * 58), f'"{"b" * 58}…']
+    first = json.loads(bide(*command, "--json").out)["first"]
+    assert [each["body"] for each in first] == ["a" * 58, "b" * 59 + "\x1b"]
+
+
+def test_a_body_that_is_no_object_may_become_one(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    members = ["42", '"text"', "[1, 2]", "null", ' {"order": 43}']
+    command = ("adopt", "redis-zset", "delayed", "--topic", "t", "--body-as", "order", "--source", redis_url)
+    old.zadd("delayed", {member: 4_000_000_000 + n for n, member in enumerate(members)})
+    assert '  t  {"order":42}\n' in bide(*command, "--dry-run").out
+    assert bide(*command).code == 0
+    old.zadd("delayed", {"order:44": 4_000_000_009})
+    assert bide(*command, "--member", "raw").code == 0
+    found = [each.body["order"] for each in sorted(everything("t"), key=lambda each: each.due)]
+    assert found == [42, "text", [1, 2], None, 43, "order:44"]
+    empty = bide(*command, "--body-as", "")
+    assert (empty.code, "--body-as is empty" in empty.err) == (2, True)
 
 
 def test_what_cannot_be_read_stays_and_holds_nothing_up(bide: Bide, old: redis.Redis, redis_url: str) -> None:
@@ -145,13 +168,19 @@ def test_errors_say_what_to_do_and_no_password(bide: Bide, redis_url: str, old: 
     old.set("text", "x")
     wrong = bide("adopt", "redis-zset", "text", "--topic", "t", "--source", redis_url)
     assert (wrong.code, wrong.out[:7]) == (1, "Adopted")
-    assert "is of another type than this command reads: check its name with TYPE." in wrong.err
+    assert f"At {redis_url}, text is a string, and this command reads another type." in wrong.err
+    old.zadd("ids", {"1": 4_000_000_000})
+    wrong = bide("adopt", "redis-zset", "ids", "--job-hash", "text", "--topic", "t", "--source", redis_url)
+    assert f"At {redis_url}, text is a string, and this command reads another type." in wrong.err
+    wrong = bide("adopt", "redis-list", "ids", "--topic", "t", "--source", redis_url, "--dry-run")
+    assert f"At {redis_url}, ids is a zset, and" in wrong.err
     nowhere = bide("adopt", "redis-zset", "k", "--topic", "t", "--source", "redis://ann:geheim@127.0.0.1:1/0")
     assert (nowhere.code, "geheim" in nowhere.err) == (1, False)
     assert "does not answer" in nowhere.err
     assert "Nothing waits there" not in wrong.err + nowhere.err
-    misspelt = bide("adopt", "redis-zset", "delaid", "--topic", "t", "--source", redis_url)
-    assert (misspelt.code, misspelt.err) == (0, "Nothing waits there. Is the name right?\n")
+    for dry in ((), ("--dry-run",)):
+        misspelt = bide("adopt", "redis-zset", "delaid", "--topic", "t", "--source", redis_url, *dry)
+        assert (misspelt.code, misspelt.err) == (0, "Nothing waits there. Is the name right?\n")
     assert bide("adopt", "redis-zset", "k", "--source", redis_url).code == 2
     assert bide("adopt", "redis-zset", "k", "--topic", "t").code == 2
 

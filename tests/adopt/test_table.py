@@ -98,6 +98,21 @@ def test_columns_are_topic_key_and_body(bide: Bide, old: Old) -> None:
     assert old.do("select count(*) from jobs") == [(0,)]
 
 
+def test_a_body_of_columns_has_all_but_the_due_time_and_the_topic(bide: Bide, old: Old) -> None:
+    old.fill(1)
+    query = QUERY.replace("note", "id as order_id, note")
+    command = ("adopt", "table", "--query", query, "--take", TAKE, "--topic-field", "note", "--key-field", "order_id")
+    assert bide(*command, "--source", old.url).code == 0
+    [found] = everything("n0")
+    assert (found.key, found.body) == ("0", {"id": 0, "order_id": 0})
+
+
+def test_a_body_that_is_a_column_of_text_may_become_an_object(bide: Bide, old: Old) -> None:
+    old.fill(1)
+    assert bide(*COMMAND, "--body", "note", "--body-as", "name", "--source", old.url).code == 0
+    assert [each.body for each in everything("t")] == [{"name": "n0"}]
+
+
 @pytest.mark.parametrize("old", ["postgres"], indirect=True)  # in SQLite, one transaction at a time changes the file
 def test_rows_that_a_poller_has_are_left_to_it(bide: Bide, old: Old) -> None:
     old.fill(10)
@@ -113,8 +128,13 @@ def test_a_row_without_a_time_zone_stays_and_blocks_nothing(bide: Bide, old: Old
     ended = bide("adopt", "table", "--query", query, *COMMAND[4:], "--source", old.url)
     told = json.loads(ended.out)
     assert (ended.code, told["adopted"]) == (1, 2)
-    assert [reason.split(":")[0] for reason in told["refused"]] == ["has a due time without a time zone"]
-    assert old.waiting() == [0]
+    utc = "due || 'Z'" if old.url.startswith("sqlite") else "due at time zone 'UTC'"
+    says = f"has a due time without a time zone: say which in the query, as in {utc} as due"
+    assert (told["refused"], old.waiting()) == ({says: 1}, [0])
+    if old.url.startswith("sqlite"):  # what it says works
+        query = f"select id, {utc} as due from (select id, '2026-01-01 00:00:00' as due from timers where not done) as naive"
+        assert bide("adopt", "table", "--query", query, *COMMAND[4:], "--source", old.url).code == 0
+        assert old.waiting() == []
 
 
 @pytest.mark.parametrize(
@@ -124,6 +144,7 @@ def test_a_row_without_a_time_zone_stays_and_blocks_nothing(bide: Bide, old: Old
         ("update timers set done = true", "--take changed"),
         ("update timers set done = true where id = -1", "--take changed 0 rows"),
         ("delete from nowhere where id = :id", "refuses a statement"),
+        ("delete from timers where id = :idd", "--take says :idd, and --query has no column idd. It has id, due, note."),
     ],
 )
 def test_a_take_that_does_something_else_changes_nothing(bide: Bide, old: Old, take: str, says: str) -> None:
@@ -133,6 +154,14 @@ def test_a_take_that_does_something_else_changes_nothing(bide: Bide, old: Old, t
     assert says in ended.err
     assert old.waiting() == [0, 1, 2]
     assert everything("t") == []
+
+
+def test_a_dry_run_finds_a_name_that_is_no_column(bide: Bide, old: Old) -> None:
+    old.fill(3)
+    command = ("adopt", "table", "--query", QUERY, "--topic", "t", "--dry-run", "--source", old.url)
+    for option, statement in (("--take", TAKE), ("--undo", UNDO)):
+        ended = bide(*command, option, statement.replace(":id", ":idd"))
+        assert (ended.code, f"{option} says :idd, and --query has no column idd" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize("end", ["limit 5", "for update", "LIMIT 5 OFFSET 2", "for update skip locked"])

@@ -9,6 +9,7 @@ import pytest
 from bide import Outgoing, Queue
 from bide.types import Info
 from tests.cli.running import Bide
+from tests.servers.fixtures import NewRedis
 
 FIRST, SECOND = "sqlite:///first.db", "sqlite:///second.db"
 HOUR, DAY = "1h", 86_400
@@ -78,6 +79,12 @@ def test_a_dry_run_shows_what_is_due_first_and_changes_nothing(bide: Bide, folde
         assert everything(queue) == before
 
 
+def test_nothing_follows_a_dry_run(bide: Bide, folder: Path) -> None:
+    ended = bide("move", FIRST, SECOND, "--dry-run", "--follow")
+    assert ended.code == 2
+    assert "Both --follow and --dry-run were given" in ended.err
+
+
 def test_only_the_topics_that_are_named_move(bide: Bide, folder: Path) -> None:
     with Queue(FIRST) as queue:
         for topic in ("order.cancel", "order.pack", "mail", "other"):
@@ -127,11 +134,43 @@ def test_a_paused_topic_is_paused_there_too(bide: Bide, folder: Path) -> None:
         old.pause("mail")
     ended = bide("move", FIRST, SECOND)
     assert ended.code == 0
-    assert "bide resume mail" in ended.err
+    assert ended.err.endswith(f"the other queue, too: bide resume mail --url sqlite:///{folder}/second.db\n")
     with Queue(SECOND) as new:
         assert new.receive("mail") == []
         new.resume("mail")
         assert [each.body for each in new.receive("mail")] == ["due"]
+
+
+def test_the_hint_for_a_paused_topic_names_the_other_queue_without_its_password(
+    bide: Bide, folder: Path, new_redis: NewRedis
+) -> None:
+    with Queue(FIRST) as old:
+        old.send("mail", delay=HOUR)
+        old.pause("mail")
+    server = new_redis(requirepass="geheim")
+    ended = bide("move", FIRST, f"redis://:geheim@127.0.0.1:{server.port}/0", "--to-namespace", "shop")
+    assert (ended.code, "geheim" in ended.err) == (0, False)
+    assert f"bide resume mail --url redis://127.0.0.1:{server.port}/0 --namespace shop" in ended.err
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_name_that_nothing_has_is_told(bide: Bide, folder: Path, dry: tuple[str, ...]) -> None:
+    with Queue(FIRST) as queue:
+        queue.send("mail", delay=HOUR)
+    ended = bide("move", FIRST, SECOND, "--topic", "mial", "--topic", "order.*", *dry)
+    assert (ended.code, ended.err) == (0, "No topic there matches mial or order.*.\n")
+    ended = bide("move", FIRST, SECOND, "--from-namespace", "shpo", *dry)
+    assert (ended.code, ended.err) == (0, "Nothing waits there. Is the name right?\n")
+    assert bide("move", FIRST, SECOND, "--topic", "mial", "--json", *dry).err == ""
+
+
+def test_a_topic_of_which_workers_have_all_is_no_wrong_name(bide: Bide, folder: Path) -> None:
+    with Queue(FIRST) as queue:
+        queue.send("mail")
+        [delivery] = queue.receive("mail")
+        for dry in ((), ("--dry-run",)):
+            assert bide("move", FIRST, SECOND, *dry).err == ""
+        delivery.ack()
 
 
 def test_what_waits_for_others_stays(bide: Bide, folder: Path) -> None:

@@ -28,6 +28,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     topic_field: str | None = None  # a field of the entry names the topic
     key_field: str | None = None
     body: str = "json"  # the entry is the body, as JSON; or raw: as text; or the name of the field that is the body
+    body_as: str | None = None  # a body that is no object becomes an object with this field
     if_exists: IfExists = "keep"
     max_attempts: int | None = None
     longest: int = MAX_DELAY_MS
@@ -64,6 +65,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         named = self.topic or topic
         if named is None:
             raise Unreadable("names no topic: give --topic")
+        if self.body_as is not None and not body.lstrip(b" \t\r\n").startswith(b"{"):
+            body = b"{%s:%s}" % (msgspec.json.encode(self.body_as), body)
         try:
             made = _ENVELOPE.message(
                 named,

@@ -1,12 +1,13 @@
 """`bide move`: the messages of one queue, moved to another while workers and senders go on."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from bide.cli.adopt.running import carry_out, look
+from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, look
 from bide.cli.exits import Exit, WrongUsage
 from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note
@@ -64,7 +65,7 @@ def move(
         str | None, typer.Option("--to-namespace", metavar="NAME", help="Namespace of TO. Default: its URL's, or bide.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten due times as dates.")
+        bool, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten messages, with dates.")
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on for what is still sent to FROM, until Ctrl-C or SIGTERM.")
@@ -79,18 +80,22 @@ def move(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    topics = topic_pattern(*(topic or ["*"]))
+    if follow and dry_run:
+        raise WrongUsage("Both --follow and --dry-run were given: leave one of them out.")
+    matching = topic_pattern(*(topic or ["*"]))
     there = QueueOptions(_url(destination), None, to_namespace)
     with QueueOptions(_url(source), None, from_namespace).open(otherwise="Is FROM the right URL?") as old:
         if dry_run:  # the other queue need not be there yet
             _check(old, there.queue())
-            return look(_source(old, there.queue(), topics, looks=True), as_json=as_json)
-        return _moved(old, there, topics, Asked(follow, doubtful or "stop", as_json))
+            looking = _source(old, there.queue(), matching, looks=True)
+            return look(looking, as_json=as_json, nothing=_nothing(old, looking, topic))
+        return _moved(old, there, matching, Asked(topic, follow, doubtful or "stop", as_json))
 
 
 class Asked(NamedTuple):
     """What the command line says about a run."""
 
+    topics: Sequence[str] | None
     follow: bool
     doubt: "Doubt"
     as_json: bool
@@ -103,12 +108,14 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
         _check(old, new)
         moving = _source(old, new, topics)
         _check_that_they_differ(moving, new)
-        before = moving.listing.chosen()
+        before, nothing = moving.listing.chosen(), _nothing(old, moving, asked.topics)
         _pause_as_before(before, new)
         adoption = Adoption(moving, new, doubt=asked.doubt)
         with closing(moving):
             code = carry_out(adoption, moving, "moving", follow=asked.follow, as_json=asked.as_json)
         _tell(adoption, moving, new, before, as_json=asked.as_json)
+        if nothing and code == Exit.OK and not asked.as_json and has_seen_nothing(adoption):
+            note(nothing)
         return code or (Exit.FAILED if adoption.refused or adoption.late else Exit.OK)
 
 
@@ -151,9 +158,25 @@ def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:
     for name, each in topics.items():
         if each.paused and new.capabilities.pause:
             new.pause(name)
-            note(f"{name} is paused, and so it is paused in the other queue, too: bide resume {name}")
+            note(f"{name} is paused, and so it is paused in the other queue, too: {_resume(name, new)}")
         elif each.paused:
             raise ConfigError(f"{name} is paused, and the other queue can't pause it. Resume it, or leave it out by --topic.")
+
+
+def _resume(topic: str, queue: "Queue") -> str:
+    """The command for it. A password is left out."""
+    from bide.engines.base import Settings
+
+    at = queue.session.setup.source
+    words = ["bide", "resume", topic, "--url", at.shown]
+    return shlex.join(words if at.namespace == Settings(url="").namespace else [*words, "--namespace", at.namespace])
+
+
+def _nothing(old: "Queue", moving: "QueueSource", topics: Sequence[str] | None) -> str:
+    """What to say if nothing was there to move. Empty: there are such topics, and what they hold is told."""
+    if moving.listing.chosen():
+        return ""
+    return f"No topic there matches {' or '.join(topics)}." if topics and old.topics() else NOTHING
 
 
 def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Mapping[str, Stats]", *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from bide.adopt.rabbitmq.letter import Letter
+from bide.engines.sqlite.file import make_private
 from bide.errors import ConfigError
 
 Phase: TypeAlias = Literal["got", "taking", "taken"]
@@ -40,6 +41,8 @@ class Notebook:
         self._connection: sqlite3.Connection | None = None
         if look_only and not path.exists():
             return
+        if not look_only:
+            make_private(str(path))
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=5)
             if not look_only:

@@ -10,7 +10,7 @@ from bide.adopt.arguments import TaskShape
 from bide.adopt.redis import celery_task
 from bide.adopt.redis.celery_limits import Limits, Rules
 from bide.adopt.redis.celery_task import Task
-from bide.adopt.redis.celery_tasks import Tasks
+from bide.adopt.redis.celery_tasks import TaskEntry, Tasks
 from bide.adopt.redis.celery_workers import SEPARATOR, Workers
 from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Entry, in_groups
@@ -31,7 +31,7 @@ class _List(Tasks):
 
     def page(self, first: int, limit: int) -> list[Entry]:
         found = self._server.call("LRANGE", self._key, -first - limit, -first - 1)
-        return [Entry(each) for each in reversed(found)]
+        return [TaskEntry(each) for each in reversed(found)]
 
     def task(self, entry: Entry) -> Task:
         return celery_task.element(entry.content)
@@ -70,7 +70,7 @@ class _Unacked(Tasks):
 
     def page(self, first: int, limit: int) -> list[Entry]:
         flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
-        return [Entry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
+        return [TaskEntry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
 
     def task(self, entry: Entry) -> Task:
         if not entry.job:  # both are read in one step, so nobody took it meanwhile

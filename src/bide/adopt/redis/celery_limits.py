@@ -47,19 +47,17 @@ class Limits:
         workers, rules = self.workers, self.rules
         alive = workers.ping()
         if rules.stopped and alive:
-            raise ConfigError(
-                f"{plural(alive, 'Celery worker')} answer: stop all of them (SIGTERM), or leave out --workers-stopped."
-            )
+            raise ConfigError(f"{_answer(alive)}: stop all of them (SIGTERM), or leave out --workers-stopped.")
         if rules.workers not in (None, alive):
             raise ConfigError(
-                f"{plural(alive, 'Celery worker')} answer, and --workers says {rules.workers}. A worker that does not answer "
+                f"{_answer(alive)}, and --workers says {rules.workers}. A worker that does not answer "
                 "would run tasks that were moved. Correct --workers, or look at the workers with `celery inspect ping`."
             )
         waiting = workers.waiting() if rules.workers is None else 0
         if waiting > alive:
             raise ConfigError(
-                f"{plural(waiting, 'client')} wait with BRPOP in this database, but {alive} Celery workers answer. A worker "
-                "that does not (worker_enable_remote_control is off, or control_exchange has another name: see --control) "
+                f"{_do(waiting, 'client', 'wait')} with BRPOP in this database, but {_answer(alive)}. A worker that does not "
+                "(worker_enable_remote_control is off, or control_exchange has another name: see --control) "
                 f"would run tasks that were moved. Stop it; or give --workers {alive} if those clients are no Celery workers."
             )
         revoked = workers.revoked() if alive else []
@@ -90,7 +88,7 @@ class Limits:
         if alive and task.eta > now + rules.longest - rules.margin:
             raise Unreadable(
                 f"is due in more than {(rules.longest - rules.margin) / HOURS:.1f} hours, for which workers do not remember "
-                "that it was revoked: stop the workers, and run the command again"
+                "that it was revoked: stop the workers, and run the command again with --workers-stopped"
             )
         return True
 
@@ -102,3 +100,11 @@ class Limits:
         """This run has revoked them."""
         self.told |= set(ids)
         self._room -= len(ids)
+
+
+def _answer(alive: int) -> str:
+    return _do(alive, "Celery worker", "answer")
+
+
+def _do(count: int, noun: str, verb: str) -> str:
+    return f"{plural(count, noun)} {verb}{'s' if count == 1 else ''}"

@@ -70,6 +70,7 @@ class Task(msgspec.Struct, frozen=True):
 
 _list = msgspec.json.Decoder(Envelope).decode
 _unacked = msgspec.json.Decoder(tuple[Envelope, Any, Any]).decode
+_either = msgspec.json.Decoder(Envelope | tuple[Envelope, Any, Any]).decode
 _body = msgspec.json.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw], dict[str, Any]]).decode
 
 
@@ -82,6 +83,17 @@ def unacked(content: bytes) -> Task:
     """A task in the hash of those that workers have. Raises Unreadable."""
     found: tuple[Envelope, Any, Any] = _decoded(_unacked, content)
     return _task(*found)
+
+
+def shown(stored: bytes) -> str:
+    """The name and the id of a task, as Celery's logs write them. Empty if it does not tell them."""
+    try:
+        found: Envelope | tuple[Envelope, Any, Any] = _either(stored)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return ""
+    headers = (found if isinstance(found, Envelope) else found[0]).headers
+    name, known = headers.get("task"), headers.get("id")
+    return f"{name}[{known}]"[:100] if isinstance(name, str) and isinstance(known, str) else ""
 
 
 def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:

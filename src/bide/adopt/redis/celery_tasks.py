@@ -18,7 +18,16 @@ from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_tak
 from bide.engines.base import NewMessage
 from bide.errors import Unavailable
 
-FULL = "is one more than the workers can remember as revoked: stop the workers, and run the command again"
+FULL = "is one more than the workers can remember as revoked: stop them, and run the command again with --workers-stopped"
+
+
+class TaskEntry(Entry):
+    """For people, it is the task and its id."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return celery_task.shown(self.job or self.content) or super().__str__()
 
 
 class Tasks(Waiting):
@@ -72,6 +81,9 @@ class Tasks(Waiting):
             if not late:
                 self._heard(list(asked))
         return super().held()._replace(unsure=late)
+
+    def stored(self, fields: dict[str, bytes]) -> Entry:
+        return TaskEntry(*super().stored(fields))
 
     def take(self, limit: int) -> Entries:
         refused: list[Refused] = []

@@ -1,6 +1,7 @@
 """The Redis of an old system: one server, one behind Sentinels, or a Cluster; and the scripts that run there."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -33,7 +34,7 @@ class Server:
                 self._client = _client(self._address)
             return self._client.execute_command(*command, **options)
         except (*LOST, theirs.RedisError, theirs.RedisClusterException) as error:
-            raise self._told(error) from error
+            raise self._told(error, command) from error
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """The answer of a script of this folder."""
@@ -44,7 +45,7 @@ class Server:
         if self._client is not None:
             self._client.close()
 
-    def _told(self, error: BaseException) -> BideError:
+    def _told(self, error: BaseException, command: Sequence[Any]) -> BideError:
         text = str(error)
         if isinstance(error, LOST) and not refused(error):
             return Unavailable(f"{self.shown} does not answer: check that it runs, and run the command again: it goes on.")
@@ -54,7 +55,7 @@ class Server:
                 "with one hash tag, as in {delay}:bucket and {delay}:jobs, are on one node."
             )
         if "WRONGTYPE" in text:
-            return ConfigError(f"A key at {self.shown} is of another type than this command reads: check its name with TYPE.")
+            return ConfigError(f"At {self.shown}, {self._types(command)}, and this command reads another type. Check the name.")
         if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text:
             return ConfigError(
                 f"The user at {self.shown} lacks a right: it has to read and write the keys of the source and the key beside "
@@ -64,6 +65,17 @@ class Server:
         if isinstance(found, BideError):
             return found
         return EngineError(f"{self.shown} failed. Run the command again: it goes on.")
+
+    def _types(self, command: Sequence[Any]) -> str:
+        """Of the keys of a command, which type each has."""
+        keys = command[3 : 3 + command[2]] if command[0] == "EVAL" else command[1:2]
+        found: list[str] = []
+        for key in keys:
+            with suppress(*LOST, theirs.RedisError, theirs.RedisClusterException):
+                name = bytes(self._client.execute_command("TYPE", key)).decode()
+                shown = key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
+                found += [f"{shown} is a {name}"] if name != "none" else []
+        return ", ".join(found) or "a key has a type"
 
 
 def beside(key: str, name: str) -> str:

@@ -12,6 +12,7 @@ class Database(Protocol):
     """One connection. All verbs raise a BideError."""
 
     shown: str
+    utc: str  # an expression for a column {} with a time in UTC that does not say so
 
     def begin(self) -> None:
         """Begin a transaction that takes rows."""

@@ -43,6 +43,8 @@ class _Times(Loader):
 
 
 class Postgres:
+    utc: str = "{} at time zone 'UTC'"
+
     def __init__(self, url: str) -> None:
         address = read(Settings(url=url))
         self.shown: str = address.shown

@@ -17,12 +17,14 @@ _DIGITS = 300  # of a whole number
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """Which columns of the query have a meaning. `body` None: the column of this name if there is one, or else all others."""
+    """Which columns of the query have a meaning. `body` None: the column of this name if there is one, or else all but the
+    due time and the topic."""
 
     id: str = "id"
     due: str = "due"
     body: str | None = None
     unit: str = "auto"  # of due times that are numbers
+    utc: str = "{} at time zone 'UTC'"  # how the database says that a column is in UTC
 
 
 def plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,9 +58,9 @@ def message(row: Mapping[str, Any], columns: Columns, shape: Shape) -> NewMessag
 def _body(row: Mapping[str, Any], columns: Columns, shape: Shape) -> bytes:
     name = columns.body or ("body" if "body" in row else None)
     if name is None:
-        own = {columns.id, columns.due, shape.topic_field, shape.key_field} - {None}
-        rest = {column: value for column, value in row.items() if column not in own}
-        return msgspec.json.encode(rest or {columns.id: row[columns.id]})
+        return msgspec.json.encode(
+            {column: each for column, each in row.items() if column not in (columns.due, shape.topic_field)}
+        )
     if name not in row:
         raise Unreadable(f"has no {name}: select it, or name another column with --body")
     value = row[name]
@@ -73,7 +75,7 @@ def _body(row: Mapping[str, Any], columns: Columns, shape: Shape) -> bytes:
 
 def _due(value: Any, columns: Columns) -> int:
     if isinstance(value, str) and ("T" in value or ":" in value):
-        return _instant(value)
+        return _instant(value, columns)
     if isinstance(value, bool) or value is None:
         raise Unreadable("has no due time")
     try:
@@ -82,13 +84,14 @@ def _due(value: Any, columns: Columns) -> int:
         raise Unreadable("has a due time that is neither a timestamp nor a number") from None
 
 
-def _instant(text: str) -> int:
+def _instant(text: str, columns: Columns) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise Unreadable("has a due time that is neither a timestamp nor a number") from None
     if when.tzinfo is None:
-        raise Unreadable("has a due time without a time zone: say which in the query, as in due at time zone 'UTC' as due")
+        said = f"{columns.utc.format(columns.due)} as {columns.due}"
+        raise Unreadable(f"has a due time without a time zone: say which in the query, as in {said}")
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
     return -((-since.days * 86_400_000_000 - since.seconds * 1_000_000 - since.microseconds) // 1000)
 

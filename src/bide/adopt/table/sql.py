@@ -18,6 +18,11 @@ def has_end(query: str) -> bool:
     return _ENDS.search(re.sub(_PASSED_OVER, "''", query)) is not None
 
 
+def named_in(statement: str) -> list[str]:
+    """The names of a statement that stand for values, in their order."""
+    return [found["name"] for found in _NAMED.finditer(statement) if found["name"]]
+
+
 def for_psycopg(statement: str) -> str:
     """A statement with `%(name)s` in place of `:name`."""
     return _NAMED.sub(lambda found: f"%({found['name']})s" if found["name"] else found[0], statement.replace("%", "%%"))

@@ -21,6 +21,8 @@ def _text(stored: bytes) -> str | bytes:
 
 
 class SQLite:
+    utc: str = "{} || 'Z'"
+
     def __init__(self, url: str) -> None:
         path = Path(path_of(url))
         self.shown: str = f"sqlite:///{path}"

@@ -12,6 +12,7 @@ from bide.adopt.shaping import Shape
 from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
 from bide.adopt.table.database import Database, Row
 from bide.adopt.table.rows import Columns, known, message, plain
+from bide.adopt.table.sql import named_in
 from bide.errors import BideError, ConfigError
 
 SIDE = "create table if not exists bide_adopt (name text primary key, source text not null, taken bigint not null, entry text)"
@@ -35,7 +36,7 @@ class Table:
         self._database = database
         self._source: str = sha256(said.query.encode()).hexdigest()[:32]
         self._said = said
-        self._columns = columns
+        self._columns: Columns = msgspec.structs.replace(columns, utc=database.utc)
         self._shape = shape
         self._refused: set[Any] = set()  # ids of rows of this run, refused or given back
         self._entries: dict[str, Row] = {}  # what is held, by its name
@@ -59,7 +60,10 @@ class Table:
 
     def peek(self, limit: int) -> Entries:
         found, refused = list[Found](), list[Refused]()
-        for row in self._database.rows(self._said.query, limit):
+        rows = self._database.rows(self._said.query, limit)
+        for row in rows[:1]:
+            self._check_names(row)
+        for row in rows:
             try:
                 found.append(Found(self._id(row), message(plain(row), self._columns, self._shape)))
             except Unreadable as error:
@@ -119,6 +123,8 @@ class Table:
                 "which makes the row with :id wait again. They are held in the table bide_adopt: run the command again with it."
             )
         entries = [self._entries[name] for name in names]
+        for entry in entries[:1]:
+            self._check_names(entry)
         self._refused |= {known(entry[self._columns.id]) for entry in entries}
         self._database.begin()
         try:
@@ -156,6 +162,7 @@ class Table:
         """Within a transaction. Raises ConfigError if --take does not do what it should."""
         if not wanted:
             return []
+        self._check_names(wanted[0][0])
         changed = self._database.do(self._said.take, [_values(entry) for entry, _ in wanted])
         if changed != len(wanted):
             raise ConfigError(
@@ -171,6 +178,13 @@ class Table:
         self._database.do(INSERT, rows)
         self._entries |= {found.name: entry for entry, found in wanted}
         return [found for _, found in wanted]
+
+    def _check_names(self, row: Row) -> None:
+        """Raises ConfigError if a statement names a column that the rows do not have."""
+        for option, statement in (("--take", self._said.take), ("--undo", self._said.undo or "")):
+            for name in named_in(statement):
+                if name not in row:
+                    raise ConfigError(f"{option} says :{name}, and --query has no column {name}. It has {', '.join(row)}.")
 
     def _check_hidden(self, ids: set[bytes]) -> None:
         """Once a run: that the query does not find what was taken."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import REDIS, SOURCE, BodyAs, MessageOptions, RunOptions
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
 
@@ -32,6 +32,7 @@ def bullmq(
     run: RunOptions,
     messages: MessageOptions,
     *,
+    body_as: BodyAs = None,
     prefix: Annotated[
         str, typer.Option(metavar="PREFIX", help="The prefix option of its Queue.", rich_help_panel=SOURCE)
     ] = "bull",
@@ -43,12 +44,12 @@ def bullmq(
     ] = False,
 ) -> int:
     messages.check()
-    wanted = run.run()
+    wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.bullmq import BullMQ
         from bide.adopt.redis.server import Server
 
-        return BullMQ(Server(wanted.url), name, messages.shape("json", longest), prefix=prefix, waiting=waiting)
+        return BullMQ(Server(wanted.url), name, messages.shape("json", longest, body_as), prefix=prefix, waiting=waiting)
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

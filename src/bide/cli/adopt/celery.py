@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import SOURCE, MessageOptions, RunOptions
-from bide.cli.adopt.task_options import TaskOptions
+from bide.cli.adopt.options import REDIS, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.task_options import UNKEYED, TaskOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.queues import QueueOptions
@@ -74,7 +74,7 @@ def celery(
         str, typer.Option(metavar="TEXT", help="The transport option global_keyprefix.", rich_help_panel=SOURCE)
     ] = "",
 ) -> int:
-    tasks, wanted = task.tasks(messages), run.run()
+    tasks, wanted = task.tasks(messages), run.run(REDIS)
     least, longest = _ms(margin, "--margin"), _ms(revoke_expires, "--revoke-expires")
     if not 2_000 <= least < longest / 2:
         raise WrongUsage("--margin must be 2s or more, and less than half of --revoke-expires.")
@@ -96,7 +96,7 @@ def celery(
         made = messages.shape("json", furthest)
         return source(Server(wanted.url), queue or ["celery"], made, tasks, rules, control=control, prefix=prefix)
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=UNKEYED)
 
 
 def _ms(text: str, option: str) -> int:

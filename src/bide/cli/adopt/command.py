@@ -5,8 +5,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bide.cli.adopt.options import Run
-from bide.cli.adopt.running import carry_out, left_there, look
-from bide.cli.exits import Exit
+from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, left_there, look
+from bide.cli.exits import Exit, WrongUsage
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions
 from bide.core.amounts import plural
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 _EXTRAS = {"redis": "redis", "psycopg": "postgres", "aiormq": "rabbitmq", "pamqp": "rabbitmq"}  # by package
 
 
-def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run) -> int:
-    """Run an adoption. `opened` makes the source, for a queue that can keep a message for so many milliseconds at most."""
+def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run, *, unkeyed: str | None = None) -> int:
+    """Run an adoption. `opened` makes the source, for a queue that can keep a message for so many milliseconds at most.
+
+    `unkeyed`: the messages have keys; what to do if the queue has none.
+    """
+    queue = options.queue() if run.dry_run else options.open(create=True)
+    if unkeyed is not None and not queue.capabilities.keys:
+        raise WrongUsage(f"{queue.session.setup.source.shown} has no keys: {unkeyed}")
     if run.dry_run:  # the queue need not be there yet
-        with closing(_made(opened, options.queue().capabilities.max_delay)) as source:
+        with closing(_made(opened, queue.capabilities.max_delay)) as source:
             return look(source, as_json=run.as_json)
-    with options.open(create=True) as queue, closing(_made(opened, queue.capabilities.max_delay)) as source:
+    with queue, closing(_made(opened, queue.capabilities.max_delay)) as source:
         return _move(source, queue, run)
 
 
@@ -46,13 +52,9 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     adoption = Adoption(source, queue, doubt=run.doubt)
     code = carry_out(adoption, source, "adopting", follow=run.follow, as_json=run.as_json)
     _tell(adoption, source, as_json=run.as_json)
-    if code == Exit.OK and not run.as_json and _has_seen_nothing(adoption):
-        note("Nothing waits there. Is the name right?")
+    if code == Exit.OK and not run.as_json and has_seen_nothing(adoption):
+        note(NOTHING)
     return code or (Exit.FAILED if adoption.refused else Exit.OK)
-
-
-def _has_seen_nothing(adoption: "Adoption") -> bool:
-    return not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand)
 
 
 def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:

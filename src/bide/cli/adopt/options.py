@@ -1,5 +1,7 @@
 """The options that all commands of `bide adopt` share: which source, how it is moved, and what its messages are."""
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
     from bide.adopt.shaping import Shape
 
 SOURCE, MESSAGES = "Source", "Messages"
+REDIS = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+RABBITMQ = ("amqp", "amqps")
+DATABASES = ("postgres", "postgresql", "sqlite")
+"""How the URL of a source begins."""
 
 
 class Run(NamedTuple):
@@ -22,6 +28,24 @@ class Run(NamedTuple):
     follow: bool = False
     doubt: "Doubt" = "stop"
     as_json: bool = False
+
+
+def _named(name: str | None) -> str | None:
+    if name == "":
+        raise WrongUsage("--body-as is empty: give the name of a task's parameter.")
+    return name
+
+
+BodyAs = Annotated[
+    str | None,
+    typer.Option(
+        "--body-as",
+        metavar="NAME",
+        help="A body that is no object, such as 42, becomes {NAME: 42}: what a task with a parameter NAME takes.",
+        callback=_named,
+        rich_help_panel=MESSAGES,
+    ),
+]
 
 
 class RunOptions(NamedTuple):
@@ -46,7 +70,7 @@ class RunOptions(NamedTuple):
         ),
     ]
     dry_run: Annotated[
-        bool | None, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten due times as dates.")
+        bool | None, typer.Option("--dry-run", help="Change nothing. Count, and show the first ten messages, with dates.")
     ]
     follow: Annotated[
         bool | None, typer.Option("--follow", help="Go on for what old producers still send, until Ctrl-C or SIGTERM.")
@@ -61,9 +85,12 @@ class RunOptions(NamedTuple):
     ]
     as_json: Annotated[bool | None, typer.Option("--json", help="Print JSON.")]
 
-    def run(self) -> Run:
+    def run(self, schemes: Sequence[str]) -> Run:
+        """`schemes`: how the URL may begin."""
+        if self.dry_run and self.follow:
+            raise WrongUsage("Both --follow and --dry-run were given: leave one of them out.")
         return Run(
-            _source_url(self.source, self.source_file),
+            _source_url(self.source, self.source_file, schemes),
             dry_run=bool(self.dry_run),
             follow=bool(self.follow),
             doubt=self.doubtful or "stop",
@@ -108,11 +135,25 @@ class MessageOptions(NamedTuple):
         ),
     ]
 
-    def check(self) -> None:
-        if (self.topic is None) == (self.topic_field is None):
+    def check(self, *, topic: bool = True, keyed: bool = False) -> None:
+        """`topic`: the options have to name it. `keyed`: the messages have a key without --key-field."""
+        named = {"--topic": self.topic, "--topic-field": self.topic_field, "--key-field": self.key_field}
+        for option, value in named.items():
+            if value == "":
+                raise WrongUsage(f"{option} is empty: give it a value, or leave it out.")
+        if self.topic is not None and self.topic_field is not None:
+            raise WrongUsage("Both --topic and --topic-field were given: leave one of them out.")
+        if topic and self.topic is None and self.topic_field is None:
             raise WrongUsage("Say which topic the messages get: --topic TOPIC, or --topic-field FIELD if entries name it.")
+        if self.if_exists is not None and self.key_field is None and not keyed:
+            raise WrongUsage("--if-exists is about messages with a key, and these get none: add --key-field FIELD.")
 
-    def shape(self, body: str, longest: int) -> "Shape":
+    @property
+    def unkeyed(self) -> str | None:
+        """What to do if the queue has no keys. None: the messages get none."""
+        return None if self.key_field is None else "leave out --key-field."
+
+    def shape(self, body: str, longest: int, body_as: str | None = None) -> "Shape":
         """For a queue that can keep a message for so many milliseconds at most."""
         from bide.adopt.shaping import Shape
 
@@ -121,16 +162,24 @@ class MessageOptions(NamedTuple):
             topic_field=self.topic_field,
             key_field=self.key_field,
             body=body,
+            body_as=body_as,
             if_exists=self.if_exists or "keep",
             max_attempts=self.max_attempts,
             longest=longest,
         )
 
 
-def _source_url(url: str | None, file: str | None) -> str:
+def _source_url(url: str | None, file: str | None, schemes: Sequence[str]) -> str:
     """The URL of the source, from --source or --source-file."""
-    if url is not None and file is None:
-        return url
-    if file is not None and url is None:
-        return first_line(file, "--source-file")
-    raise WrongUsage("Say which server has the waiting messages: --source URL, or --source-file FILE with the URL in it.")
+    if url is not None and file is not None:
+        raise WrongUsage("Both --source and --source-file were given: leave one of them out.")
+    if url is None and file is None:
+        raise WrongUsage("Say which server has the waiting messages: --source URL, or --source-file FILE with the URL in it.")
+    option = "--source" if file is None else "--source-file"
+    found = url if url is not None else first_line(file or "", option)
+    scheme, is_url, _ = found.partition("://")
+    if is_url and scheme in schemes:
+        return found
+    given = f"{scheme}://" if is_url and re.fullmatch(r"[A-Za-z][A-Za-z+]{0,19}", scheme) else "something else"
+    forms = [f"{each}://" for each in schemes]
+    raise WrongUsage(f"The URL of {option} begins with {', '.join(forms[:-1])} or {forms[-1]} here; given was {given}.")

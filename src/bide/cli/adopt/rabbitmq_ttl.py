@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, RABBITMQ, SOURCE, BodyAs, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.output import note
@@ -57,12 +57,12 @@ def rabbitmq_ttl(
             rich_help_panel=MESSAGES,
         ),
     ] = "json",
+    body_as: BodyAs = None,
 ) -> int:
-    if not by_routing_key:
-        messages.check()
-    elif messages.topic is not None or messages.topic_field is not None:
+    if by_routing_key and (messages.topic is not None or messages.topic_field is not None):
         raise WrongUsage("Give either --topic-is-routing-key or a topic by --topic or --topic-field, not both.")
-    wanted = run.run()
+    messages.check(topic=not by_routing_key)
+    wanted = run.run(RABBITMQ)
     longest = parse_duration(ttl, "--ttl")
     sources: list[TTLQueue] = []
 
@@ -71,11 +71,12 @@ def rabbitmq_ttl(
         from bide.adopt.rabbitmq.ttl import opened as source
 
         waits = Waits(queue=queue, ttl=None if longest is None else duration_ms(longest), by_routing_key=by_routing_key)
-        made = source(wanted.url, waits, Path(state), messages.shape(body, furthest), look_only=wanted.dry_run)
+        shape = messages.shape(body, furthest, body_as)
+        made = source(wanted.url, waits, Path(state), shape, look_only=wanted.dry_run)
         sources.append(made)
         return made
 
-    code = adopt(options, opened, wanted)
+    code = adopt(options, opened, wanted, unkeyed=messages.unkeyed)
     if guessed := sum(each.guessed for each in sources):
         will = "would be" if wanted.dry_run else "are"
         note(f"{plural(guessed, 'message')} did not tell when they came: they {will} due a whole TTL after they were taken.")

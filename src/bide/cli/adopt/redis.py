@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, REDIS, SOURCE, BodyAs, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
@@ -30,6 +30,7 @@ class EntryOptions(NamedTuple):
             rich_help_panel=MESSAGES,
         ),
     ] = "json"
+    body_as: BodyAs = None
     job_hash: Annotated[
         str | None,
         typer.Option(
@@ -82,17 +83,17 @@ def redis_zset(
     score: Annotated[Literal["auto", "s", "ms"], typer.Option(help="Unit of the scores.", rich_help_panel=MESSAGES)] = "auto",
 ) -> int:
     messages.check()
-    wanted = run.run()
+    wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.server import Server
         from bide.adopt.redis.zset import SortedSet
 
         server = Server(wanted.url)
-        shape = messages.shape(entries.member, longest)
+        shape = messages.shape(entries.member, longest, entries.body_as)
         return SortedSet(server, key, shape, unit=score, jobs=entries.jobs(server))
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
 
 
 @section.command(
@@ -117,13 +118,15 @@ def redis_list(
     ] = "left",
 ) -> int:
     messages.check()
-    wanted = run.run()
+    wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
         from bide.adopt.redis.list import ReadyList
         from bide.adopt.redis.server import Server
 
         server = Server(wanted.url)
-        return ReadyList(server, key, messages.shape(entries.member, longest), end=end, jobs=entries.jobs(server))
+        return ReadyList(
+            server, key, messages.shape(entries.member, longest, entries.body_as), end=end, jobs=entries.jobs(server)
+        )
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import SOURCE, MessageOptions, RunOptions
-from bide.cli.adopt.task_options import TaskOptions
+from bide.cli.adopt.options import REDIS, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.task_options import UNKEYED, TaskOptions
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
 
@@ -39,7 +39,7 @@ def rq(
         bool, typer.Option("--queued", help="Also move jobs that are due and wait for a worker.", rich_help_panel=SOURCE)
     ] = False,
 ) -> int:
-    tasks, wanted = task.tasks(messages), run.run()
+    tasks, wanted = task.tasks(messages), run.run(REDIS)
 
     def opened(furthest: int) -> "Source":
         from bide.adopt.redis.rq import rq as source
@@ -47,4 +47,4 @@ def rq(
 
         return source(Server(wanted.url), queue, messages.shape("json", furthest), tasks, queued=queued)
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=UNKEYED)

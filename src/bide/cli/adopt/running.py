@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from bide.cli.exits import Exit
-from bide.cli.output import due, echo, echo_json, note, now_ms
+from bide.cli.output import body_text, due, echo, echo_json, note, now_ms
 from bide.cli.progress import progress
 from bide.core.amounts import plural
 from bide.errors import BideError
@@ -21,15 +23,22 @@ if TYPE_CHECKING:
 PAUSE = 1.0  # seconds between two looks with --follow
 SHOWN = 10  # due times of a dry run
 LOOKED_AT = 1_000  # entries of a dry run that are read
+WIDTH = 60  # characters of a body
+NOTHING = "Nothing waits there. Is the name right?"
 
 
-def look(source: "Source", *, as_json: bool) -> int:
+def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
+    """The dry run. `nothing`: the note if nothing is there."""
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     now = now_ms()
     first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
     if as_json:
         refused = [{"entry": each.entry, "reason": each.reason} for each in seen.refused]
-        messages = [{"topic": each.topic, "key": each.key, "due_ms": at} for at, each in first]
+        bodies = [_body(each.body) for _, each in first]
+        messages = [
+            {"topic": each.topic, "key": each.key, "due_ms": at, "body": None if isinstance(body, bytes) else body}
+            for (at, each), body in zip(first, bodies, strict=True)
+        ]
         echo_json({"count": count, "held": len(held.found), "first": messages, "refused": refused})
         return Exit.OK
     echo(f"{source.shown}: {'nobody can tell how many' if count is None else f'{count:,}'} waiting.")
@@ -38,13 +47,16 @@ def look(source: "Source", *, as_json: bool) -> int:
     if first:
         echo("Due first:")
     for at, each in first:
-        echo(f"  {due(at, now)}  {each.topic}{'' if each.key is None else f'  {each.key}'}")
+        key = "" if each.key is None else f"  {each.key}"
+        echo(f"  {due(at, now)}  {each.topic}{key}  {_cut(body_text(_body(each.body)))}")
     reasons: dict[str, list[str]] = {}
     for left in seen.refused:
         reasons.setdefault(left.reason, []).append(left.entry)
     for reason, entries in reasons.items():
         echo(left_there(len(entries), reason, entries[0], of=f" of the first {LOOKED_AT:,}"))
     echo("Nothing was changed.")
+    if nothing and not (count or any((*seen[:2], *held[:2], held.ended))):
+        note(nothing)
     return Exit.OK
 
 
@@ -52,8 +64,24 @@ def left_there(number: int, reason: str, example: str, *, of: str = "") -> str:
     return f"Left at the source: {number:,}{of}. An entry {reason}, for example: {example}"
 
 
+def _body(body: bytes) -> Any:
+    """A body as it is shown: JSON, or the bytes of what another codec has written."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return body
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
+
+
 def _due(found: "Found", now: int) -> int:
     return now if found.message.at is None else found.message.at
+
+
+def has_seen_nothing(adoption: "Adoption") -> bool:
+    return not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand)
 
 
 def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool, as_json: bool) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, SOURCE, MessageOptions, RunOptions
+from bide.cli.adopt.options import DATABASES, MESSAGES, SOURCE, BodyAs, MessageOptions, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
@@ -53,9 +53,12 @@ def table(
     body: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="Column that is the body. Default: body, or all other columns.", rich_help_panel=MESSAGES
+            metavar="COLUMN",
+            help="Column that is the body. Default: body, or all columns but --due and --topic-field.",
+            rich_help_panel=MESSAGES,
         ),
     ] = None,
+    body_as: BodyAs = None,
     unit: Annotated[
         Literal["auto", "s", "ms"], typer.Option(help="Unit of due times that are numbers.", rich_help_panel=MESSAGES)
     ] = "auto",
@@ -63,7 +66,9 @@ def table(
     from bide.adopt.table.sql import has_end
 
     messages.check()
-    wanted = (run if where is None else run._replace(source=where)).run()
+    if where is not None and (run.source is not None or run.source_file is not None):
+        raise WrongUsage("Both a URL and --source or --source-file were given: leave one of them out.")
+    wanted = (run if where is None else run._replace(source=where)).run(DATABASES)
     query = query.strip().rstrip(";")
     if has_end(query):
         raise WrongUsage("Leave LIMIT, OFFSET and FOR UPDATE out of --query: the command adds its own.")
@@ -79,6 +84,6 @@ def table(
 
         columns = Columns(id=id_column, due=due, body=body, unit=unit)
         said = Statements(query=query, take=(take or "").strip().rstrip(";"), undo=undo)
-        return Table(database(wanted.url), said, columns, messages.shape("json", furthest))
+        return Table(database(wanted.url), said, columns, messages.shape("json", furthest, body_as))
 
-    return adopt(options, opened, wanted)
+    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UNKEYED = "the messages have the ids of the tasks as their keys. Name another queue."
+"""What to say of a queue that has no keys."""
+
 
 class TaskOptions(NamedTuple):
     """How tasks and their arguments become messages."""
@@ -41,6 +44,7 @@ class TaskOptions(NamedTuple):
 
         if messages.topic_field is not None:
             raise WrongUsage("Tasks name their topic themselves: use --map TASK=TOPIC, or --topic, in place of --topic-field.")
+        messages.check(topic=False, keyed=True)
         return TaskShape(
             topics=_read(read_maps, self.maps, "--map"),
             names=_read(read_names, self.names, "--args"),

@@ -70,7 +70,7 @@ def opened(path: str) -> sqlite3.Connection:
 def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection in autocommit, for use under a lock of the caller's."""
     _refuse_network(path)
-    _make_private(path)
+    make_private(path)
     try:
         connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
@@ -222,7 +222,7 @@ def _split(script: str) -> list[str]:
     return statements
 
 
-def _make_private(path: str) -> None:
+def make_private(path: str) -> None:
     """A file that is made here is for this user alone, as SQLite then makes its companions: bodies may be confidential.
 
     Only a file that is not there yet: to open and close one that is would drop the locks this process has on it.
