@@ -275,12 +275,12 @@ def test_a_run_that_stood_still_for_too_long_sends_nothing(
         def freezing(limit: int) -> Any:
             taken = take(limit)
             now = time.time
-            monkeypatch.setattr(time, "time", lambda: now() + 600)
+            later.setattr(time, "time", lambda: now() + 600)
             return taken
 
         source.take = freezing  # type: ignore[method-assign]
-        with pytest.raises(OutcomeUnknown):
+        with monkeypatch.context() as later, pytest.raises(OutcomeUnknown):
             adoption.run(lambda _: None, lambda: False)
-        monkeypatch.undo()
     assert (adoption.adopted, adoption.in_hand) == (0, filled.hlen("{delayed}:bide-adopt") // 2)
-    assert json.loads(bide(*COMMAND, "--source", redis_url).out)["adopted"] == 30
+    ended = bide(*COMMAND, "--source", redis_url)
+    assert json.loads(ended.out)["adopted"] == 30, ended.err
