@@ -199,7 +199,7 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: redis.Redis, redis_u
             queue.session.open()
             source = celery(Server(redis_url), ["celery"], Shape(topic="t"), TaskShape(), Rules())
 
-            def die(_: Any) -> None:
+            def die(*_: Any) -> None:
                 raise Killed
 
             setattr(queue.session if place == "put_many" else source, place, die)

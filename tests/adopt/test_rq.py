@@ -139,7 +139,7 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: redis.Redis, redis_u
         queue.session.open()
         source = rq(Server(redis_url), "mail", Shape(topic="t"), TaskShape(names={"shop.cancel": ("order",)}), queued=True)
 
-        def die(_: Any) -> None:
+        def die(*_: Any) -> None:
             raise Killed
 
         setattr(queue.session if place == "put_many" else source, place, die)
@@ -172,7 +172,7 @@ def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis
         taken.append(source.take(10).found)
     [first], [second] = taken
     assert {each.message.body for each in source.held().found} == {first.message.body, second.message.body}
-    source.finish([first.name])
+    source.finish([first.name], lambda _: None)
     source.give_back([second.name])
     source.close()
     assert {key.decode() for key in old.scan_iter()} == {"rq:job:one", "rq:queues", "rq:scheduled:mail"}

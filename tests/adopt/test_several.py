@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bide.adopt.several import Several
-from bide.adopt.source import Entries, Found, Held
+from bide.adopt.source import Entries, Found, Held, Names
 from bide.engines.base import NewMessage
 
 
@@ -31,8 +31,8 @@ class Changing:
         taken, self._found = self._found[:limit], self._found[limit:]
         return Entries(taken)
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
-        return names
+    def finish(self, names: Sequence[str], changed: Names) -> None:
+        changed(names)
 
     def give_back(self, names: Sequence[str]) -> None: ...
 
@@ -44,4 +44,6 @@ def test_what_was_changed_at_one_of_the_sources_is_told() -> None:
     assert [each.name for each in both.held().ended] == ["one", "two"]
     taken = [each.name for _ in range(2) for each in both.take(10).found]
     assert taken == ["one", "two"]
-    assert both.finish(taken) == taken
+    told: list[str] = []
+    both.finish(taken, told.extend)
+    assert told == taken

@@ -14,7 +14,7 @@ from bide.adopt.doubt import InDoubt
 from bide.adopt.queue.moved_message import AWAY, Able
 from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.on_the_way import Log, OtherMove, stopped_moves
-from bide.adopt.source import Entries, Found
+from bide.adopt.source import Entries, Found, Names
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 
 Step = Callable[[], None]
@@ -40,11 +40,10 @@ class Meddled(QueueSource):
             self.taken()
         return found
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
+    def finish(self, names: Sequence[str], changed: Names) -> None:
         self.finishing()
-        changed = super().finish(names)
+        super().finish(names, changed)
         self.finished()
-        return changed
 
 
 @pytest.fixture(params=["sqlite", "redis", "postgres"])

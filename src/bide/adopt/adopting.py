@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from bide.adopt.doubt import SURE, Doubt, InDoubt, OtherQueue, Unread
-from bide.adopt.source import Entries, Found, Refused, Source, is_for_another
+from bide.adopt.source import Entries, Found, Names, Refused, Source, is_for_another
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, NewMessage, Ref
 from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
@@ -49,6 +49,7 @@ class Adoption:
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
         self.topics: set[str] = set()
+        self.broke_off: bool = False  # an error of the source: what it was taking may be on its way
         self._source = source
         self._queue = queue
         self._named = queue.capabilities.idempotent
@@ -98,6 +99,7 @@ class Adoption:
                 self._finish(*before)
                 following = Entries() if stopped() else self._take()
             except BideError:
+                self.broke_off = True
                 with suppress(BideError):
                     self._finish(taken.found, self._answers(taken.found, following.found, put))
                 raise
@@ -178,29 +180,26 @@ class Adoption:
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             for each in kept:
                 del stored[each.name]
-        changed = self._forget(list(stored))
-        if changed:
-            self._take_back([stored.pop(name) for name in changed])
+        self._forget(list(stored), lambda changed: self._take_back([stored.pop(name) for name in changed]))
         self.adopted += len(stored)
         self.topics |= {sent.topic for sent in stored.values()}
         self._moved(self.adopted + self.gone)
         return len(stored)
 
-    def _take_back(self, copies: Sequence[Sent]) -> None:
-        """End copies of entries that were changed or ended at the source meanwhile."""
-        ended = self._end(copies)
-        self.gone += ended
-        self.late += len(copies) - ended
+    def _take_back(self, copies: Sequence[Sent], *, again: bool = False) -> None:
+        """End copies of entries that were changed or ended at the source meanwhile. `again`: perhaps an earlier run did so."""
+        ends = self._end(copies)
+        self.gone += ends[CancelResult.CANCELLED] + ends[CancelResult.DEAD]
+        self.late += ends[CancelResult.RUNNING] + (0 if again else ends[CancelResult.GONE])
 
-    def _end(self, copies: Sequence[Sent]) -> int:
-        """Gives how many have ended, that no worker has got."""
+    def _end(self, copies: Sequence[Sent]) -> Counter[CancelResult]:
         if not copies or not self._queue.capabilities.cancel:
-            return 0
+            return Counter({CancelResult.GONE: len(copies)})
         engine = self._queue.session.engine()
         ends = engine.cancel([Ref(id=each.id) for each in copies])
         for each in (each for each, end in zip(copies, ends, strict=True) if end is CancelResult.DEAD):
             engine.purge(each.topic, "dead", [each.id])
-        return sum(end in (CancelResult.CANCELLED, CancelResult.DEAD) for end in ends)
+        return Counter(ends)
 
     def _take_back_ended(self, ended: Sequence[Found]) -> None:
         """End copies that an earlier run has sent of what was changed or ended at the source since.
@@ -214,7 +213,7 @@ class Adoption:
         free = {each.name for each, stored in zip(keyed, there, strict=True) if stored is None}
         sent = [each for each in self._put([each for each in ended if each.name not in free]) if each.outcome == "created"]
         far = time.time_ns() // 1_000_000 + _FAR
-        self._take_back([each for each in sent if each.due < far])
+        self._take_back([each for each in sent if each.due < far], again=True)
         self._end([each for each in sent if each.due >= far])
 
     def _named_message(self, found: Found) -> NewMessage:
@@ -228,12 +227,10 @@ class Adoption:
         if back := [each.held for each in refused if each.held]:
             self._give_back(back)
 
-    def _forget(self, names: Sequence[str]) -> list[str]:
-        changed: list[str] = []
+    def _forget(self, names: Sequence[str], changed: Names = lambda _: None) -> None:
         for part in self._parts(names):
-            changed += self._source.finish(part)
+            self._source.finish(part, changed)
             self._in_hand.difference_update(part)
-        return changed
 
     def _give_back(self, names: Sequence[str]) -> None:
         for part in self._parts(names):

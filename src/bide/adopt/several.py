@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bide.adopt.source import Entries, Found, Held, Refused, Source
+from bide.adopt.source import Entries, Found, Held, Names, Refused, Source
 
 
 class Several:
@@ -58,11 +58,11 @@ class Several:
                 return Entries(taken.found, refused, gone)
         return Entries((), refused, gone)
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
-        changed = [name for source, part in self._parts(names) for name in source.finish(part)]
+    def finish(self, names: Sequence[str], changed: Names) -> None:
+        for source, part in self._parts(names):
+            source.finish(part, changed)
         for name in names:
             self._of.pop(name, None)
-        return changed
 
     def give_back(self, names: Sequence[str]) -> None:
         for source, part in self._parts(names):

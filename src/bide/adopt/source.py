@@ -1,13 +1,16 @@
 """What a source of waiting messages is: the old system, as `bide adopt` sees it. Its verbs, in the order of their use."""
 
 import zlib
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
 
 import msgspec
 
 from bide.engines.base import NewMessage
+
+Names: TypeAlias = Callable[[Sequence[str]], object]
+"""Is told the names of entries."""
 
 
 class Unreadable(ValueError):
@@ -91,9 +94,9 @@ class Source(Protocol):
     def take(self, limit: int) -> Entries:
         """Take at most so many entries, and none that was refused or given back in this run. No entry at all: there is none."""
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
-        """Forget entries that were taken or held: bide has them. Gives those that were changed or ended there meanwhile, if the
-        source can tell: they stay there as they are, and bide's copies are taken back."""
+    def finish(self, names: Sequence[str], changed: Names) -> None:
+        """Forget entries that were taken or held: bide has them. `changed` is told of those that were changed or ended there
+        meanwhile, if the source can tell, and takes bide's copies back. They stay there as they are."""
 
     def give_back(self, names: Sequence[str]) -> None:
         """Put entries that were taken or held back as they were. This run does not take them again."""

@@ -156,6 +156,8 @@ def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: boo
 def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:
     """A topic that is paused does not begin to be delivered because it is moved."""
     for name, each in topics.items():
+        if not each.scheduled + each.ready + each.dead:
+            continue  # nothing of it moves, and who has resumed it there meanwhile has done so on purpose
         if each.paused and new.capabilities.pause:
             new.pause(name)
             note(f"{name} is paused, and so it is paused in the other queue, too: {_resume(name, new)}")
@@ -209,6 +211,8 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
         echo(f"{adoption.late:,} were cancelled or moved in time at the moment when the other queue delivered them.")
     for reason, number in sorted(adoption.refused.items()):
         echo(f"Left where they are: {number:,}, because each {reason}. The first is {adoption.examples[reason]}")
+    if adoption.broke_off and not adoption.in_hand:
+        echo("Some may be on their way. Run the command again within nine minutes: it goes on with them.")
     if adoption.in_hand:
         echo(f"{adoption.in_hand:,} are on their way. Run the command again within nine minutes: it goes on with them.")
     for name in names:

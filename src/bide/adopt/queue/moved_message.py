@@ -9,7 +9,7 @@ from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Past, Stored
 
 YEAR = 365 * 86_400_000
-AWAY = 50 * YEAR  # ms that a message is moved away
+AWAY = 35 * YEAR  # ms that a message is moved away: twice, should two runs meet, is still within the longest delay
 FURTHEST = AWAY - 10 * YEAR  # ms until a message is due that can be moved: later ones were moved away, ten years ago at most
 
 
@@ -50,19 +50,18 @@ def has_failed(message: Stored) -> bool:
 
 def fingerprint(message: Stored) -> str:
     """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
-    text = repr((message.due, message.attempt, message.key, message.headers)).encode()
-    return f"{zlib.crc32(message.body, zlib.crc32(text)):08x}"
+    return f"{zlib.crc32(message.body, zlib.crc32(repr(_told(message)).encode())):08x}"
 
 
 def is_same(message: Stored, held: Stored) -> bool:
     """Whether a message that is on its way has not changed since it was listed."""
-    return (
-        message.due - _way(message) == held.due
-        and message.attempt == held.attempt
-        and message.body == held.body
-        and message.key == held.key
-        and message.headers == held.headers
-    )
+    return is_away(message) and message.body == held.body and _told(brought_back(message)) == _told(held)
+
+
+def _told(message: Stored) -> tuple[object, ...]:
+    """All that a copy has but the body."""
+    of_time = message.due, message.expires, message.attempt, message.max_attempts
+    return *of_time, message.level, message.key, dict(message.headers)
 
 
 def message_of(message: Stored, able: Able, now: int) -> NewMessage:

@@ -14,7 +14,7 @@ from uuid import uuid4
 from bide.adopt.queue.listing import Listing
 from bide.adopt.queue.moved_message import AWAY, Able, brought_back, has_failed, is_away, is_same, message_of
 from bide.adopt.queue.on_the_way import TAKEN_OVER, Batch, Log, Mark, OtherMove, mark_of
-from bide.adopt.source import Entries, Found, Held, Refused
+from bide.adopt.source import Entries, Found, Held, Names, Refused
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import MAX_BATCH, Move, NewMessage, Past, Ref, Stored
 from bide.types import CancelResult, RescheduleResult
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
 
-_NOTES = 8  # that are cancelled together with a batch: those of four batches before it
+_NOTES = 9  # that are cancelled together with a batch: those of three batches before it
 
 
 class _Holding(NamedTuple):
@@ -55,6 +55,7 @@ class QueueSource:
         self._open: Counter[str] = Counter()  # by batch, how many are held
         self._done: list[str] = []  # batches that have been moved, and whose notes are still there
         self._pages: Iterator[list[Stored]] = iter(())
+        self._suspect: list[str] = []  # ids that an earlier run may yet move away: its statement goes on when it is killed
         self._settled = True  # what was changed after an earlier run was killed has been dealt with
         self._broken = False  # a verb has failed half-way: only the record tells what is away
 
@@ -99,7 +100,8 @@ class QueueSource:
         changed: list[str] = []
         for mark, stored in zip(batch.marks, self._get(batch.ids), strict=True):
             before = None if stored is None else brought_back(stored)
-            if last[mark.id] != batch.name:
+            if mark.id in batch.changed or last[mark.id] != batch.name:
+                changed.append(mark.id)
                 yield Found(batch.named(mark), _nothing_of(mark))
             elif stored is not None and before is not None and mark == mark_of(before) and (is_away(stored) or mark.dead):
                 found.append(self._hold(batch, mark, before, was_ending=batch.ending))
@@ -108,6 +110,7 @@ class QueueSource:
                 yield Found(batch.named(mark), _nothing_of(mark))
         if not self._looks:
             self._bring_back(changed)
+            self._suspect += changed
 
     def take(self, limit: int) -> Entries:
         """A pass goes through all topics once. The last one finds nothing."""
@@ -170,40 +173,45 @@ class QueueSource:
         self._open.subtract(each.batch for each in held.values())
         return held
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
-        """End here what the other queue has. Gives those that somebody has changed meanwhile: they stay as they are."""
+    def finish(self, names: Sequence[str], changed: Names) -> None:
         with self._whole():
             held = self._let_go(names)
             batches = list({each.batch: None for each in held.values()})
             self.log.add_ending(batches)
-            dead = {name: each.message for name, each in held.items() if each.message.state == "dead"}
+            dead = {name: each for name, each in held.items() if each.message.state == "dead"}
             pending = {name: each for name, each in held.items() if name not in dead}
-            changed = [*self._cancelled(pending), *self._purged(dead)]
+            others = [*self._cancelled(pending), *self._purged(dead)]
+            if others and self.log.is_ours():  # else another run has ended them, and has sent them
+                self.log.add_changed(
+                    {batch: [held[name].message.id for name in others if held[name].batch == batch] for batch in batches}
+                )
+                changed(others)
             self._done += [each for each in batches if not self._open[each]]  # their notes go with the next batch
-            # What another run has ended here, it has sent: then the copies, which are the same, stay.
-            return changed if changed and self.log.is_ours() else []
 
     def _cancelled(self, held: Mapping[str, _Holding]) -> list[str]:
+        """Gives those that somebody has changed or ended. What is gone a moment after this look was ended here before."""
         now = dict(zip(held, self._get([each.message.id for each in held.values()]), strict=True))
         same = [name for name, each in now.items() if each is not None and is_same(each, held[name].message)]
-        over, self._done = self._done[: (MAX_BATCH - len(same)) // 2], self._done[(MAX_BATCH - len(same)) // 2 :]
+        over, self._done = self._done[: (MAX_BATCH - len(same)) // 3], self._done[(MAX_BATCH - len(same)) // 3 :]
         refs = [*(Ref(id=held[name].message.id) for name in same), *self.log.taken_off(over)]
         ended = zip(same, self._engine.cancel(refs) if refs else (), strict=False)
-        done = {name for name, end in ended if end is CancelResult.CANCELLED}
+        done = {name for name, end in ended if end in (CancelResult.CANCELLED, CancelResult.GONE)}
         done |= {name for name, each in now.items() if each is None and held[name].was_ending}
         changed = [name for name in held if name not in done]
         self._bring_back([held[name].message.id for name in changed])
         return changed
 
-    def _purged(self, held: Mapping[str, Stored]) -> list[str]:
+    def _purged(self, held: Mapping[str, _Holding]) -> list[str]:
+        """Gives those that somebody has requeued or purged."""
+        now = dict(zip(held, self._get([each.message.id for each in held.values()]), strict=True))
         by_topic: dict[str, list[str]] = {}
-        for each in held.values():
-            by_topic.setdefault(each.topic, []).append(each.id)
-        gone = sum(self._engine.purge(topic, "dead", ids).count for topic, ids in by_topic.items())
-        if gone == len(held):
-            return []
-        left = dict(zip(held, self._get([each.id for each in held.values()]), strict=True))
-        return [name for name, each in left.items() if each is not None]  # requeued meanwhile
+        for each in filter(None, now.values()):
+            if each.state == "dead":
+                by_topic.setdefault(each.topic, []).append(each.id)
+        for topic, ids in by_topic.items():
+            self._engine.purge(topic, "dead", ids)
+        dead = {id for ids in by_topic.values() for id in ids}
+        return [name for name, each in now.items() if (not held[name].was_ending if each is None else each.id not in dead)]
 
     def give_back(self, names: Sequence[str]) -> None:
         held = self._let_go(names).values()
@@ -220,6 +228,8 @@ class QueueSource:
     def close(self) -> None:
         """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
         if self._settled and not (self._looks or self._held or self._broken):
+            for first in range(0, len(self._suspect) if self.log.is_ours() else 0, MAX_BATCH):
+                self._bring_back(self._suspect[first : first + MAX_BATCH])
             self.log.end(self._done)
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:

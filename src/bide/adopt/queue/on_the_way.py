@@ -1,11 +1,12 @@
 """Which messages of a queue are on their way to another one: notes in the queue, which the next run finds after a kill.
 
-They are messages of a topic of its own: one for each batch that is on its way, one more once the batch is being cancelled, and
-one that names the run which moves them. Who takes over writes its name first and then reads the notes. Who moves writes a note
-first and then reads the name, before it acts. So what a run does has been noted before another takes over, or is not done.
+They are messages of a topic of its own: one for each batch that is on its way, one more once the batch is being cancelled, one
+more that says which of it somebody has changed, and one that names the run which moves them. Who takes over writes its name
+first and then reads the notes. Who moves writes a note first and then reads the name, before it acts. So what a run does has
+been noted before another takes over, or is not done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
 _FOR_GOOD = MAX_DELAY_MS
-_MOST = 100  # notes that are read; there are seven after a kill
-_OWNER, _BATCH, _ENDING = "owner", "batch/", "ending/"  # keys, or what they begin with
+_MOST = 100  # notes that are read; there are ten after a kill
+_OWNER, _BATCH, _ENDING, _CHANGED = "owner", "batch/", "ending/", "changed/"  # keys, or what they begin with
 TAKEN_OVER = "Another run of this command has taken over. It goes on with what this one had; leave it alone."
 ADVICE = (
     "If no `bide move` is running, one was stopped on its way, and no worker gets these messages. Run the same command again: "
@@ -60,6 +61,7 @@ class Batch(NamedTuple):
     destination: str = ""
     since: int = 0  # by the clock of the queue, in ms
     ending: bool = False  # the other queue has all of them, and they are being cancelled here
+    changed: Collection[str] = ()  # ids of those that somebody had changed or ended by then
     notes: Sequence[str] = ()  # the ids of what is noted about it
 
     @property
@@ -121,6 +123,11 @@ class Log:
         if not self.is_ours():
             raise OtherMove(TAKEN_OVER)
 
+    def add_changed(self, ids: Mapping[str, Sequence[str]]) -> None:
+        """Note, by batch, what somebody has changed or ended: the copies are to be taken back."""
+        for name, some in ids.items():
+            self._notes[name].append(self._put(_CHANGED + name, msgspec.json.encode(some)))
+
     def is_ours(self) -> bool:
         """Whether no other run has taken over."""
         return self.is_in(self._engine)
@@ -132,7 +139,7 @@ class Log:
 
     def taken_off(self, names: Sequence[str]) -> list[Ref]:
         """The notes of batches that have been moved, for the caller to cancel."""
-        return [Ref(id=id) for each in names for id in self._notes.pop(each)]
+        return [Ref(id=id) for each in names for id in dict.fromkeys(self._notes.pop(each))]
 
     def end(self, names: Sequence[str]) -> None:
         """Nothing is on its way. `names`: of batches whose notes are still there."""
@@ -158,16 +165,16 @@ def stopped_moves(engine: "Engine") -> list[Finding]:
 
 def _batches(engine: "Engine") -> list[Batch]:
     stored = {each.key or "": each for each in engine.scan(MOVING, "scheduled", _MOST).messages}
-    return [
-        _batch(each, stored.get(_ENDING + key.removeprefix(_BATCH))) for key, each in stored.items() if key.startswith(_BATCH)
-    ]
+    return [_batch(key.removeprefix(_BATCH), stored) for key in stored if key.startswith(_BATCH)]
 
 
-def _batch(stored: Stored, ending: Stored | None) -> Batch:
-    note = msgspec.json.decode(stored.body, type=Note)
-    name = (stored.key or "").removeprefix(_BATCH)
-    ids = [stored.id] if ending is None else [stored.id, ending.id]
-    return Batch(name, note.marks, note.destination, stored.due - _FOR_GOOD, ending is not None, ids)
+def _batch(name: str, stored: Mapping[str, Stored]) -> Batch:
+    it, ending, changed = (stored.get(begin + name) for begin in (_BATCH, _ENDING, _CHANGED))
+    assert it is not None
+    note = msgspec.json.decode(it.body, type=Note)
+    others = frozenset() if changed is None else msgspec.json.decode(changed.body, type=frozenset[str])
+    ids = [each.id for each in (it, ending, changed) if each is not None]
+    return Batch(name, note.marks, note.destination, it.due - _FOR_GOOD, ending is not None, others, ids)
 
 
 def _age(engine: "Engine", batches: Sequence[Batch]) -> float:

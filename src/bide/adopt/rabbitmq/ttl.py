@@ -14,7 +14,7 @@ from bide.adopt.rabbitmq.broker import Broker
 from bide.adopt.rabbitmq.letter import Letter, Waits, due, letter, message
 from bide.adopt.rabbitmq.notebook import Kept, Notebook
 from bide.adopt.shaping import Shape
-from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
+from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, new_take
 from bide.errors import OutcomeUnknown, Unavailable
 
 LOOKED_THROUGH = 5_000  # messages at the head of the queue, where the broker puts what comes back
@@ -112,11 +112,13 @@ class TTLQueue:
             self._take(wanted)
         return Entries([found for _, _, found in wanted], refused)
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
+    def finish(self, names: Sequence[str], changed: Names) -> None:
+        self._forget(names)
+
+    def _forget(self, names: Sequence[str]) -> None:
         self._notebook.forget(names)
         for name in names:
             self._kept.pop(name, None)
-        return ()
 
     def give_back(self, names: Sequence[str]) -> None:
         now = time.time_ns() // 1_000_000
@@ -125,7 +127,7 @@ class TTLQueue:
         try:
             self._broker.publish(letters, sent.append)
         finally:
-            self.finish(names[: len(sent)])  # the rest is still ours, if the broker did not take all
+            self._forget(names[: len(sent)])  # the rest is still ours, if the broker did not take all
 
     def close(self) -> None:
         self._notebook.close()

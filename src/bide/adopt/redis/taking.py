@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from bide.adopt.redis.server import Server, beside
-from bide.adopt.source import Entries, Found, Held, Refused, Unreadable
+from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable
 from bide.engines.base import MAX_BATCH, NewMessage
 
 BYTES = 8 * 2**20  # of entries that are taken together
@@ -127,12 +127,11 @@ class Waiting(ABC):
         found, unread = self._read(taken)
         return Entries(found, [*refused, *unread], gone + len(wanted) - len(taken))
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
+    def finish(self, names: Sequence[str], changed: Names) -> None:
         for part in _parts(names):
             self.forget(part)
         for name in names:
             self._names.pop(name, None)
-        return ()
 
     def give_back(self, names: Sequence[str]) -> None:
         self._refused |= {self._names[name].content for name in names if name in self._names}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bide.adopt.shaping import Shape
-from bide.adopt.source import Entries, Found, Held, Refused, Unreadable, new_take
+from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable, new_take
 from bide.adopt.table.database import Database, Row
 from bide.adopt.table.rows import Columns, known, message, plain
 from bide.adopt.table.sql import named_in
@@ -107,14 +107,13 @@ class Table:
             raise
         return Entries(taken, refused)
 
-    def finish(self, names: Sequence[str]) -> Sequence[str]:
+    def finish(self, names: Sequence[str], changed: Names) -> None:
         if names:
             self._database.begin()
             self._database.do(DELETE, [{"name": name} for name in names])
             self._database.commit()
         for name in names:
             self._entries.pop(name, None)
-        return ()
 
     def give_back(self, names: Sequence[str]) -> None:
         if self._said.undo is None:

@@ -14,7 +14,9 @@ def keep_trace(tx: Transaction, number: int, record: bytes) -> None:
 def bury(tx: Transaction, namespace: Namespace, topic: int, number: int, reason: str | None, now: int) -> None:
     """Make a message a dead letter, and drop the oldest ones if there are too many."""
     tx.sql.run("bury", {"id": number, "error": reason, "now": now})
-    extra = tx.sql.one("count_dead", {"topic": topic})[0] - namespace.dead_max
+    known = tx.dead.get(topic)
+    tx.dead[topic] = tx.sql.one("count_dead", {"topic": topic})[0] if known is None else known + 1
+    extra = tx.dead[topic] - namespace.dead_max
     if extra > 0:
         drop_dead(tx, topic, [row[0] for row in tx.sql.all("oldest_dead", {"topic": topic, "limit": extra})])
 
@@ -22,6 +24,8 @@ def bury(tx: Transaction, namespace: Namespace, topic: int, number: int, reason:
 def drop_dead(tx: Transaction, topic: int, numbers: list[int]) -> None:
     """Drop dead letters, and count them."""
     tx.messages.end(numbers)
+    if topic in tx.dead:
+        tx.dead[topic] -= len(numbers)
     tx.sql.run("count_dropped", {"topic": topic, "count": len(numbers)})
 
 

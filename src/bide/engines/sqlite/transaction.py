@@ -228,7 +228,7 @@ class Messages:
 
 
 class Transaction:
-    __slots__ = ("listened", "messages", "sql", "times", "topics", "wakes")
+    __slots__ = ("dead", "listened", "messages", "sql", "times", "topics", "wakes")
 
     def __init__(self, connection: Connection, times: dict[str, EngineTime] | None = None, seen: Seen | None = None) -> None:
         seen = Seen() if seen is None else seen
@@ -236,6 +236,7 @@ class Transaction:
         self.times: Times = Times(self.sql, {} if times is None else times, seen)
         self.topics: Topics = Topics(self.sql, seen)
         self.messages: Messages = Messages(self.sql)
+        self.dead: dict[int, int] = {}  # by topic, how many dead letters there are, once that was counted
         self.wakes: set[tuple[str, str]] = set()  # namespace and topic in which something is due now, or due sooner
         self.listened: bool = False  # whether anybody in this process has slept, and may have to be woken
 
