@@ -211,6 +211,17 @@ def source(old: Old) -> TTLQueue:
     return opened(old.url, Waits(queue="wait"), Path("bide-adopt.db"), Shape(topic="t"), look_only=False)
 
 
+def test_what_a_message_tells_of_when_it_came_need_not_be_believed(bide: Bide, old: Old) -> None:
+    sent = datetime.fromtimestamp(time.time() - 600, UTC)
+    old.send([b"1"], expiration=str(HOUR), timestamp=sent)
+    before = time.time_ns() // 1_000_000
+    ended = bide(*COMMAND, "--source", old.url, "--whole-ttl")
+    assert (ended.code, json.loads(ended.out)["adopted"]) == (0, 1)
+    assert "1 message did not tell when they came" in ended.err
+    [found] = everything("t")
+    assert found.due >= before + HOUR
+
+
 @pytest.mark.parametrize("place", ["write", "before the ack", "after the ack", "put_many", "finish"])
 def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: Old, place: str, folder: Path) -> None:
     old.send(bodies(30), expiration=str(HOUR))

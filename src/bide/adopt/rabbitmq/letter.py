@@ -42,6 +42,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     ttl: int | None = None  # x-message-ttl of the queue
     by_routing_key: bool = False  # which is the topic
+    anew: bool = False  # what a message tells of when it came is not believed
 
 
 def letter(delivered: Any) -> Letter:
@@ -73,7 +74,7 @@ def due(found: Letter, waits: Waits) -> tuple[int, bool]:
     lives = [each for each in (_life(found.expiration), waits.ttl) if each is not None]
     if not lives:
         raise Unreadable("has no expiration: give the queue's x-message-ttl with --ttl")
-    came = _came(found, waits.queue)
+    came = None if waits.anew else _came(found, waits.queue)
     if came is None:
         return time.time_ns() // 1_000_000 + 1 + min(lives), False
     return came + SECOND + min(lives), True

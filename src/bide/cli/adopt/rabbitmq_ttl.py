@@ -49,6 +49,15 @@ def rabbitmq_ttl(
     by_routing_key: Annotated[
         bool, typer.Option("--topic-is-routing-key", help="A message's routing key is its topic.", rich_help_panel=MESSAGES)
     ] = False,
+    anew: Annotated[
+        bool,
+        typer.Option(
+            "--whole-ttl",
+            help="Each message waits its whole TTL from now: for consumers that send messages again with the properties that "
+            "they have received, which then do not tell when they came.",
+            rich_help_panel=SOURCE,
+        ),
+    ] = False,
     body: Annotated[
         str,
         typer.Option(
@@ -70,7 +79,8 @@ def rabbitmq_ttl(
         from bide.adopt.rabbitmq.letter import Waits
         from bide.adopt.rabbitmq.ttl import opened as source
 
-        waits = Waits(queue=queue, ttl=None if longest is None else duration_ms(longest), by_routing_key=by_routing_key)
+        known = None if longest is None else duration_ms(longest)
+        waits = Waits(queue=queue, ttl=known, by_routing_key=by_routing_key, anew=anew)
         shape = messages.shape(body, furthest, body_as)
         made = source(wanted.url, waits, Path(state), shape, look_only=wanted.dry_run)
         sources.append(made)
