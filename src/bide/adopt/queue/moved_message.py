@@ -50,18 +50,19 @@ def has_failed(message: Stored) -> bool:
 
 def fingerprint(message: Stored) -> str:
     """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
-    return f"{zlib.crc32(message.body, zlib.crc32(repr(_told(message)).encode())):08x}"
+    of_time = message.due, message.expires, message.attempt, message.max_attempts
+    told = *of_time, message.level, message.key, dict(message.headers)
+    return f"{zlib.crc32(message.body, zlib.crc32(repr(told).encode())):08x}"
 
 
 def is_same(message: Stored, held: Stored) -> bool:
     """Whether a message that is on its way has not changed since it was listed."""
-    return is_away(message) and message.body == held.body and _told(brought_back(message)) == _told(held)
-
-
-def _told(message: Stored) -> tuple[object, ...]:
-    """All that a copy has but the body."""
-    of_time = message.due, message.expires, message.attempt, message.max_attempts
-    return *of_time, message.level, message.key, dict(message.headers)
+    way = _way(message)
+    if not way or message.due - way != held.due or message.body != held.body:
+        return False
+    expires = None if message.expires is None else message.expires - way
+    now = expires, message.attempt, message.max_attempts, message.level, message.key, message.headers
+    return now == (held.expires, held.attempt, held.max_attempts, held.level, held.key, held.headers)
 
 
 def message_of(message: Stored, able: Able, now: int) -> NewMessage:
