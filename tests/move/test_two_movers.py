@@ -180,6 +180,9 @@ def test_what_is_in_the_notes_of_two_runs_that_were_killed_is_moved_once(old: Qu
     with pytest.raises(Killed):
         run(sly_source(old, "reschedule", die, 1), new)  # the note is there, and the messages are not away
     killed(old, new, "taken")  # by a batch of its own
+    third = moving(old)
+    assert len(third.held().found) == 3
+    assert min(each.due for each in old.messages("mail")) > max(each.due for each in sent) + 365 * DAY  # none is brought back
     run(moving(old), new)
     assert bodies(new) == [0, 1, 2]
     assert {each.due for each in new.messages("mail")} == {each.due for each in sent}

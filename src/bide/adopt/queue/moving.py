@@ -100,12 +100,11 @@ class QueueSource:
         changed: list[str] = []
         for mark, stored in zip(batch.marks, self._get(batch.ids), strict=True):
             before = None if stored is None else brought_back(stored)
-            if mark.id in batch.changed or last[mark.id] != batch.name:
-                changed.append(mark.id)
+            if last[mark.id] != batch.name:
                 yield Found(batch.named(mark), _nothing_of(mark))
-            elif stored is not None and before is not None and mark == mark_of(before) and (is_away(stored) or mark.dead):
+            elif stored is not None and before is not None and mark.id not in batch.changed and _is_held(mark, stored, before):
                 found.append(self._hold(batch, mark, before, was_ending=batch.ending))
-            elif stored is not None or not batch.ending:  # else that run has cancelled it
+            elif stored is not None or not batch.ending or mark.id in batch.changed:  # else that run has cancelled it
                 changed.append(mark.id)
                 yield Found(batch.named(mark), _nothing_of(mark))
         if not self._looks:
@@ -234,6 +233,11 @@ class QueueSource:
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
         return self._engine.get([Ref(id=id) for id in ids]) if ids else []
+
+
+def _is_held(mark: Mark, stored: Stored, before: Stored) -> bool:
+    """Whether a message is still as it was when it was taken."""
+    return (is_away(stored) or mark.dead) and mark == mark_of(before)
 
 
 def _since(batch: Batch) -> int:
