@@ -16,7 +16,7 @@ from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
 HOUR = 3600
-NOTHING = {"adopted": 0, "resumed": 0, "gone": 0, "given_back": 0, "held": 0, "refused": {}}
+NOTHING = {"adopted": 0, "resumed": 0, "gone": 0, "given_back": 0, "forgotten": 0, "held": 0, "refused": {}}
 
 
 def test_members_become_messages_at_the_instants_of_their_scores(bide: Bide, old: redis.Redis, redis_url: str) -> None:

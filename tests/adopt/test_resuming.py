@@ -22,7 +22,7 @@ from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
 COMMAND = ("adopt", "redis-zset", "delayed", "--topic", "t", "--json")
-NOTHING = {"adopted": 0, "resumed": 0, "gone": 0, "given_back": 0, "held": 0, "refused": {}}
+NOTHING = {"adopted": 0, "resumed": 0, "gone": 0, "given_back": 0, "forgotten": 0, "held": 0, "refused": {}}
 
 
 class Killed(Exception):
@@ -108,7 +108,8 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
     assert "A run was stopped 11 minutes ago while it moved 20 messages" in asked.err
     assert "--doubtful forget, if it has them" in asked.err
     ended = bide(*COMMAND, "--source", redis_url, "--doubtful", answer)
-    assert (ended.code, json.loads(ended.out)["given_back"]) == (0, 20 if answer == "give-back" else 0)
+    told = json.loads(ended.out)
+    assert (ended.code, told["given_back"], told["forgotten"]) == (0, 20 * (answer == "give-back"), 20 * (answer == "forget"))
     assert filled.zcard("delayed") == (20 if answer == "give-back" else 0)
     put, sent = place == "finish", answer == "send"  # sent though it was put, or forgotten though it was not: as asked
     assert orders(everything("t")) == sorted([*range(20, 30), *(range(20) if put else ()), *(range(20) if sent else ())])

@@ -46,6 +46,8 @@ class Adoption:
         self.gone: int = 0  # old consumers took them meanwhile
         self.late: int = 0  # were changed at the source when bide had delivered them, or as good as
         self.given_back: int = 0  # as the operator wants it, of those that an earlier run had taken
+        self.forgotten: int = 0  # the same, since the queue has them
+        self.asked: bool = False  # the run has ended with a question: what to do with what an earlier run had taken
         self.refused: Counter[str] = Counter()  # by the reason: left where they are
         self.examples: dict[str, str] = {}  # an entry for each reason
         self.topics: set[str] = set()
@@ -126,7 +128,14 @@ class Adoption:
             raise
 
     def resume(self) -> None:
-        """Finish what an earlier run has taken. Raises InDoubt."""
+        """Finish what an earlier run has taken. Raises InDoubt, OtherQueue, Unread."""
+        try:
+            self._resume()
+        except (InDoubt, OtherQueue, Unread):
+            self.asked = True
+            raise
+
+    def _resume(self) -> None:
         looked_at = time.time()
         held = self._source.held()
         if held.refused and self._doubt == "stop":
@@ -148,6 +157,7 @@ class Adoption:
             end = self._give_back if self._doubt == "give-back" else self._forget
             end([each.name for each in held.found])
             self.given_back += len(held.found) if self._doubt == "give-back" else 0
+            self.forgotten += len(held.found) if self._doubt == "forget" else 0
             return
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]

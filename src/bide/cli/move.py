@@ -193,6 +193,7 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
                 "resumed": adoption.resumed,
                 "gone": adoption.gone,
                 "given_back": adoption.given_back,
+                "forgotten": adoption.forgotten,
                 "late": adoption.late,
                 "held": adoption.in_hand,
                 "refused": dict(adoption.refused),
@@ -213,7 +214,9 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
         echo(f"Left where they are: {number:,}, because each {reason}. The first is {adoption.examples[reason]}")
     if adoption.broke_off and not adoption.in_hand:
         echo("Some may be on their way. Run the command again within nine minutes: it goes on with them.")
-    if adoption.in_hand:
+    if adoption.forgotten:
+        echo(f"Forgotten here, as the other queue has them: {adoption.forgotten:,}.")
+    if adoption.in_hand and not adoption.asked:
         echo(f"{adoption.in_hand:,} are on their way. Run the command again within nine minutes: it goes on with them.")
     for name in names:
         here, other = _counts(left.get(name)), _counts(there.get(name))

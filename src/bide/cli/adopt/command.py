@@ -53,7 +53,8 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
     code = carry_out(adoption, source, "adopting", follow=run.follow, as_json=run.as_json)
     _tell(adoption, source, as_json=run.as_json)
     if code == Exit.OK and not run.as_json and has_seen_nothing(adoption):
-        note(NOTHING)
+        count = source.count()
+        note(f"None of the {count:,} there was taken: they are due within a minute, or of other queues." if count else NOTHING)
     return code or (Exit.FAILED if adoption.refused else Exit.OK)
 
 
@@ -65,6 +66,7 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
                 "resumed": adoption.resumed,
                 "gone": adoption.gone,
                 "given_back": adoption.given_back,
+                "forgotten": adoption.forgotten,
                 "held": adoption.in_hand,
                 "refused": dict(adoption.refused),
             }
@@ -78,11 +80,13 @@ def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
         echo("The queue remembers no operations: if that run had sent them already, they come twice.")
     if adoption.given_back:
         echo(f"Given back to the source: {adoption.given_back:,}. Run the command again to adopt them.")
+    if adoption.forgotten:
+        echo(f"Forgotten at the source, as the queue has them: {adoption.forgotten:,}.")
     if adoption.gone:
         echo(f"Taken by others meanwhile: {adoption.gone:,}.")
     for reason, number in sorted(adoption.refused.items()):
         echo(left_there(number, reason, adoption.examples[reason]))
-    if adoption.in_hand:
+    if adoption.in_hand and not adoption.asked:
         echo(
             f"{adoption.in_hand:,} are taken and not finished. Run the command again within nine minutes: it goes on with them."
         )

@@ -81,7 +81,8 @@ def _due(found: "Found", now: int) -> int:
 
 
 def has_seen_nothing(adoption: "Adoption") -> bool:
-    return not (adoption.adopted or adoption.gone or adoption.given_back or adoption.refused or adoption.in_hand)
+    ended = adoption.adopted or adoption.gone or adoption.given_back or adoption.forgotten
+    return not (ended or adoption.refused or adoption.in_hand)
 
 
 def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool, as_json: bool) -> int:
