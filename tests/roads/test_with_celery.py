@@ -41,6 +41,7 @@ def test_a_message_that_waits_is_nobody_s_when_its_worker_is_killed(redis_url: s
         sender.send("later", 4)
         assert other.handled() == "later"
         # Then it is neither queued nor with that worker: it is left for an hour
+        _until(lambda: server.hlen("unacked") == 1)  # the other one has been acknowledged
         other.kill()
         assert server.llen("celery") == 0
         assert server.hlen("unacked") == 1
