@@ -85,7 +85,7 @@ def test_what_a_living_scheduler_may_have_read_is_left_to_it(bide: Bide, old: re
     job(old, "far", ("shop.cancel", None, (2,), {}), at=soon())
     old.set("rq:scheduler-lock:mail", 1)
     assert json.loads(bide(*COMMAND, "--source", redis_url).out) | {"gone": 0} == {
-        **dict.fromkeys(("resumed", "gone", "given_back", "held"), 0),
+        **dict.fromkeys(("resumed", "gone", "given_back", "forgotten", "held"), 0),
         "adopted": 1,
         "refused": {},
     }
