@@ -74,6 +74,12 @@ class Adoption:
         return len(self._in_hand)
 
     @property
+    def counts(self) -> dict[str, Any]:
+        """What became of the entries that were not simply adopted, for a program."""
+        names = ("resumed", "gone", "given_back", "forgotten")
+        return {name: getattr(self, name) for name in names} | {"held": self.in_hand, "refused": dict(self.refused)}
+
+    @property
     def perhaps_twice(self) -> int:
         """How many messages may have come twice, because the queue remembers no operations."""
         return 0 if self._named else self.resumed

@@ -190,13 +190,8 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
         echo_json(
             {
                 "moved": adoption.adopted,
-                "resumed": adoption.resumed,
-                "gone": adoption.gone,
-                "given_back": adoption.given_back,
-                "forgotten": adoption.forgotten,
+                **adoption.counts,
                 "late": adoption.late,
-                "held": adoption.in_hand,
-                "refused": dict(adoption.refused),
                 "topics": {name: {"from": _counts(left.get(name)), "to": _counts(there.get(name))} for name in names},
             }
         )

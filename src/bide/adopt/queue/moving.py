@@ -57,7 +57,7 @@ class QueueSource:
         self._pages: Iterator[list[Stored]] = iter(())
         self._suspect: list[str] = []  # ids that an earlier run may yet move away: its statement goes on when it is killed
         self._settled = True  # what was changed after an earlier run was killed has been dealt with
-        self._broken = False  # a verb has failed half-way: only the record tells what is away
+        self._broken = False  # a verb has failed half-way: only the notes tell what is away
 
     def aim(self, destination: str) -> None:
         """It was told at first."""
@@ -225,7 +225,7 @@ class QueueSource:
             self._engine.reschedule([Move(Ref(id=each.id), at=brought_back(each).due) for each in away])
 
     def close(self) -> None:
-        """Forget the record of what is on its way, if nothing is. The engine is its owner's."""
+        """Take off the notes of what is on its way, if nothing is. The engine is its owner's."""
         if self._settled and not (self._looks or self._held or self._broken):
             for first in range(0, len(self._suspect) if self.log.is_ours() else 0, MAX_BATCH):
                 self._bring_back(self._suspect[first : first + MAX_BATCH])

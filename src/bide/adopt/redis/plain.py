@@ -32,7 +32,7 @@ class Plain(Waiting):
 
     @abstractmethod
     def due(self, entry: Entry) -> int | None:
-        """When an entry is due, in ms; None for now. Raises Unreadable."""
+        """When an entry is due, in ms; None if at once. Raises Unreadable."""
 
     def page(self, first: int, limit: int) -> list[Entry]:
         found = self.entries(first, limit)

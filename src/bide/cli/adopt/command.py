@@ -60,17 +60,7 @@ def _move(source: "Source", queue: "Queue", run: Run) -> int:
 
 def _tell(adoption: "Adoption", source: "Source", *, as_json: bool) -> None:
     if as_json:
-        echo_json(
-            {
-                "adopted": adoption.adopted,
-                "resumed": adoption.resumed,
-                "gone": adoption.gone,
-                "given_back": adoption.given_back,
-                "forgotten": adoption.forgotten,
-                "held": adoption.in_hand,
-                "refused": dict(adoption.refused),
-            }
-        )
+        echo_json({"adopted": adoption.adopted, **adoption.counts})
         return
     topics = f" to {plural(len(adoption.topics), 'topic')} of" if adoption.topics else " to"
     echo(f"Adopted {plural(adoption.adopted, 'message')} of {source.shown}{topics} {adoption.shown}.")
