@@ -55,11 +55,14 @@ class Latest(Policy):
             self.newest = max(found, key=lambda n: (found[n].due, found[n].id))
 
     def may_drop(self, n: int) -> bool:
-        """An instant of a schedule that is due when a worker first looks is newer than all that was sent."""
-        return n != self.newest or any(-instant > self.overdue.until for instant in self.handled if instant < 0)
+        return n != self.newest or self._something_newer_was_handled()
 
     def check(self, stage: Stage) -> None:
-        assert stage.journal.runs, "all were left out"
+        assert stage.journal.runs or self._something_newer_was_handled(), "all were left out"
+
+    def _something_newer_was_handled(self) -> bool:
+        """An instant of a schedule that is due when a worker first looks is newer than all that was sent."""
+        return any(-instant >= self.overdue.until for instant in self.handled if instant < 0)
 
 
 class Spread(Policy):
