@@ -16,6 +16,7 @@ from bide.engines.rabbitmq import CAPABILITIES
 from bide.prove import Report, check, read
 from bide.prove.facts import NEVER, Act, Delivered, Facts, Message
 from bide.prove.load import load
+from bide.prove.report import Violation
 
 JUDGED = ("never early", "nothing unexpected", "isolation", "handled")
 """What the checker judges here. It can't know of tokens that are given again when a step of the ladder is repeated."""
@@ -42,12 +43,12 @@ class Account(NamedTuple):
     unexplained: Sequence[str]
     waits: Sequence[Wait]
     raised: Mapping[tuple[str, str], int]  # errors that came to a caller: by their names, and what he did
-    again: frozenset[str]  # delivered once more with the due time of before, after a fault: an ack was lost
+    again: frozenset[str]  # there may have been two of it with one due time, by a fault
     report: Report
 
     @property
-    def broken(self) -> Mapping[str, Sequence[object]]:
-        """The checker takes a retry for the only message that is left: it does not know that the acked one may come again."""
+    def broken(self) -> Mapping[str, Sequence[Violation]]:
+        """What the checker says, but for a due time that is older than a retry: it does not know that there may be two."""
         found = {
             name: [each for each in found if not (each.id in self.again and BEFORE_ITS_TIME not in each.what)]
             if name == "never early"
@@ -72,15 +73,16 @@ class Account(NamedTuple):
             "deliveries": counts["delivered"],
             "repeats unexplained": len(self.unexplained),
         } | {f"repeats after {cause}": many for cause, many in self.repeats.items()}
-        page = [f"{count:>12,} {name}" for name, count in lines.items()]
+        page = [f"LOST {each}" for each in self.lost[:5]] + [f"UNEXPLAINED {each}" for each in self.unexplained[:5]]
+        page += [f"BROKEN {name}: {each.id} {each.what}" for name, found in self.broken.items() for each in found[:3]]
+        page += [f"{count:>12,} {name}" for name, count in lines.items()]
         page += [
             f"{each.kind:>12}: {each.down:.1f} s; {each.late:,} came more than 1 s after that, the last {each.worst:.1f} s"
             for each in self.waits
         ]
         page += [f"{many:>12,} {error} raised by {op}" for (error, op), many in sorted(self.raised.items())]
         page += [f"late by ms: {dict(self.report.lateness)}"]
-        page += [f"LOST {each}" for each in self.lost[:5]] + [f"UNEXPLAINED {each}" for each in self.unexplained[:5]]
-        page += [f"BROKEN {name}: {each}" for name, found in self.broken.items() for each in found[:3]]
+        page += [f"     {record}" for found in self.broken.values() for each in found[:3] for record in each.story]
         return "\n".join(page)
 
 
@@ -104,7 +106,7 @@ def account(paths: Sequence[Path]) -> Account:
         unexplained=unexplained,
         waits=list(_waits(facts)),
         raised=_raised(paths),
-        again=frozenset(each.id for each in facts.messages.values() if _came_again(facts, each)),
+        again=frozenset(each.id for each in facts.messages.values() if _may_be_two(facts, each)),
         report=check(paths, can=CAN, steady=True, batches=False),
     )
 
@@ -118,23 +120,29 @@ def _cause(facts: Facts, message: Message, first: Delivered, second: Delivered) 
     for act in message.acts:
         if act.token == first.token and act.op in ("retry", "release") and act.possible and act.began < second.ended:
             return act.op
-    for fault in _faults(facts):
-        if first.began <= fault.ended and fault.began <= second.ended:
-            return _kind(facts, fault)
+    if taken := _fault(facts, first.began, second.ended):
+        return _kind(facts, taken)
     if second.now >= first.now + first.lease and not _extended(message, first):
         return "a lease that ended"
-    sent = min((send.began for send in message.sends), default=0)
-    for fault in _faults(facts):
-        if sent <= fault.ended and fault.began <= second.ended:
-            return f"{_kind(facts, fault)}, in the ladder"
+    if repeated := _fault(facts, _sent(message), second.ended):
+        return f"{_kind(facts, repeated)}, in the ladder"
     return None
 
 
-def _came_again(facts: Facts, message: Message) -> bool:
+def _may_be_two(facts: Facts, message: Message) -> bool:
+    """It came twice with one due time, and a fault was there before: an ack was lost, or a step of the ladder repeated."""
     return any(
-        first.due == second.due and any(first.began <= fault.ended and fault.began <= second.ended for fault in _faults(facts))
+        first.due == second.due and _fault(facts, _sent(message), second.ended)
         for first, second in pairwise(sorted(message.deliveries, key=lambda each: (each.due, each.ended)))
     )
+
+
+def _sent(message: Message) -> int:
+    return min((send.began for send in message.sends), default=0)
+
+
+def _fault(facts: Facts, since: int, until: int) -> Act | None:
+    return next((each for each in _faults(facts) if since <= each.ended and each.began <= until), None)
 
 
 def _ends(act: Act) -> bool:
