@@ -1,8 +1,7 @@
 """An adoption: takes batch after batch from a source, puts each into a queue, and counts what became of every entry.
 
 A batch is taken, then put, then finished; while it is put, the one before it is finished and the next one is taken. A run that
-was killed in between leaves all three held at the source, and the next run begins with them. Each message has an operation,
-which engines remember for ten minutes: within that time, nothing is put twice.
+was killed in between leaves all three held at the source, and the next run begins with them.
 """
 
 import time
@@ -12,12 +11,10 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
+from bide.adopt.copies import Copies
 from bide.adopt.doubt import SURE, Doubt, InDoubt, OtherQueue, Unread
 from bide.adopt.source import Entries, Found, Names, Refused, Source, is_for_another
-from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import MAX_BATCH, NewMessage, Ref
+from bide.engines.base import MAX_BATCH
 from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
 from bide.types import CancelResult, Sent
 
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
 _NOT_STORED = (BadMessage, ConfigError, QueueFull, SchemaMismatch, Unavailable, Unsupported)
 """Errors of a put that has done nothing."""
 HAS_KEY = "has the key of a message that waits in the queue"
-
-_FAR = MAX_DELAY_MS - 10 * 365 * 86_400_000  # ms until a message is due that was sent to be found, and never delivered
 
 
 def destination_of(queue: "Queue") -> str:
@@ -54,7 +49,7 @@ class Adoption:
         self.broke_off: bool = False  # an error of the source: what it was taking may be on its way
         self._source = source
         self._queue = queue
-        self._named = queue.capabilities.idempotent
+        self._copies = Copies(queue, source.kind)
         self._doubt = doubt
         self._batch = batch
         self._moved: Callable[[int], Any] = lambda _: None
@@ -82,7 +77,7 @@ class Adoption:
     @property
     def perhaps_twice(self) -> int:
         """How many messages may have come twice, because the queue remembers no operations."""
-        return 0 if self._named else self.resumed
+        return 0 if self._copies.known else self.resumed
 
     def run(self, moved: Callable[[int], Any], stopped: Callable[[], bool]) -> None:
         """Resume what an earlier run left, then go on until a pass finds nothing, or until it is stopped after a batch.
@@ -101,7 +96,7 @@ class Adoption:
         before: tuple[Sequence[Found], Sequence[Sent]] = (), ()
         taken = Entries() if stopped() else self._take()
         while taken.found or taken.gone:
-            put = beside.submit(self._put, taken.found, self._taken_at)
+            put = beside.submit(self._copies.put, taken.found, self._taken_at)
             following = Entries()
             try:
                 self._finish(*before)
@@ -155,10 +150,10 @@ class Adoption:
             self._leave_to_another(elsewhere)
             return
         doubtful = held.age > SURE or held.unsure
-        if self._doubt == "stop" and (held.unsure or (doubtful and self._named)):
+        if self._doubt == "stop" and (held.unsure or (doubtful and self._copies.known)):
             raise InDoubt(len(held.found) + len(held.ended), held.age, unsure=held.unsure)
-        for first in range(0, len(held.ended) if self._named and not doubtful else 0, self._batch):
-            self._take_back_ended(held.ended[first : first + self._batch])
+        for first in range(0, len(held.ended) if self._copies.known and not doubtful else 0, self._batch):
+            self._count_ends(self._copies.end_if_sent(held.ended[first : first + self._batch]))
         if doubtful and self._doubt in ("give-back", "forget"):
             end = self._give_back if self._doubt == "give-back" else self._forget
             end([each.name for each in held.found])
@@ -168,7 +163,7 @@ class Adoption:
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]
             try:
-                self.resumed += self._finish(batch, self._put(batch, None if doubtful else looked_at - held.age))
+                self.resumed += self._finish(batch, self._copies.put(batch, None if doubtful else looked_at - held.age))
             except OutcomeUnknown as error:
                 self._finish(batch, error.answers)
                 raise
@@ -179,12 +174,6 @@ class Adoption:
             raise OtherQueue(len(names))
         self._give_back(names)
         self.given_back += len(names)
-
-    def _put(self, batch: Sequence[Found], since: float | None = None) -> Sequence[Sent]:
-        """`since`: when it was taken, if the put is to be known again. A process that was frozen for longer sends nothing."""
-        if since is not None and self._named and batch and time.time() - since > SURE:
-            raise OutcomeUnknown("This process stood still for minutes, so another run may have sent what it took.", answers=[])
-        return self._queue.session.put_many([self._named_message(each) for each in batch])
 
     def _finish(self, batch: Sequence[Found], answers: Sequence[Sent | None]) -> int:
         """End at the source what the queue has, and give back what it refused. Gives how many messages were moved."""
@@ -202,39 +191,15 @@ class Adoption:
         self._moved(self.adopted + self.gone)
         return len(stored)
 
-    def _take_back(self, copies: Sequence[Sent], *, again: bool = False) -> None:
-        """End copies of entries that were changed or ended at the source meanwhile. `again`: perhaps an earlier run did so."""
-        ends = self._end(copies)
+    def _take_back(self, copies: Sequence[Sent]) -> None:
+        """End copies of entries that were changed or ended at the source meanwhile."""
+        ends = self._copies.end(copies)
+        self._count_ends(ends)
+        self.late += ends[CancelResult.GONE]
+
+    def _count_ends(self, ends: Counter[CancelResult]) -> None:
         self.gone += ends[CancelResult.CANCELLED] + ends[CancelResult.DEAD]
-        self.late += ends[CancelResult.RUNNING] + (0 if again else ends[CancelResult.GONE])
-
-    def _end(self, copies: Sequence[Sent]) -> Counter[CancelResult]:
-        if not copies or not self._queue.capabilities.cancel:
-            return Counter({CancelResult.GONE: len(copies)})
-        engine = self._queue.session.engine()
-        ends = engine.cancel([Ref(id=each.id) for each in copies])
-        for each in (each for each, end in zip(copies, ends, strict=True) if end is CancelResult.DEAD):
-            engine.purge(each.topic, "dead", [each.id])
-        return Counter(ends)
-
-    def _take_back_ended(self, ended: Sequence[Found]) -> None:
-        """End copies that an earlier run has sent of what was changed or ended at the source since.
-
-        Who sends a name again learns which message it is. If it was not sent, a message is there for a moment that nobody gets;
-        under a key only if another message has it already, as no sender may meet it there.
-        """
-        keyed = [each for each in ended if each.message.key is not None and each.message.past is None]
-        refs = [Ref(topic=each.message.topic, key=each.message.key) for each in keyed]
-        there = self._queue.session.engine().get(refs) if refs else []
-        free = {each.name for each, stored in zip(keyed, there, strict=True) if stored is None}
-        sent = [each for each in self._put([each for each in ended if each.name not in free]) if each.outcome == "created"]
-        far = time.time_ns() // 1_000_000 + _FAR
-        self._take_back([each for each in sent if each.due < far], again=True)
-        self._end([each for each in sent if each.due >= far])
-
-    def _named_message(self, found: Found) -> NewMessage:
-        operation = f"adopt/{self._source.kind}/{found.name}"
-        return replace(found.message, operation=operation if self._named else None)
+        self.late += ends[CancelResult.RUNNING]
 
     def _leave(self, refused: Sequence[Refused]) -> None:
         for each in refused:
