@@ -83,7 +83,7 @@ def differences(page: Translated) -> Iterator[str]:
 
 def carried_over(page: Translated) -> str:
     """The Chinese page with the code and the figures of the English one. Comments on lines that stay are kept."""
-    text = page.chinese
+    text, end = page.chinese, 0
     for chinese, english in page.pairs:
         fresh = chinese.text
         if len(chinese.codes) == len(english.codes):
@@ -91,7 +91,9 @@ def carried_over(page: Translated) -> str:
             fresh = FENCE.sub(lambda found: _code(Code(*found.groups()), next(codes)), fresh)  # noqa: B023
         if len(chinese.rows) == len(english.rows):
             fresh = _with_figures(fresh, english.rows)
-        text = text.replace(chinese.text, fresh, 1) if fresh != chinese.text else text
+        begin = text.index(chinese.text, end)
+        text = text[:begin] + fresh + text[begin + len(chinese.text) :]
+        end = begin + len(fresh)
     return text
 
 

@@ -177,6 +177,16 @@ def test_code_that_differs_is_named_then_written(pages: Path, ran: Ran, page: st
     assert english.split("```")[1] == (pages / "docs" / "zh" / "send.md").read_text(encoding="utf-8").split("```")[1]
 
 
+def test_of_two_sections_that_are_alike_the_one_that_changed_is_written(pages: Path, ran: Ran) -> None:
+    more = "\n## {}\n\n```python\nsend()\n```\n"
+    for page, titles in (("docs/send.md", ("One", "Two", "Three")), ("docs/zh/send.md", ("一", "二", "三"))):
+        text = (pages / page).read_text(encoding="utf-8").partition("<!-- translated")[0]
+        (pages / page).write_text(text + "".join(map(more.format, titles)), encoding="utf-8")
+    assert ran("--accept", "docs/zh/send.md") == (0, "")
+    change(pages / "docs" / "send.md", "## Two\n\n```python\nsend()", "## Two\n\n```python\nsend_many()")
+    assert ran() == (0, "")
+
+
 def test_a_block_of_code_that_is_left_out_is_named(pages: Path, ran: Ran) -> None:
     change(pages / "docs" / "zh" / "send.md", '```python\nqueue.send("a")  # 立即到期\n```\n', "")
     assert "docs/zh/send.md: section '现在' has other code than 'Now'." in ran("--check")[1]
