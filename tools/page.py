@@ -18,6 +18,7 @@ COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 WORD = re.compile(r"[^\W\d_]")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+ITEM = re.compile(r"\s*([-*]|\d+\.) ")
 PYTHON = {"python", "py"}
 SHELL = {"sh", "bash"}
 
@@ -67,6 +68,22 @@ class Section:
     def links(self) -> list[str]:
         return LINK.findall(FENCE.sub("", self.text))
 
+    @property
+    def anchor(self) -> str:
+        return re.sub(r"[^\w -]", "", self.title.lower()).replace(" ", "-")
+
+    @property
+    def parts(self) -> list[str]:
+        """What stands in it, in that order. A line that goes on with a paragraph or a list item is no part of its own."""
+        found, before = [], ""
+        for line in FENCE.sub("```", COMMENT.sub("\n", self.text)).splitlines():
+            kind = _kind(line)
+            goes_on = kind == before == "table" or (kind == "paragraph" and before in ("paragraph", "list item"))
+            if kind and not goes_on:
+                found.append(kind)
+            before = kind
+        return found
+
     def digest(self) -> str:
         """Of what a translator translates: the title, the text, the words of tables, the comments in code."""
         words = FENCE.sub(lambda found: Code(*found.groups()).comments(), COMMENT.sub("", self.text))
@@ -76,6 +93,17 @@ class Section:
 
 def cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+
+
+def _kind(line: str) -> str:
+    """What a line is, or begins; nothing if it is blank."""
+    if not line.strip():
+        return ""
+    if line.startswith("```"):
+        return "block of code"
+    if line.startswith("|"):
+        return "table"
+    return "list item" if ITEM.match(line) else "paragraph"
 
 
 def _words(cell: str) -> str:
@@ -88,7 +116,10 @@ def figures(cell: str) -> list[str]:
 
 
 def sections(text: str) -> list[Section]:
-    """The sections of a page, in their order. What looks like a heading in a block of code is none."""
+    """The sections of a page, in their order. What looks like a heading in a block of code is none.
+
+    Text before the first heading is a section without a title.
+    """
     found: list[tuple[int, str, list[str]]] = []
     in_code = False
     for line in text.splitlines(keepends=True):
@@ -96,7 +127,9 @@ def sections(text: str) -> list[Section]:
         heading = None if in_code else HEADING.match(line.rstrip("\n"))
         if heading is not None:
             found.append((len(heading[1]), heading[2], []))
-        elif found:
+        elif found or line.strip():
+            if not found:
+                found.append((0, "", []))
             found[-1][2].append(line)
     return [Section(level, title, "".join(lines)) for level, title, lines in found]
 

@@ -10,6 +10,7 @@ from tools.page import FENCE, FIGURE, WORD, Code, Section, cells, figures, secti
 RUN = "Run python -m tools.translations"
 RECORD = re.compile(r"\n*<!-- translated from (\S+)\n(.*?)-->\n*\Z", re.DOTALL)
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
+PROSE = re.compile(r"[A-Za-z]+[,;]? [A-Za-z]+")
 
 
 class Translated(NamedTuple):
@@ -35,6 +36,8 @@ def stale_sections(page: Translated) -> Iterator[str]:
     if found is None:
         yield f"{page.name} has no record. When it says what {page.original} says, run --accept {page.name}."
         return
+    if found[1] != page.original:
+        yield f"{page.name} is stale: its record is of {found[1]}, and its English page is {page.original}."
     recorded = {title: digest for digest, title in (line.split(" ", 1) for line in found[2].splitlines())}
     now = digests(page.english)
     for title in now.keys() - recorded.keys():
@@ -70,20 +73,39 @@ def differences(page: Translated) -> Iterator[str]:
                 return
     for chinese, english in page.pairs:
         where = f"{page.name}: section '{chinese.title}'"
-        codes = [[each.bare() for each in section.codes] for section in (chinese, english)]
+        codes = [[(each.language, each.bare()) for each in section.codes] for section in (chinese, english)]
         if codes[0] != codes[1]:
             yield f"{where} has other code than '{english.title}'. {RUN}, then translate the comments."
+        for comment in _left_in_english(chinese, english):
+            yield f"{where} has a comment in English: {comment}"
+        remaining = iter(chinese.parts)
+        if lacking := next((part for part in english.parts if part not in remaining), None):
+            yield f"{where} has no {lacking} where '{english.title}' has one."
         if len(chinese.rows) != len(english.rows):
             yield f"{where} has {len(chinese.rows)} rows in its tables; '{english.title}' has {len(english.rows)}."
             continue
         for left, right in zip(chinese.rows, english.rows, strict=True):
-            if [figures(each) for each in left] != [figures(each) for each in right]:
+            if any(theirs and not mine for mine, theirs in zip(left, right, strict=False)):
+                yield f"{where} has an empty cell in the row '{left[0]}'."
+            if len(left) != len(right) or not all(map(_same_figures, left, right)):
                 yield f"{where} has other figures in the row '{left[0]}' than '{right[0]}'. {RUN}."
+
+
+def _left_in_english(chinese: Section, english: Section) -> Iterator[str]:
+    """Comments of more than a word or a name, such as those on lines that were carried over."""
+    theirs = {line for code in english.codes for line in code.comments().splitlines()}
+    for code in chinese.codes:
+        yield from (line for line in code.comments().splitlines() if line in theirs and PROSE.search(line))
+
+
+def _same_figures(chinese: str, english: str) -> bool:
+    """In any order, as a Chinese sentence may have another. A cell without words is the same in both."""
+    return figures(chinese) == figures(english) if WORD.search(english) else chinese == english
 
 
 def carried_over(page: Translated) -> str:
     """The Chinese page with the code and the figures of the English one. Comments on lines that stay are kept."""
-    text = page.chinese
+    text, end = page.chinese, 0
     for chinese, english in page.pairs:
         fresh = chinese.text
         if len(chinese.codes) == len(english.codes):
@@ -91,7 +113,9 @@ def carried_over(page: Translated) -> str:
             fresh = FENCE.sub(lambda found: _code(Code(*found.groups()), next(codes)), fresh)  # noqa: B023
         if len(chinese.rows) == len(english.rows):
             fresh = _with_figures(fresh, english.rows)
-        text = text.replace(chinese.text, fresh, 1) if fresh != chinese.text else text
+        begin = text.index(chinese.text, end)
+        text = text[:begin] + fresh + text[begin + len(chinese.text) :]
+        end = begin + len(fresh)
     return text
 
 
@@ -110,7 +134,7 @@ def _with_figures(text: str, rows: list[list[str]]) -> str:
 
 
 def _cell(chinese: str, english: str) -> str:
-    if not WORD.search(chinese + english):
+    if not WORD.search(english):
         return english
     found = FIGURE.findall(english)
     same_order = len(found) == 1 or not CHINESE.search(chinese)

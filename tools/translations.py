@@ -1,8 +1,8 @@
 """Keeps the Chinese pages beside the English ones, and names what is stale.
 
 Each Chinese page ends with a record: a digest of each English section as it was when it was translated. The check names
-pages that are missing, sections whose English text has changed since, code and figures that differ, and links to an
-English page that has a Chinese one.
+pages that are missing, sections whose English text has changed since, paragraphs and links that were left out, code and
+figures that differ, comments in English, and links to an English page that has a Chinese one.
 
     python -m tools.translations                write code and figures of the English pages, and docs/zh/index.md
     python -m tools.translations --check        write nothing; the exit code is 1 if something is stale
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.page import FENCE, sections
+from tools.page import FENCE, Code, sections
 from tools.pair import RECORD, RUN, Translated, accepted, carried_over, differences, stale_sections
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +53,7 @@ def faults(root: Path, pages: dict[str, str]) -> Iterator[str]:
             yield from stale_sections(page)
             yield from differences(page)
             yield from links_to_english(root, pages, page)
+            yield from links_left_out(root, pages, page)
             yield from other_words(root, page)
             if f"[中文]({os.path.relpath(root / name, (root / original).parent)})" not in page.english:
                 yield f"{original} has no link to its Chinese page, {name}: write [中文](…) under its title."
@@ -64,21 +65,50 @@ def faults(root: Path, pages: dict[str, str]) -> Iterator[str]:
 
 
 def links_to_english(root: Path, pages: dict[str, str], page: Translated) -> Iterator[str]:
-    """A link to an English page that has a translation, other than the page's own."""
+    """A link to an English page that has a translation, other than the one to the page's own."""
     chinese = {original: name for name, original in pages.items()}
     for section in sections(page.chinese):
         for target in section.links:
-            path = os.path.normpath((root / page.name).parent / target.partition("#")[0])
-            goal = Path(path).relative_to(root).as_posix() if Path(path).is_relative_to(root) else ""
-            if "://" not in target and goal in chinese and goal != page.original:
+            goal, anchor = _goal(page.name, target)
+            if goal in chinese and (goal != page.original or anchor):
                 yield f"{page.name} links to {target}, which has a Chinese page: {chinese[goal]}."
 
 
+def links_left_out(root: Path, pages: dict[str, str], page: Translated) -> Iterator[str]:
+    """A link of the English page, where the Chinese section leads to no such page or section."""
+
+    def place(name: str, target: str) -> tuple[str, str | int]:
+        """The same for a link to an English page and one to its Chinese page: which page, and which of its sections."""
+        goal, anchor = _goal(name, target)
+        goal = README if goal == HOME else goal
+        original = pages.get(goal, goal)
+        if anchor and original in pages.values() and (root / goal).exists():
+            anchors = [each.anchor for each in sections(_text(root / goal))]
+            return original, anchors.index(anchor) if anchor in anchors else anchor
+        return original, anchor
+
+    for chinese, english in page.pairs:
+        there = [place(page.name, target) for target in chinese.links]
+        for target in english.links:
+            if (wanted := place(page.original, target)) in there:
+                there.remove(wanted)
+            else:
+                yield f"{page.name}: section '{chinese.title}' has no link to where {target} leads in {page.original}."
+
+
+def _goal(name: str, target: str) -> tuple[str, str]:
+    """The file, from the root, and the anchor that a link in the page of this name leads to."""
+    if "://" in target:
+        return target, ""
+    path, _, anchor = target.partition("#")
+    return os.path.normpath(Path(name).parent / path) if path else name, anchor
+
+
 def other_words(root: Path, page: Translated) -> Iterator[str]:
-    """Words that the glossary replaces by another one: those in its last column."""
+    """Words that the glossary replaces by another one: those in its last column. Comments in code count, code does not."""
     if not (root / GLOSSARY).exists():
         return
-    text = FENCE.sub("", page.chinese)
+    text = FENCE.sub(lambda found: Code(*found.groups()).comments(), page.chinese)
     for word, *_, others in (row for section in sections(_text(root / GLOSSARY)) for row in section.rows[1:]):
         for other in filter(None, others.split("、")):
             if other in text:

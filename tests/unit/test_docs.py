@@ -123,6 +123,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(goal), f"{page.name} links to {target}, which has no such heading"
 
 
+def test_no_page_has_the_marks_of_a_merge() -> None:
+    marked = [page.name for page in PAGES if re.search(r"^(<{7}|>{7})", page.read_text(encoding="utf-8"), re.MULTILINE)]
+    assert marked == []
+
+
 def test_the_page_on_logs_names_every_logger() -> None:
     page = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "bide").rglob("*.py"))

@@ -33,6 +33,8 @@ See [the start](../README.md).
 
 CHINESE = """# 发送
 
+[English](../send.md)
+
 给它一个时间。
 
 ## 现在
@@ -172,9 +174,66 @@ def test_code_that_differs_is_named_then_written(pages: Path, ran: Ran, page: st
     code, says = ran("--check")
     assert code == 1
     assert "docs/zh/send.md: section '现在' has other code than 'Now'." in says
-    assert ran() == (0, "")
+    code, says = ran()
     english = (pages / "docs" / "send.md").read_text(encoding="utf-8")
     assert english.split("```")[1] == (pages / "docs" / "zh" / "send.md").read_text(encoding="utf-8").split("```")[1]
+    assert (code, "docs/zh/send.md: section '现在' has a comment in English: # due at once\n" in says) == (1, True)
+    change(pages / "docs" / "zh" / "send.md", "# due at once", "# 立即到期")
+    assert ran() == (0, "")
+
+
+def test_a_block_in_another_language_is_named_then_written(pages: Path, ran: Ran) -> None:
+    change(pages / "docs" / "send.md", "```python", "```py")
+    assert "docs/zh/send.md: section '现在' has other code than 'Now'." in ran("--check")[1]
+    assert ran() == (0, "")
+
+
+def test_of_two_sections_that_are_alike_the_one_that_changed_is_written(pages: Path, ran: Ran) -> None:
+    more = "\n## {}\n\n```python\nsend()\n```\n"
+    for page, titles in (("docs/send.md", ("One", "Two", "Three")), ("docs/zh/send.md", ("一", "二", "三"))):
+        text = (pages / page).read_text(encoding="utf-8").partition("<!-- translated")[0]
+        (pages / page).write_text(text + "".join(map(more.format, titles)), encoding="utf-8")
+    assert ran("--accept", "docs/zh/send.md") == (0, "")
+    change(pages / "docs" / "send.md", "## Two\n\n```python\nsend()", "## Two\n\n```python\nsend_many()")
+    assert ran() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("给它一个时间。\n", "", "section '发送' has no paragraph where 'Send' has one."),
+        ("| 晚多少 |", "| |", "section '以后' has an empty cell in the row '引擎'."),
+        ("[开始](../../README.zh.md)", "开始", "section '以后' has no link to where ../README.md leads in docs/send.md."),
+        ("[English](../send.md)", "English", "section '发送' has no link to where zh/send.md leads in docs/send.md."),
+    ],
+)
+def test_what_a_translator_left_out_is_named(pages: Path, ran: Ran, before: str, after: str, says: str) -> None:
+    change(pages / "docs" / "zh" / "send.md", before, after)
+    assert f"docs/zh/send.md: {says}\n" in ran("--check")[1]
+    assert ran()[0] == 1
+
+
+def test_a_link_to_a_section_leads_to_that_section_of_the_chinese_page(pages: Path, ran: Ran) -> None:
+    change(pages / "docs" / "send.md", "[the start](../README.md)", "[now](#now)")
+    change(pages / "docs" / "zh" / "send.md", "[开始](../../README.zh.md)", "[现在](#现在)")
+    assert ran("--accept", "docs/zh/send.md") == (0, "")
+    for wrong in ("#以后", "#now"):
+        change(pages / "docs" / "zh" / "send.md", "(#现在)", f"({wrong})")
+        assert "section '以后' has no link to where #now leads in docs/send.md." in ran("--check")[1]
+        change(pages / "docs" / "zh" / "send.md", f"({wrong})", "(#现在)")
+    change(pages / "docs" / "zh" / "send.md", "(#现在)", "(../send.md#now)")
+    assert "docs/zh/send.md links to ../send.md#now, which has a Chinese page: docs/zh/send.md." in ran("--check")[1]
+
+
+def test_a_record_of_a_page_that_has_another_name_now_is_named(pages: Path, ran: Ran) -> None:
+    change(pages / "docs" / "zh" / "send.md", "translated from docs/send.md", "translated from docs/post.md")
+    says = "docs/zh/send.md is stale: its record is of docs/post.md, and its English page is docs/send.md."
+    assert says in ran("--check")[1]
+
+
+def test_text_before_the_first_heading_is_named(pages: Path, ran: Ran) -> None:
+    change(pages / "docs" / "send.md", "# Send", "For all.\n\n# Send")
+    assert "docs/zh/send.md: heading 1 is '发送'; in docs/send.md it is ''." in ran("--check")[1]
 
 
 def test_a_block_of_code_that_is_left_out_is_named(pages: Path, ran: Ran) -> None:
@@ -183,7 +242,10 @@ def test_a_block_of_code_that_is_left_out_is_named(pages: Path, ran: Ran) -> Non
     assert ran()[0] == 1, "where a block belongs is for a translator to say"
 
 
-@pytest.mark.parametrize(("before", "after"), [("12 ms", "14 ms"), ("1,200 + 30", "1,300"), ("1,200 + 30", "–")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("12 ms", "14 ms"), ("1,200 + 30", "1,300"), ("1,200 + 30", "30 + 1,200"), ("1,200 + 30", "–")],
+)
 def test_figures_that_were_measured_again_are_named_then_written(pages: Path, ran: Ran, before: str, after: str) -> None:
     change(pages / "docs" / "send.md", before, after)
     code, says = ran("--check")
@@ -222,6 +284,9 @@ def test_a_word_that_the_glossary_replaces_is_named(pages: Path, ran: Ran) -> No
     assert ran("--check") == (0, "")
     change(pages / "docs" / "zh" / "send.md", "| 引擎 |", "| 后端 |")
     assert "docs/zh/send.md says '后端' where the glossary says '引擎'." in ran("--check")[1]
+    change(pages / "docs" / "zh" / "send.md", "| 后端 |", "| 引擎 |")
+    change(pages / "docs" / "zh" / "send.md", "# 立即到期", "# 引挚里立即到期")
+    assert "docs/zh/send.md says '引挚' where the glossary says '引擎'." in ran("--check")[1]
 
 
 def test_the_home_of_the_site_is_made_from_the_readme_with_links_that_lead_there(pages: Path, ran: Ran) -> None:
