@@ -54,6 +54,7 @@ WORDS = {
     "max_delay": "longest delay",
     "max_body": "largest body that the engine takes",
     "max_topics": "topics that one receiver or worker may serve",
+    "together": "messages that one cancel ends together, all or none; over several shards 1",
     "colours": "available as",
 }
 """What each capability is called in the docs, in the order of the table. Schedules are none: they need several."""
@@ -189,6 +190,8 @@ def _shown(word: str, can: Capabilities) -> str:
         return f"{value // 86_400_000:,} days"
     if word == "max_body":
         return f"{value // 2**20:,} MiB"
+    if word == "together":
+        return f"{value:,}" if can.cancel else "–"
     if word == "max_topics":
         return f"{value:,}" if value < 2**31 else "any number"
     return ", ".join(sorted(value)) if isinstance(value, frozenset) else str(value)

@@ -46,6 +46,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_delay: int = MAX_DELAY_MS
     max_body: int = 2**30
     max_topics: int = 2**31  # in one claim
+    together: int = 1  # messages, named by their ids, that one cancel or purge ends as a whole or not at all
     colours: frozenset[str] = frozenset({"sync", "async"})
 
 

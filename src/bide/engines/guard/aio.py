@@ -138,6 +138,7 @@ class AsyncGuard(AsyncEngine):
     async def open(self) -> None:
         self._rules.check()
         await self._verbs.open()
+        self.capabilities = self._engine.capabilities  # an engine knows more of its place now
 
     async def close(self) -> None:
         self._rules.closed = True

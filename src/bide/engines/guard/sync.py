@@ -136,6 +136,7 @@ class Guard(Engine):
     def open(self) -> None:
         self._rules.check()
         self._verbs.open()
+        self.capabilities = self._engine.capabilities  # an engine knows more of its place now
 
     def close(self) -> None:
         self._rules.closed = True

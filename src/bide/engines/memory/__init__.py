@@ -6,13 +6,13 @@
 import re
 
 from bide.clock import SystemClock
-from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.memory.aio import AsyncMemory
 from bide.engines.memory.store import Store
 from bide.engines.memory.sync import Memory
 from bide.errors import BadUrl, ConfigError
 
-CAPABILITIES = Capabilities(accepted="stored in this process, and lost when it ends", persistent=False)
+CAPABILITIES = Capabilities(accepted="stored in this process, and lost when it ends", persistent=False, together=MAX_BATCH)
 
 _named: dict[tuple[str, str], Store] = {}
 

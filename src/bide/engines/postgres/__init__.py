@@ -3,7 +3,7 @@
 `postgres://user:password@host:5432/database` names the database.
 """
 
-from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.postgres import doctor
 from bide.engines.postgres.aio.engine import AsyncPostgres
 from bide.engines.postgres.layout import Found, told
@@ -13,7 +13,9 @@ from bide.engines.postgres.sync.engine import Postgres
 from bide.engines.postgres.sync.migrating import Migrating
 from bide.errors import ConfigError
 
-CAPABILITIES = Capabilities(accepted="committed, as the server's synchronous_commit says", transactional=True, max_body=2**29)
+CAPABILITIES = Capabilities(
+    accepted="committed, as the server's synchronous_commit says", transactional=True, max_body=2**29, together=MAX_BATCH
+)
 
 
 class PostgresSource:

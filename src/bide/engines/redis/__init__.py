@@ -10,6 +10,7 @@ from bide.engines.redis import doctor
 from bide.engines.redis.aio.engine import AsyncRedis
 from bide.engines.redis.client import Address
 from bide.engines.redis.namespace import Namespace
+from bide.engines.redis.protocol.sending import PART
 from bide.engines.redis.resharding import Resharding
 from bide.engines.redis.sync.engine import Redis
 from bide.engines.redis.url import read
@@ -20,6 +21,7 @@ CAPABILITIES = Capabilities(
     ordered=False,
     max_body=2**28,
     max_topics=MAX_BATCH,
+    together=PART,
 )
 
 

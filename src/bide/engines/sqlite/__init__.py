@@ -5,7 +5,7 @@ of one machine may use it.
 """
 
 from bide.clock import MS
-from bide.engines.base import Capabilities, Finding, Settings
+from bide.engines.base import MAX_BATCH, Capabilities, Finding, Settings
 from bide.engines.sqlite import file
 from bide.engines.sqlite.aio import AsyncSqlite
 from bide.engines.sqlite.clock import MachineClock
@@ -14,7 +14,9 @@ from bide.engines.sqlite.sync import Sqlite
 from bide.engines.sqlite.transaction import Namespace
 from bide.errors import ConfigError
 
-CAPABILITIES = Capabilities(accepted="committed to the file and synced to the disk", transactional=True, max_body=2**29)
+CAPABILITIES = Capabilities(
+    accepted="committed to the file and synced to the disk", transactional=True, max_body=2**29, together=MAX_BATCH
+)
 
 
 class SqliteSource:

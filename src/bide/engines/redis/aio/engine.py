@@ -54,7 +54,7 @@ class AsyncRedis(AsyncEngine):
     _batches: AsyncBatches  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
-        self.capabilities = capabilities
+        self.capabilities: Capabilities = capabilities
         self.gates: AsyncGates = AsyncRedisGates(namespace, self._opened)
         self.results: AsyncResults = AsyncRedisResults(self._divided)
         self._namespace = namespace
@@ -82,6 +82,8 @@ class AsyncRedis(AsyncEngine):
             self._around, self._sends = AsyncAround(self._me, shards), AsyncSends(self._namespace, shards)
             self._batches = AsyncBatches(self._namespace, shards)
             self._wakeup = wakeup
+            if shards.only is None:
+                self.capabilities = replace(self.capabilities, together=1)
 
     async def close(self) -> None:
         wakeup, self._wakeup = self._wakeup, None

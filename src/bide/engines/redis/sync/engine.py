@@ -54,7 +54,7 @@ class Redis(Engine):
     _batches: Batches  # the same
 
     def __init__(self, namespace: Namespace, capabilities: Capabilities) -> None:
-        self.capabilities = capabilities
+        self.capabilities: Capabilities = capabilities
         self.gates: Gates = RedisGates(namespace, self._opened)
         self.results: Results = RedisResults(self._divided)
         self._namespace = namespace
@@ -82,6 +82,8 @@ class Redis(Engine):
             self._around, self._sends = Around(self._me, shards), Sends(self._namespace, shards)
             self._batches = Batches(self._namespace, shards)
             self._wakeup = wakeup
+            if shards.only is None:
+                self.capabilities = replace(self.capabilities, together=1)
 
     def close(self) -> None:
         wakeup, self._wakeup = self._wakeup, None
