@@ -104,6 +104,25 @@ def test_no_worker_gets_a_message_that_is_on_its_way(old: Queue, new: Queue) -> 
     assert [each.body for each in new.receive("mail")] == ["due"]
 
 
+def test_a_message_that_a_worker_fails_when_it_was_listed_comes_when_the_worker_said(old: Queue, new: Queue) -> None:
+    old.send_many("mail", [Outgoing(n) for n in range(3)])
+    source = moving(old)
+    reschedule: Any = source._engine.reschedule
+
+    def late(moves: Any) -> Any:
+        [delivery] = old.receive("mail", limit=1)
+        delivery.retry("1h", error="it broke")
+        source._engine.reschedule = reschedule  # type: ignore[method-assign]
+        return reschedule(moves)
+
+    source._engine.reschedule = late  # type: ignore[method-assign, assignment]
+    run(source, new)
+    run(moving(old), new)
+    found = {each.state: each.attempt for each in new.messages("mail")}
+    assert found == {"ready": 0, "scheduled": 1}
+    assert old.stats().scheduled == 0
+
+
 def test_a_message_that_is_cancelled_on_its_way_is_cancelled_there(old: Queue, new: Queue) -> None:
     send(old)
     source, said = moving(old), list[CancelResult]()

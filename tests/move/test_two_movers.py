@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bide import Queue
+from bide import Outgoing, Queue
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.on_the_way import Batch, Log, OtherMove
@@ -31,6 +31,26 @@ class Sly:
             if self._left == 0:
                 self._act()
         return getattr(self._engine, name)
+
+
+class After:
+    """An engine where somebody acts just after the first call of a verb."""
+
+    def __init__(self, engine: Any, verb: str, act: Callable[[], object]) -> None:
+        self._engine, self._verb, self._act = engine, verb, act
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._engine, name)
+        if name != self._verb:
+            return real
+
+        def call(*asked: Any) -> Any:
+            found, act = real(*asked), self._act
+            self._act = lambda: None
+            act()
+            return found
+
+        return call
 
 
 def sly_source(old: Queue, verb: str, act: Callable[[], object], call: int) -> QueueSource:
@@ -96,6 +116,17 @@ def test_a_mover_that_is_slow_to_move_messages_away_sends_nothing(old: Queue, ne
     assert old.stats().scheduled == 0
 
 
+def test_a_mover_that_another_has_taken_over_leaves_that_one_what_is_due(old: Queue, new: Queue) -> None:
+    old.send_many("mail", [Outgoing(n) for n in range(5)])
+    second = moving(old)
+    first = QueueSource(After(old.session.engine(), "reschedule", second.held), "old", re.compile(".*"), Able(), "new")  # type: ignore[arg-type]
+    with pytest.raises(OtherMove):
+        run(first, new)
+    assert old.receive("mail", limit=10) == [], "the second one has them"
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2, 3, 4]
+
+
 def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
     first, second = (Log(old.session.engine(), "new") for _ in range(2))
     slow = Log(Sly(old.session.engine(), "put", second.begin, 1), "new")  # type: ignore[arg-type]
@@ -104,7 +135,7 @@ def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
     assert [each.is_ours() for each in (first, second, slow)] == [False, False, True]
     with pytest.raises(OtherMove, match="has taken over"):
         second.add(Batch("a", []))
-    slow.end([])
+    slow.end()
     assert old.stats().scheduled == 0
 
 

@@ -6,7 +6,7 @@ that repeats a step of the ladder after a crash. So repeats are explained here, 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ class Account(NamedTuple):
     unexplained: Sequence[str]
     waits: Sequence[Wait]
     raised: Mapping[tuple[str, str], int]  # errors that came to a caller: by their names, and what he did
-    again: frozenset[str]  # there may have been two of it with one due time, by a fault
+    again: frozenset[str]  # there may have been two of it, by a fault
     report: Report
 
     @property
@@ -130,10 +130,11 @@ def _cause(facts: Facts, message: Message, first: Delivered, second: Delivered) 
 
 
 def _may_be_two(facts: Facts, message: Message) -> bool:
-    """It came twice with one due time, and a fault was there before: an ack was lost, or a step of the ladder repeated."""
+    """Two deliveries are alike, and a fault was there before: an ack was lost, or a step of the ladder repeated."""
     return any(
-        first.due == second.due and _fault(facts, _sent(message), second.ended)
-        for first, second in pairwise(sorted(message.deliveries, key=lambda each: (each.due, each.ended)))
+        (first.due == second.due or first.token == second.token)
+        and _fault(facts, _sent(message), max(first.ended, second.ended))
+        for first, second in combinations(message.deliveries, 2)
     )
 
 

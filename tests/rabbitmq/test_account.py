@@ -33,15 +33,15 @@ def handed_out_and_put_off(book: Book) -> int:
     return due
 
 
-def handed_out_as_before(book: Book, due: int) -> None:
-    book.receive("m", token="2", due=due)
-    book.act("ack", token="2")
+def handed_out_as_before(book: Book, due: int, token: str = "2") -> None:
+    book.receive("m", token=token, due=due)
+    book.act("ack", token=token)
 
 
-def handed_out_in_its_time(book: Book) -> None:
+def handed_out_in_its_time(book: Book, token: str = "3") -> None:
     book.now += PAUSE
-    book.receive("m", token="3", attempt=2)
-    book.act("ack", token="3")
+    book.receive("m", token=token, attempt=2)
+    book.act("ack", token=token)
 
 
 def test_a_message_that_a_kill_doubled_on_its_way_may_come_in_the_midst_of_a_retry(book: Book) -> None:
@@ -53,6 +53,16 @@ def test_a_message_that_a_kill_doubled_on_its_way_may_come_in_the_midst_of_a_ret
     found = end_of(book)
     assert found.good, str(found)
     assert found.repeats == {"retry": 1, "kill, in the ladder": 1}
+
+
+def test_so_may_one_that_a_worker_put_back_for_a_moment(book: Book) -> None:
+    book.send()
+    killed(book)
+    due = handed_out_and_put_off(book)
+    handed_out_as_before(book, due + 1)
+    handed_out_in_its_time(book, token="2")
+    found = end_of(book)
+    assert found.good, str(found)
 
 
 def test_so_may_one_whose_ack_was_lost_in_a_kill(book: Book) -> None:

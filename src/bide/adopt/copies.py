@@ -46,16 +46,11 @@ class Copies:
         return Counter(ends)
 
     def end_if_sent(self, ended: Sequence[Found]) -> Counter[CancelResult]:
-        """End those that an earlier run has sent; what was not is not counted.
+        """End those that an earlier run has sent, or is sending yet; what it has not is not counted.
 
-        If it was not sent, a message is there for a moment that nobody gets; under a key only if another message has it
-        already, as no sender may meet it there.
+        If it was not sent, there is a message for a moment that nobody gets: far away, or a dead letter, which holds no key.
         """
-        keyed = [each for each in ended if each.message.key is not None and each.message.past is None]
-        refs = [Ref(topic=each.message.topic, key=each.message.key) for each in keyed]
-        there = self._queue.session.engine().get(refs) if refs else []
-        free = {each.name for each, stored in zip(keyed, there, strict=True) if stored is None}
-        sent = [each for each in self.put([each for each in ended if each.name not in free]) if each.outcome == "created"]
+        sent = [each for each in self.put(ended) if each.outcome == "created"]
         far = time.time_ns() // 1_000_000 + _FAR
         self.end([each for each in sent if each.due >= far])
         return self.end([each for each in sent if each.due < far])

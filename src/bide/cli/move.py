@@ -9,6 +9,7 @@ import typer
 
 from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, look
 from bide.cli.exits import Exit, WrongUsage
+from bide.cli.move_ends import check, check_that_they_differ, check_the_way_back, is_gone
 from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions, first_line
@@ -75,7 +76,7 @@ def move(
         typer.Option(
             "--doubtful",
             help="For messages that a run was moving when it was killed, more than nine minutes ago: send them again, forget "
-            "them in FROM, or give them back to FROM.",
+            "them in FROM, or give them back to FROM. If TO is gone for good, give-back does that alone, at any time.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -86,9 +87,11 @@ def move(
     there = QueueOptions(_url(destination), None, to_namespace)
     with QueueOptions(_url(source), None, from_namespace).open(otherwise="Is FROM the right URL?") as old:
         if dry_run:  # the other queue need not be there yet
-            _check(old, there.queue())
+            check(old, there.queue())
             looking = _source(old, there.queue(), matching, looks=True)
             return look(looking, as_json=as_json, nothing=_nothing(old, looking, topic))
+        if doubtful == "give-back" and is_gone(old, there):
+            return _given_back(old, as_json=as_json)
         return _moved(old, there, matching, Asked(topic, follow, doubtful or "stop", as_json))
 
 
@@ -105,9 +108,10 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
     from bide.adopt.adopting import Adoption
 
     with there.open(create=True) as new:
-        _check(old, new)
+        check(old, new)
+        check_the_way_back(old, new)
         moving = _source(old, new, topics)
-        _check_that_they_differ(moving, new)
+        check_that_they_differ(moving, new)
         before, nothing = moving.listing.chosen(), _nothing(old, moving, asked.topics)
         _pause_as_before(before, new)
         adoption = Adoption(moving, new, doubt=asked.doubt)
@@ -119,27 +123,19 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
         return code or (Exit.FAILED if adoption.refused or adoption.late else Exit.OK)
 
 
+def _given_back(old: "Queue", *, as_json: bool) -> int:
+    from bide.adopt.queue.giving_back import give_all_back
+
+    count = give_all_back(old.session.engine(), old.session.setup.source.shown)
+    if as_json:
+        echo_json({"moved": 0, "given_back": count})
+    else:
+        echo(f"Given back: {count:,}. Nothing else was moved.")
+    return Exit.OK
+
+
 def _url(given: str) -> str:
     return first_line(given[1:], f"@{given[1:]}:") if given.startswith("@") else given
-
-
-def _check(old: "Queue", new: "Queue") -> None:
-    ours, theirs = (each.session.setup.source for each in (old, new))
-    if (ours.shown, ours.namespace) == (theirs.shown, theirs.namespace):
-        raise WrongUsage("FROM and TO are the same queue. Name another URL or another --to-namespace.")
-    if not (old.capabilities.inspect and old.capabilities.cancel):
-        raise ConfigError(
-            f"{ours.shown} can't list what waits there. Let its workers run until it is empty, while senders use the other "
-            "queue: docs/move.md says how."
-        )
-
-
-def _check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
-    """One queue may have two URLs. Then what is written to one of them is in the other, too."""
-    moving.log.begin()
-    if new.capabilities.inspect and moving.log.is_in(new.session.engine()):
-        moving.close()
-        raise WrongUsage("FROM and TO are the same queue, by two URLs. Name another one.")
 
 
 def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: bool = False) -> "QueueSource":
@@ -148,7 +144,7 @@ def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: boo
     from bide.adopt.queue.moving import QueueSource
 
     can = new.capabilities
-    able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay)
+    able = Able(past=can.past, keys=can.keys, priority=can.priority, longest=can.max_delay, largest=can.max_body)
     shown = old.session.setup.source.shown
     return QueueSource(old.session.engine(), shown, topics, able, destination_of(new), looks=looks)
 

@@ -21,6 +21,7 @@ PENDING: Sequence[State] = ("ready", "scheduled")
 DEAD: Sequence[State] = ("dead",)
 
 TOO_FAR = f"is due in more than {FURTHEST // YEAR} years"
+TOO_LARGE = "is larger than the other queue takes"
 WAITS = "waits for the results of other messages"
 NO_DEAD = "is a dead letter, and the other queue takes none"
 HAS_KEY = "has a key, and the other queue has none"
@@ -90,6 +91,8 @@ class Listing:
     def _refuses(self, message: Stored, now: int) -> str | None:
         if DEPENDS in message.headers:
             return WAITS
+        if len(message.body) > self._able.largest:
+            return TOO_LARGE
         if message.state == "dead":
             return None if self._able.past else NO_DEAD
         if message.due - now > FURTHEST:

@@ -20,6 +20,7 @@ class Able(msgspec.Struct, frozen=True):
     keys: bool = True
     priority: bool = True
     longest: int = MAX_DELAY_MS
+    largest: int = 2**30  # bytes of a body
 
 
 def is_away(message: Stored) -> bool:

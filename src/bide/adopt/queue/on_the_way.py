@@ -1,12 +1,12 @@
 """Which messages of a queue are on their way to another one: notes in the queue, which the next run finds after a kill.
 
-They are messages of a topic of its own: one for each batch that is on its way, one more once the batch is being cancelled, one
-more that says which of it somebody has changed, and one that names the run which moves them. Who takes over writes its name
-first and then reads the notes. Who moves writes a note first and then reads the name, before it acts. So what a run does has
-been noted before another takes over, or is not done.
+They are messages of a topic of its own: one for each batch that is on its way, one more that says in which steps it is
+cancelled, one for each step, which is cancelled with it, one that says which of the batch somebody has changed, and one that
+names the run which moves them. Who takes over writes its name first and then reads the notes. Who moves writes a note first and
+then reads the name, before it acts. So what a run does has been noted before another takes over, or is not done.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ import msgspec
 from bide.adopt.queue.moved_message import fingerprint
 from bide.core.amounts import plural, span
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import Finding, NewMessage, Ref, Stored
+from bide.engines.base import MAX_BATCH, Finding, NewMessage, Ref, Stored
 from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
 _FOR_GOOD = MAX_DELAY_MS
-_MOST = 100  # notes that are read; there are ten after a kill
-_OWNER, _BATCH, _ENDING, _CHANGED = "owner", "batch/", "ending/", "changed/"  # keys, or what they begin with
+_OWNER, _BATCH, _ENDING, _STEP, _CHANGED = "owner", "batch", "ending", "step", "changed"  # keys, or what they begin with
 TAKEN_OVER = "Another run of this command has taken over. It goes on with what this one had; leave it alone."
 ADVICE = (
     "If no `bide move` is running, one was stopped on its way, and no worker gets these messages. Run the same command again: "
@@ -53,16 +52,23 @@ class Note(msgspec.Struct, frozen=True):
     marks: Sequence[Mark]
 
 
-class Batch(NamedTuple):
+class Step(NamedTuple):
+    """Messages that the other queue has, and that are cancelled together, or dead letters that are purged together."""
+
+    ids: Sequence[str]
+    mark: str = ""  # the id of the note that is cancelled with them; empty if there is none
+
+
+class Batch(msgspec.Struct):
     """Messages that are moved together."""
 
     name: str  # of this batch alone
     marks: Sequence[Mark]
     destination: str = ""
     since: int = 0  # by the clock of the queue, in ms
-    ending: bool = False  # the other queue has all of them, and they are being cancelled here
-    changed: Collection[str] = ()  # ids of those that somebody had changed or ended by then
-    notes: Sequence[str] = ()  # the ids of what is noted about it
+    steps: Sequence[Step] = ()  # that earlier runs have done, or were going to do
+    changed: set[str] = msgspec.field(default_factory=set)  # ids of those that somebody has changed or ended
+    notes: list[str] = msgspec.field(default_factory=list)  # the ids of what is noted about it
 
     @property
     def ids(self) -> list[str]:
@@ -80,22 +86,22 @@ class OtherMove(BideError):
 class Log:
     """The notes in one queue. Two moves from a queue meet there."""
 
-    def __init__(self, engine: "Engine", destination: str) -> None:
+    def __init__(self, engine: "Engine", destination: str | None) -> None:
+        """`destination`: a name of the other queue, the same in each run. None: any, as its messages are to be given back."""
         self._engine = engine
         self._destination = destination
         self._run = uuid4().hex
-        self._notes: dict[str, list[str]] = {}  # by batch, the ids of its notes
+        self._strays: list[str] = []  # notes that a run which was slow has left
         self.now: int = 0  # of the queue, when something was last written
 
     def read(self) -> list[Batch]:
         """What an earlier run has begun to move and perhaps not finished. Raises OtherMove if it went to another place."""
-        batches = _batches(self._engine)
-        self._notes |= {each.name: list(each.notes) for each in batches}
-        for each in batches:
+        batches, self._strays = _batches(self._engine)
+        for each in batches if self._destination is not None else ():
             if each.destination != self._destination:
                 raise OtherMove(
                     f"A move to {each.destination} was stopped on its way, or goes on. First let it end: run the same command "
-                    "again, with the same URL."
+                    "again, with the same URL. If that queue is gone, add --doubtful give-back: its messages are left here."
                 )
         return batches
 
@@ -106,55 +112,93 @@ class Log:
     def begin(self) -> list[Batch]:
         """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place."""
         self.read()
-        self._put(_OWNER, self._run.encode())
+        self._put((_OWNER, self._run.encode()))
         return self.read()
 
     def add(self, batch: Batch) -> None:
         """Note a batch before it is moved away. Raises OtherMove if another run has taken over."""
-        self._notes[batch.name] = [self._put(_BATCH + batch.name, msgspec.json.encode(Note(self._destination, batch.marks)))]
-        if not self.is_ours():
-            self._engine.cancel(self.taken_off([batch.name]))
+        note = Note(self._destination or "", batch.marks)
+        batch.notes = self._put((f"{_BATCH}/{batch.name}", msgspec.json.encode(note)))
+        owner = self._owner(self._engine)
+        if owner is None:  # the other run has ended, and does not know of this one
+            self.take_off([batch])
+        if owner != self._run:
             raise OtherMove(TAKEN_OVER)
 
-    def add_ending(self, names: Sequence[str]) -> None:
-        """Note that the other queue has these batches. Raises OtherMove if another run has taken over."""
-        for each in names:
-            self._notes[each].append(self._put(_ENDING + each, b""))
-        if not self.is_ours():
-            raise OtherMove(TAKEN_OVER)
+    def note_steps(self, batch: Batch, done: Sequence[Step], steps: Sequence[Sequence[str]]) -> list[Step]:
+        """Note what this run is going to cancel, step by step, behind what it has done of this batch."""
+        place = {id: number for number, id in enumerate(batch.ids)}
+        numbers = [[place[id] for id in ids] for ids in (*(each.ids for each in done), *steps)]
+        about = f"{batch.name}/{self._run}"
+        pending = [at for at in range(len(done), len(numbers)) if not batch.marks[numbers[at][0]].dead]
+        note, *marks = self._put(
+            (f"{_ENDING}/{about}", msgspec.json.encode(numbers)), *((f"{_STEP}/{about}/{at}", b"") for at in pending)
+        )
+        batch.notes += [note, *marks]
+        mark_at = dict(zip(pending, marks, strict=True))
+        return [Step(ids, mark_at.get(at, "")) for at, ids in enumerate(steps, len(done))]
 
-    def add_changed(self, ids: Mapping[str, Sequence[str]]) -> None:
-        """Note, by batch, what somebody has changed or ended: the copies are to be taken back."""
-        for name, some in ids.items():
-            self._notes[name].append(self._put(_CHANGED + name, msgspec.json.encode(some)))
+    def add_changed(self, batch: Batch, ids: Sequence[str]) -> None:
+        """Note what somebody has changed or ended: the copies are to be taken back, and their names are used up."""
+        if not batch.changed.issuperset(ids):
+            batch.changed.update(ids)
+            batch.notes += self._put((f"{_CHANGED}/{batch.name}/{self._run}", msgspec.json.encode(sorted(batch.changed))))
 
     def is_ours(self) -> bool:
         """Whether no other run has taken over."""
         return self.is_in(self._engine)
 
+    def check(self) -> None:
+        if not self.is_ours():
+            raise OtherMove(TAKEN_OVER)
+
     def is_in(self, engine: "Engine") -> bool:
         """Whether that engine has this run's notes, too: then it is the same queue."""
+        return self._owner(engine) == self._run
+
+    def _owner(self, engine: "Engine") -> str | None:
         [owner] = engine.get([Ref(topic=MOVING, key=_OWNER)])
-        return owner is not None and owner.body == self._run.encode()
+        return None if owner is None else owner.body.decode()
 
-    def taken_off(self, names: Sequence[str]) -> list[Ref]:
-        """The notes of batches that have been moved, for the caller to cancel."""
-        return [Ref(id=id) for each in names for id in dict.fromkeys(self._notes.pop(each))]
+    def has(self, batch: Batch) -> bool:
+        """Whether a batch is noted still: then whoever has taken over knows of it."""
+        return any(each is not None for each in self._engine.get([Ref(id=id) for id in batch.notes]))
 
-    def end(self, names: Sequence[str]) -> None:
-        """Nothing is on its way. `names`: of batches whose notes are still there."""
+    def take_off(self, batches: Sequence[Batch]) -> None:
+        """Remove the notes of batches that have been moved."""
+        self._cancel([ref for each in batches for ref in notes_of(each)])
+
+    def _cancel(self, refs: Sequence[Ref]) -> None:
+        for first in range(0, len(refs), MAX_BATCH):
+            self._engine.cancel(refs[first : first + MAX_BATCH])
+
+    def end(self) -> None:
+        """Nothing is on its way."""
         if self.is_ours():
-            self._engine.cancel([*self.taken_off(names), Ref(topic=MOVING, key=_OWNER)])
+            self._cancel([Ref(id=id) for id in self._strays])
+            self._engine.cancel([Ref(topic=MOVING, key=_OWNER)])
 
-    def _put(self, key: str, body: bytes) -> str:
-        [sent] = self._engine.put([NewMessage(MOVING, body, delay=_FOR_GOOD, key=key, if_exists="replace")])
-        self.now = sent.due - _FOR_GOOD
-        return sent.id
+    def _put(self, *notes: tuple[str, bytes]) -> list[str]:
+        """By their keys; gives the ids."""
+        new = [NewMessage(MOVING, body, delay=_FOR_GOOD, key=key, if_exists="replace") for key, body in notes]
+        sent = self._engine.put(new)
+        self.now = sent[0].due - _FOR_GOOD
+        return [each.id for each in sent]
+
+
+def notes_of(batch: Batch) -> list[Ref]:
+    return [Ref(id=id) for id in dict.fromkeys(batch.notes)]
+
+
+def destinations(engine: "Engine") -> set[str]:
+    """Where moves from this queue go, or went when they were stopped."""
+    batches, _ = _batches(engine)
+    return {each.destination for each in batches}
 
 
 def stopped_moves(engine: "Engine") -> list[Finding]:
     """What an operator should know of messages that are on their way, perhaps since a run that was killed."""
-    batches = _batches(engine)
+    batches, _ = _batches(engine)
     if not batches:
         return []
     count = sum(len(each.marks) for each in batches)
@@ -163,18 +207,48 @@ def stopped_moves(engine: "Engine") -> list[Finding]:
     return [Finding("moving", value, "warn", ADVICE)]
 
 
-def _batches(engine: "Engine") -> list[Batch]:
-    stored = {each.key or "": each for each in engine.scan(MOVING, "scheduled", _MOST).messages}
-    return [_batch(key.removeprefix(_BATCH), stored) for key in stored if key.startswith(_BATCH)]
+def _batches(engine: "Engine") -> tuple[list[Batch], list[str]]:
+    """And the ids of notes about batches that are no longer there."""
+    stored = {each.key or "": each for each in _notes(engine)}
+    found = {each.name: each for each in map(_batch, stored.values()) if each is not None}
+    strays: list[str] = []
+    for key, each in stored.items():
+        kind, _, about = key.partition("/")
+        batch = found.get(about.partition("/")[0])
+        if kind in (_OWNER, _BATCH):
+            continue
+        if batch is None:
+            strays.append(each.id)
+            continue
+        batch.notes.append(each.id)
+        if kind == _CHANGED:
+            batch.changed |= msgspec.json.decode(each.body, type=set[str])
+        elif kind == _ENDING:
+            batch.steps = [*batch.steps, *_steps(batch, about, each.body, stored)]
+    return list(found.values()), strays
 
 
-def _batch(name: str, stored: Mapping[str, Stored]) -> Batch:
-    it, ending, changed = (stored.get(begin + name) for begin in (_BATCH, _ENDING, _CHANGED))
-    assert it is not None
-    note = msgspec.json.decode(it.body, type=Note)
-    others = frozenset() if changed is None else msgspec.json.decode(changed.body, type=frozenset[str])
-    ids = [each.id for each in (it, ending, changed) if each is not None]
-    return Batch(name, note.marks, note.destination, it.due - _FOR_GOOD, ending is not None, others, ids)
+def _steps(batch: Batch, about: str, body: bytes, stored: Mapping[str, Stored]) -> Iterator[Step]:
+    for number, step in enumerate(msgspec.json.decode(body, type=list[list[int]])):
+        mark = stored.get(f"{_STEP}/{about}/{number}")
+        yield Step([batch.marks[place].id for place in step], "" if mark is None else mark.id)
+
+
+def _notes(engine: "Engine") -> Iterator[Stored]:
+    after: str | None = None
+    while True:
+        page = engine.scan(MOVING, "scheduled", MAX_BATCH, after)
+        yield from page.messages
+        if (after := page.after) is None:
+            return
+
+
+def _batch(stored: Stored) -> Batch | None:
+    kind, _, name = (stored.key or "").partition("/")
+    if kind != _BATCH:
+        return None
+    note = msgspec.json.decode(stored.body, type=Note)
+    return Batch(name, note.marks, note.destination, stored.due - _FOR_GOOD, notes=[stored.id])
 
 
 def _age(engine: "Engine", batches: Sequence[Batch]) -> float:

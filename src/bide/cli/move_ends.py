@@ -1,0 +1,55 @@
+"""The two ends of a move: what is refused, because messages would be lost there or not be found."""
+
+from typing import TYPE_CHECKING
+
+from bide.cli.exits import WrongUsage
+from bide.cli.output import note
+from bide.cli.queues import QueueOptions
+from bide.errors import ConfigError, Unavailable
+
+if TYPE_CHECKING:
+    from bide.adopt.queue.moving import QueueSource
+    from bide.queue import Queue
+
+
+def check(old: "Queue", new: "Queue") -> None:
+    ours, theirs = (each.session.setup.source for each in (old, new))
+    if (ours.shown, ours.namespace) == (theirs.shown, theirs.namespace):
+        raise WrongUsage("FROM and TO are the same queue. Name another URL or another --to-namespace.")
+    if not (old.capabilities.inspect and old.capabilities.cancel):
+        raise ConfigError(
+            f"{ours.shown} can't list what waits there. Let its workers run until it is empty, while senders use the other "
+            "queue: docs/move.md says how."
+        )
+
+
+def check_the_way_back(old: "Queue", new: "Queue") -> None:
+    """What a move in the other direction has on its way is in neither queue for a reader of this one."""
+    from bide.adopt.adopting import destination_of
+    from bide.adopt.queue.on_the_way import OtherMove, destinations
+
+    if new.capabilities.inspect and destination_of(old) in destinations(new.session.engine()):
+        raise OtherMove("A move from TO to FROM was stopped on its way, or goes on. First let it end: run that command again.")
+
+
+def check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
+    """One queue may have two URLs. Then what is written to one of them is in the other, too."""
+    moving.log.begin()
+    if new.capabilities.inspect and moving.log.is_in(new.session.engine()):
+        moving.close()
+        raise WrongUsage("FROM and TO are the same queue, by two URLs. Name another one.")
+
+
+def is_gone(old: "Queue", there: QueueOptions) -> bool:
+    """Whether what was on its way was to go to another queue than this one, or this one can't be reached."""
+    from bide.adopt.adopting import destination_of
+    from bide.adopt.queue.on_the_way import destinations
+
+    if destinations(old.session.engine()) - {destination_of(there.queue())}:
+        return True
+    try:
+        with there.open(create=True):
+            return False
+    except Unavailable as error:
+        note(f"bide: {error}")
+        return True

@@ -1,0 +1,79 @@
+"""The two ends of a move that was stopped: the other queue is gone for good, or somebody wants to go back."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bide import Queue
+from bide.adopt.adopting import Adoption, destination_of
+from bide.adopt.queue.moved_message import Able
+from bide.adopt.queue.moving import QueueSource
+from tests.cli.running import Bide
+from tests.move.test_meanwhile import Killed, bodies, send
+
+OLD, NEW, OTHER, NOWHERE = "sqlite:///old.db", "sqlite:///new.db", "sqlite:///other.db", "redis://127.0.0.1:1/0"
+
+
+class _Killed(QueueSource):
+    def finish(self, *_: object) -> None:
+        raise Killed
+
+
+def stopped(old: Queue, new: Queue, *, to: str | None = None) -> None:
+    """A move that was killed when the other queue had all."""
+    source = _Killed(old.session.engine(), "old", re.compile(".*"), Able(), to or destination_of(new))
+    with pytest.raises(Killed):
+        Adoption(source, new).run(lambda _: None, lambda: False)
+
+
+def test_a_queue_that_is_gone_gives_back_what_was_on_its_way_there(bide: Bide, folder: Path) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        sent = send(old, 5)
+        stopped(old, new, to=f"{NOWHERE} bide")
+        refused = bide("move", OLD, OTHER)
+        assert refused.code == 1
+        assert "If that queue is gone, add --doubtful give-back" in refused.err
+        ended = bide("move", OLD, OTHER, "--doubtful", "give-back")
+        assert (ended.code, ended.out) == (0, "Given back: 5. Nothing else was moved.\n")
+        assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
+        assert bide("move", OLD, OTHER).code == 0
+    with Queue(OTHER) as other:
+        assert bodies(other) == [0, 1, 2, 3, 4]
+
+
+def test_a_queue_that_can_not_be_reached_gives_it_back_too(bide: Bide, folder: Path) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        sent = send(old, 5)
+        stopped(old, new, to=destination_of(Queue(NOWHERE)))
+        ended = bide("move", OLD, NOWHERE, "--doubtful", "give-back", "--json")
+        assert ended.code == 0
+        assert "can't be reached" in ended.err
+        assert json.loads(ended.out) == {"moved": 0, "given_back": 5}
+        assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
+
+
+def test_the_way_back_waits_until_a_move_that_was_stopped_has_ended(bide: Bide, folder: Path) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        send(old, 5)
+        stopped(old, new)
+        refused = bide("move", NEW, OLD)
+        assert refused.code == 1
+        assert "A move from TO to FROM was stopped on its way, or goes on" in refused.err
+        assert bide("move", OLD, NEW).code == 0
+        assert bide("move", NEW, OLD).code == 0
+        assert bodies(old) == [0, 1, 2, 3, 4]
+        assert bodies(new) == []
+
+
+def test_what_is_larger_than_the_other_queue_takes_is_left_and_told(folder: Path) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        old.send("mail", "x" * 200, delay="1h")
+        old.send("mail", "small", delay="1h")
+        source = QueueSource(old.session.engine(), "old", re.compile(".*"), Able(largest=100), "new")
+        adoption = Adoption(source, new)
+        adoption.run(lambda _: None, lambda: False)
+        source.close()
+        assert dict(adoption.refused) == {"is larger than the other queue takes": 1}
+        assert (bodies(old), bodies(new)) == (["x" * 200], ["small"])

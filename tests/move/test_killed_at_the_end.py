@@ -1,0 +1,120 @@
+"""A run is killed while it ends messages in the old queue: what their users do until the next run counts."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bide import Outgoing, Queue
+from bide.adopt.queue.left import Last, ended_by_others
+from bide.adopt.queue.moved_message import Able
+from bide.adopt.queue.moving import QueueSource
+from bide.adopt.queue.on_the_way import Batch, Log, Mark, Step
+from bide.engines.base import MAX_BATCH
+from bide.errors import Unavailable
+from bide.types import CancelResult
+from tests.move.test_broken_off import Lossy
+from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run, send
+
+__all__ = ["new", "old"]
+
+
+@pytest.fixture
+def spread(redis_url: str) -> Iterator[Queue]:
+    with Queue(f"{redis_url}?shards=3") as queue:
+        yield queue
+
+
+def killed_at(old: Queue, new: Queue, verb: str, *, acts: bool) -> None:
+    engine = Lossy(old.session.engine(), verb, Killed(), acts=acts)
+    with pytest.raises(Killed):
+        run(QueueSource(engine, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("which", [slice(0, 1), slice(0, 5)], ids=["one", "all"])
+def test_what_is_cancelled_after_a_kill_just_before_the_end_is_not_delivered(old: Queue, new: Queue, which: slice) -> None:
+    sent = send(old, 5)
+    killed_at(old, new, "cancel", acts=False)
+    assert len(bodies(new)) == 5
+    assert [old.cancel(each.id) for each in sent[which]] == [CancelResult.CANCELLED] * len(sent[which])
+    adoption = run(moving(old), new)
+    assert bodies(new) == list(range(5))[which.stop :]
+    assert adoption.gone == which.stop
+    assert old.stats().scheduled == 0
+
+
+def test_what_was_ended_before_a_kill_stays_in_the_new_queue(old: Queue, new: Queue) -> None:
+    sent = send(old, 5)
+    killed_at(old, new, "cancel", acts=True)
+    assert [old.cancel(each.id) for each in sent] == [CancelResult.GONE] * 5
+    adoption = run(moving(old), new)
+    assert (adoption.gone, adoption.late) == (0, 0)
+    assert bodies(new) == list(range(5))
+
+
+def test_a_batch_of_several_steps_is_told_apart_step_by_step(redis_url: str, new: Queue) -> None:
+    """Redis ends 250 messages as a whole, and no more."""
+    with Queue(redis_url) as old:
+        sent = old.send_many("mail", [Outgoing(n, delay=3_600 + n) for n in range(600)])
+        engine = Lossy(old.session.engine(), "cancel", Killed(), acts=True)
+        source = QueueSource(engine, "old", re.compile(".*"), Able(), "new")  # type: ignore[arg-type]
+        with pytest.raises(Killed):
+            run(source, new)
+        there = {each.id for each in old.messages("mail", limit=1_000)}
+        assert 300 < len(there) < 400, "one step of three was done"
+        ended = [n for n, each in enumerate(sent) if each.id in there][::7]
+        assert {old.cancel(sent[n].id) for n in ended} == {CancelResult.CANCELLED}
+        adoption = run(moving(old), new)
+        assert adoption.gone == len(ended)
+        assert bodies(new) == [n for n in range(600) if n not in ended]
+
+
+def test_over_several_shards_what_is_gone_is_taken_for_moved(spread: Queue, new: Queue) -> None:
+    """They do nothing as a whole, so nobody can tell; and a message that was moved must not be lost."""
+    assert spread.session.engine().capabilities.together == 1
+    send(spread, 30)
+    killed_at(spread, new, "cancel", acts=True)
+    adoption = run(moving(spread), new)
+    assert (adoption.gone, adoption.late) == (0, 0)
+    assert bodies(new) == list(range(30))
+
+
+def test_a_look_that_fails_before_the_end_leaves_no_note_of_it(old: Queue, new: Queue) -> None:
+    [sent] = send(old, 1)
+    source = moving(old)
+    engine: Any = old.session.engine()
+
+    def fail() -> None:
+        source._ending._get = Lossy(engine, "get", Unavailable("away"), acts=False).get
+
+    source.finishing = fail
+    with pytest.raises(Unavailable):
+        run(source, new)
+    assert old.cancel(sent.id) is CancelResult.CANCELLED
+    assert run(moving(old), new).gone == 1
+    assert bodies(new) == []
+
+
+def test_a_step_of_which_something_is_left_was_not_done() -> None:
+    steps = [Step(["a", "b"], "mark"), Step(["c"], ""), Step(["d", "e"], "other")]
+    assert ended_by_others("abcdef", steps, ["b", "other"]) == ["a", "b", "d", "e", "f"]
+    assert ended_by_others("abcdef", steps, []) == ["f"]
+    assert ended_by_others("abcdef", steps, ["mark"]) == ["a", "b", "f"]
+
+
+def test_of_two_batches_that_name_a_message_the_one_that_was_ending_it_counts() -> None:
+    mark = Mark("m", "print", "mail", None, dead=False)
+    moved, noted = Batch("moved", [mark], since=1, steps=[Step(["m"])]), Batch("noted", [mark], since=2)
+    last = Last.of([noted, moved])
+    assert (last.has["m"], last.ends["m"]) == ("noted", "moved")
+
+
+def test_all_notes_are_read_however_many_there_are(old: Queue) -> None:
+    log = Log(old.session.engine(), "new")
+    log.begin()
+    for number in range(MAX_BATCH + 100):
+        log.add(Batch(f"b{number}", []))
+    assert len(log.read()) == MAX_BATCH + 100
+    log.take_off(log.read())
+    assert log.read() == []
