@@ -96,6 +96,22 @@ def test_a_look_that_fails_before_the_end_leaves_no_note_of_it(old: Queue, new: 
     assert bodies(new) == []
 
 
+def test_a_run_that_can_not_learn_whether_it_is_still_the_one_leaves_no_note_of_the_end(spread: Queue, new: Queue) -> None:
+    [sent] = send(spread, 1)
+    source = moving(spread)
+    engine: Any = spread.session.engine()
+
+    def fail() -> None:
+        source.log._engine = Lossy(engine, "get", Unavailable("away"), acts=False)  # type: ignore[assignment]
+
+    source.finishing = fail
+    with pytest.raises(Unavailable):
+        run(source, new)
+    assert spread.cancel(sent.id) is CancelResult.CANCELLED
+    assert run(moving(spread), new).gone == 1
+    assert bodies(new) == []
+
+
 def test_a_step_of_which_something_is_left_was_not_done() -> None:
     steps = [Step(["a", "b"], "mark"), Step(["c"], ""), Step(["d", "e"], "other")]
     assert ended_by_others("abcdef", steps, ["b", "other"]) == ["a", "b", "d", "e", "f"]

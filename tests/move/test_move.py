@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from bide import Outgoing, Queue
+from bide.errors import ConfigError
+from bide.queue.schedules.records import MOVING
 from bide.types import Info
 from tests.cli.running import Bide
 from tests.servers.fixtures import NewRedis
@@ -139,6 +141,17 @@ def test_a_paused_topic_is_paused_there_too(bide: Bide, folder: Path) -> None:
         assert new.receive("mail") == []
         new.resume("mail")
         assert [each.body for each in new.receive("mail")] == ["due"]
+
+
+def test_a_run_that_is_refused_at_its_begin_leaves_no_note(bide: Bide, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("mail is paused, and the other queue can't pause it.")
+
+    monkeypatch.setattr("bide.cli.move._pause_as_before", refuse)
+    with Queue(FIRST) as old:
+        old.send("mail", 1, delay=HOUR)
+        assert bide("move", FIRST, SECOND).code == 1
+        assert old.session.engine().scan(MOVING, "scheduled", 10).messages == []
 
 
 def test_the_hint_for_a_paused_topic_names_the_other_queue_without_its_password(

@@ -111,11 +111,11 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
         check(old, new)
         check_the_way_back(old, new)
         moving = _source(old, new, topics)
-        check_that_they_differ(moving, new)
-        before, nothing = moving.listing.chosen(), _nothing(old, moving, asked.topics)
-        _pause_as_before(before, new)
-        adoption = Adoption(moving, new, doubt=asked.doubt)
         with closing(moving):
+            check_that_they_differ(moving, new)
+            before, nothing = moving.listing.chosen(), _nothing(old, moving, asked.topics)
+            _pause_as_before(before, new)
+            adoption = Adoption(moving, new, doubt=asked.doubt)
             code = carry_out(adoption, moving, "moving", follow=asked.follow, as_json=asked.as_json)
         _tell(adoption, moving, new, before, as_json=asked.as_json)
         if nothing and code == Exit.OK and not asked.as_json and has_seen_nothing(adoption):

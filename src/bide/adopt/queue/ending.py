@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bide.adopt.queue.left import Get, ended_by_others, still
 from bide.adopt.queue.moved_message import is_same
-from bide.adopt.queue.on_the_way import TAKEN_OVER, Batch, Log, OtherMove, Step
+from bide.adopt.queue.on_the_way import Batch, Log, Step
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import BideError
 from bide.types import CancelResult
@@ -57,8 +57,8 @@ class Ending:
         """Note what is to be ended, and look: what somebody has changed or ended is not to be taken for ended by us."""
         same = list(held.values())
         while True:
-            steps = self._note(batch, done, self._steps(same))
             try:
+                steps = self._note(batch, done, self._steps(same))
                 now = dict(zip(held, self._get(list(held)), strict=True))
             except BideError:
                 self._unnote(batch, done)
@@ -72,9 +72,7 @@ class Ending:
     def _note(self, batch: Batch, done: Sequence[Step], steps: Sequence[Sequence[str]]) -> Sequence[Step]:
         """Raises OtherMove if another run has taken over: then nothing has been ended."""
         noted = self._log.note_steps(batch, done, steps)
-        if not self._log.is_ours():
-            self._unnote(batch, done)
-            raise OtherMove(TAKEN_OVER)
+        self._log.check()
         return noted
 
     def _unnote(self, batch: Batch, done: Sequence[Step]) -> None:
