@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bide import Queue
+from bide import Outgoing, Queue
 from bide.adopt.adopting import Adoption, destination_of
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
@@ -77,3 +77,18 @@ def test_what_is_larger_than_the_other_queue_takes_is_left_and_told(folder: Path
         source.close()
         assert dict(adoption.refused) == {"is larger than the other queue takes": 1}
         assert (bodies(old), bodies(new)) == (["x" * 200], ["small"])
+
+
+@pytest.mark.server
+def test_counts_that_are_an_estimate_are_told_so(bide: Bide, folder: Path, postgres_url: str) -> None:
+    with Queue(OLD) as old:
+        for _ in range(11):
+            old.send_many("mail", [Outgoing(n, delay="1h") for n in range(1_000)])
+    moved = bide("move", OLD, postgres_url)
+    assert moved.code == 0
+    assert "there about 1" in moved.out
+    looked = bide("move", postgres_url, OTHER, "--dry-run")
+    assert "nobody can tell how many wait." in looked.out
+    told = json.loads(bide("move", postgres_url, OTHER, "--json").out)
+    assert told["moved"] == 11_000
+    assert told["topics"]["mail"]["to"] == {"pending": 11_000, "leased": 0, "dead": 0}

@@ -15,7 +15,7 @@ from bide.engines.base import MAX_BATCH
 from bide.errors import Unavailable
 from bide.types import CancelResult
 from tests.move.test_broken_off import Lossy
-from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run, send
+from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
 
 __all__ = ["new", "old"]
 
@@ -134,3 +134,15 @@ def test_all_notes_are_read_however_many_there_are(old: Queue) -> None:
     assert len(log.read()) == MAX_BATCH + 100
     log.take_off(log.read())
     assert log.read() == []
+
+
+def test_a_change_after_a_kill_that_comes_too_late_is_told(old: Queue, new: Queue) -> None:
+    sent = [old.send("mail", n) for n in range(3)]
+    killed(old, new, "finishing")
+    for delivery in new.receive("mail", limit=2):
+        delivery.ack()
+    assert {old.cancel(each.id) for each in sent} == {CancelResult.CANCELLED}
+    adoption = run(moving(old), new)
+    assert (adoption.adopted, adoption.gone, adoption.late) == (0, 1, 2)
+    again = run(moving(old), new)
+    assert (again.gone, again.late) == (0, 0)

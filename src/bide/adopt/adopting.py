@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bide.adopt.copies import Copies
 from bide.adopt.doubt import SURE, Doubt, InDoubt, OtherQueue, Unread
-from bide.adopt.source import Entries, Found, Names, Refused, Source, is_for_another
+from bide.adopt.source import Entries, Found, Held, Names, Refused, Source, is_for_another
 from bide.engines.base import MAX_BATCH
 from bide.errors import BadMessage, BideError, ConfigError, OutcomeUnknown, QueueFull, SchemaMismatch, Unavailable, Unsupported
 from bide.types import CancelResult, Sent
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NOT_STORED = (BadMessage, ConfigError, QueueFull, SchemaMismatch, Unavailable, Unsupported)
 """Errors of a put that has done nothing."""
+T = TypeVar("T")
 HAS_KEY = "has the key of a message that waits in the queue"
 
 
@@ -143,7 +144,7 @@ class Adoption:
             self._in_hand |= {each.name for each in held.found} | {each.held for each in held.refused}
             raise Unread(held.refused)
         self._leave(held.refused)
-        if not held.found and not held.ended:
+        if not (held.found or held.ended or held.known):
             return
         self._in_hand |= {each.name for each in held.found}
         if elsewhere := [each.name for each in held.found if is_for_another(each.name, self._destination)]:
@@ -152,8 +153,8 @@ class Adoption:
         doubtful = held.age > SURE or held.unsure
         if self._doubt == "stop" and (held.unsure or (doubtful and self._copies.known)):
             raise InDoubt(len(held.found) + len(held.ended), held.age, unsure=held.unsure)
-        for first in range(0, len(held.ended) if self._copies.known and not doubtful else 0, self._batch):
-            self._count_ends(self._copies.end_if_sent(held.ended[first : first + self._batch]))
+        if self._copies.known and not doubtful:
+            self._take_back_what_was_sent(held)
         if doubtful and self._doubt in ("give-back", "forget"):
             end = self._give_back if self._doubt == "give-back" else self._forget
             end([each.name for each in held.found])
@@ -191,6 +192,14 @@ class Adoption:
         self._moved(self.adopted + self.gone)
         return len(stored)
 
+    def _take_back_what_was_sent(self, held: Held) -> None:
+        for each in self._parts(held.ended):
+            ends = self._copies.end_if_sent(each)
+            self._count_ends(ends)
+            self.late += ends[CancelResult.GONE]
+        for each in self._parts(held.known):
+            self._count_ends(self._copies.end_if_sent(each))
+
     def _take_back(self, copies: Sequence[Sent]) -> None:
         """End copies of entries that were changed or ended at the source meanwhile."""
         ends = self._copies.end(copies)
@@ -218,5 +227,5 @@ class Adoption:
             self._source.give_back(part)
             self._in_hand.difference_update(part)
 
-    def _parts(self, names: Sequence[str]) -> Iterator[Sequence[str]]:
-        return (names[first : first + self._batch] for first in range(0, len(names), self._batch))
+    def _parts(self, all_of_it: Sequence[T]) -> Iterator[Sequence[T]]:
+        return (all_of_it[first : first + self._batch] for first in range(0, len(all_of_it), self._batch))

@@ -48,6 +48,7 @@ class Held(NamedTuple):
     age: float = 0.0  # seconds since the oldest of them was taken, by the clock of the source
     unsure: bool = False  # an old worker may have done some of them, though they were taken
     ended: Sequence[Found] = ()  # were changed or ended there since: of each, a message under its name that nobody may get
+    known: Sequence[Found] = ()  # the same, of which a run before knew: it may have taken the copies back
 
 
 def new_take(destination: str) -> str:

@@ -14,6 +14,7 @@ from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions, first_line
 from bide.cli.sweep import topic_pattern
+from bide.cli.topics import count
 from bide.core.amounts import plural
 from bide.errors import ConfigError
 
@@ -210,18 +211,20 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
     if adoption.in_hand and not adoption.asked:
         echo(f"{adoption.in_hand:,} are on their way. Run the command again within nine minutes: it goes on with them.")
     for name in names:
-        here, other = _counts(left.get(name)), _counts(there.get(name))
-        known = _words(other) if new.capabilities.inspect else "nobody can count"
-        echo(f"{name}: left {_words(here)}; there {known}.")
+        known = _words(there.get(name)) if new.capabilities.inspect else "nobody can count"
+        echo(f"{name}: left {_words(left.get(name))}; there {known}.")
 
 
-def _counts(stats: "Stats | None") -> dict[str, int] | None:
+def _counts(stats: "Stats | None") -> dict[str, int | bool] | None:
     if stats is None:
         return None
-    return {"pending": stats.scheduled + stats.ready, "leased": stats.leased, "dead": stats.dead}
+    counts = {"pending": stats.scheduled + stats.ready, "leased": stats.leased, "dead": stats.dead}
+    return {**counts, "about": True} if stats.about else dict(counts)
 
 
-def _words(counts: dict[str, int] | None) -> str:
-    if counts is None or not any(counts.values()):
+def _words(stats: "Stats | None") -> str:
+    if stats is None or not stats.scheduled + stats.ready + stats.leased + stats.dead:
         return "nothing"
-    return ", ".join(f"{number:,} {state}" for state, number in counts.items() if number)
+    pending = stats.scheduled + stats.ready
+    states = {"pending": count(pending, stats), "leased": f"{stats.leased:,}", "dead": f"{stats.dead:,}"}
+    return ", ".join(f"{number} {state}" for state, number in states.items() if number != "0")

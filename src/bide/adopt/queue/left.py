@@ -17,6 +17,7 @@ Get: TypeAlias = Callable[[Sequence[str]], Sequence[Stored | None]]
 class Left(NamedTuple):
     held: list[tuple[Mark, Stored]]  # as they were before they were moved away
     changed: list[Mark]  # or ended, by others: their copies are to be taken back
+    known: list[Mark]  # the same, as an earlier run has found
 
 
 class Last(NamedTuple):
@@ -37,11 +38,11 @@ class Last(NamedTuple):
 
 def left_of(batch: Batch, get: Get, last: Last, *, whole: bool) -> Left:
     """`whole`: steps are done as a whole."""
-    found, gone = Left([], []), list[Mark]()
+    found, gone = Left([], [], []), list[Mark]()
     for mark, stored in zip(batch.marks, get(batch.ids), strict=True):
         owner = last.ends.get(mark.id, batch.name) if stored is None else last.has[mark.id]
         if owner != batch.name or mark.id in batch.changed:
-            found.changed.append(mark)
+            found.known.append(mark)
         elif stored is None:
             gone.append(mark)
         elif (is_away(stored) or mark.dead) and mark == mark_of(before := brought_back(stored)):

@@ -40,8 +40,11 @@ class Listing:
         topics = self._engine.stats(but=OWN).topics
         return {name: each for name, each in sorted(topics.items()) if self._topics.fullmatch(name)}
 
-    def count(self) -> int:
-        return sum(each.scheduled + each.ready + each.dead for each in self.chosen().values())
+    def count(self) -> int | None:
+        chosen = self.chosen().values()
+        if any(each.about for each in chosen):
+            return None
+        return sum(each.scheduled + each.ready + each.dead for each in chosen)
 
     def first(self, limit: int) -> Iterator[Stored]:
         """Some of each topic and state: those that are due first."""

@@ -81,7 +81,7 @@ class QueueSource:
     def aim(self, destination: str) -> None:
         """It was told at first."""
 
-    def count(self) -> int:
+    def count(self) -> int | None:
         return self.listing.count()
 
     def peek(self, limit: int) -> Entries:
@@ -92,16 +92,15 @@ class QueueSource:
         """What is known already is not told again."""
         with self._whole():
             batches = self.log.read() if self._looks else self.log.begin()
-            found: list[Found] = []
-            ended: list[Found] = []
+            held = Held([], age=self.log.age(batches), ended=[], known=[])
             last = Last.of(batches)
             for batch in batches:
                 if batch.name not in self._met:
                     self._met.add(batch.name)
-                    self._look_back(batch, last, found, ended)
-            self._settled = not ended or self._given_up
+                    held = self._look_back(batch, last, held)
+            self._settled = not (held.ended or held.known) or self._given_up
             self._tidy(0)
-            return Held(found, age=self.log.age(batches), ended=ended)
+            return held
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -111,22 +110,22 @@ class QueueSource:
             self._broken = True
             raise
 
-    def _look_back(self, batch: Batch, last: Last, found: list[Found], ended: list[Found]) -> None:
+    def _look_back(self, batch: Batch, last: Last, held: Held) -> Held:
         """Find what an earlier run has held, and what somebody has changed or ended since."""
         left = left_of(batch, self._get, last, whole=self._ending.whole)
-        ended += [Found(batch.named(mark), _nothing_of(mark)) for mark in left.changed]
-        if self._looks:
-            found += [self._hold(batch, mark, message) for mark, message in left.held]
-            return
-        self.log.check()  # else the other one has ended what is not there
-        if left.changed:
-            changed = [mark.id for mark in left.changed]
+        changed = [mark.id for mark in (*left.changed, *left.known)]
+        if not self._looks:
+            self.log.check()  # else the other one has ended what is not there
+        if changed and not self._looks:
             self.log.add_changed(batch, changed)
             mine = [id for id in changed if last.has[id] == batch.name]
             self._bring_back(mine)
             self._changed.append(_Changed(batch, mine, time.monotonic()))
-        found += [self._hold(batch, mark, message) for mark, message in left.held]
-        self._end(batch)
+        found = [self._hold(batch, mark, message) for mark, message in left.held]
+        if not self._looks:
+            self._end(batch)
+        ended, known = ([Found(batch.named(mark), _nothing_of(mark)) for mark in marks] for marks in (left.changed, left.known))
+        return held._replace(found=[*held.found, *found], ended=[*held.ended, *ended], known=[*held.known, *known])
 
     def take(self, limit: int) -> Entries:
         """A pass goes through all topics once. The last one finds nothing."""

@@ -41,7 +41,7 @@ def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
         ]
         echo_json({"count": count, "held": len(held.found), "first": messages, "refused": refused})
         return Exit.OK
-    echo(f"{source.shown}: {'nobody can tell how many' if count is None else f'{count:,}'} waiting.")
+    echo(f"{source.shown}: {'nobody can tell how many wait' if count is None else f'{count:,} waiting'}.")
     if held.found:
         echo(f"{plural(len(held.found), 'message')} of a run that was stopped: the next run begins with them.")
     if first:
