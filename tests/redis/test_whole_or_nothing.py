@@ -15,7 +15,7 @@ from tests.redis.keyspace import bench_at, bring_back, counts_are_true, drain, h
 from tests.servers.programs import is_redis_6
 
 JUNK: list[Any] = ["", "x", "-1", "1e99", "nan", b"\xff\x00\xfe\r\n" * 3]
-LONG, TURNS = os.environ.get("BIDE_LONG"), 3
+LONG, TURNS = os.environ.get("BIDE_LONG"), 6
 VERBS = sorted(scripts())
 COMMANDS = sorted(set(re.findall(r"call\('([A-Z]+)'", "".join(each.text for each in scripts().values()))))
 
