@@ -306,6 +306,7 @@ class AsyncInbox:
     async def _stop(self, topic: str) -> None:
         if self._here.get(topic) and await self._topics.are_blocked():
             return  # nothing can be given back now, and here it can be claimed
+        await self._calm()
         await self._consumers.end(topic)
         self._sleepers.wake({topic}.intersection(self._sleepers.topics()))  # of those who came meanwhile
         left = self._here.pop(topic, None)
