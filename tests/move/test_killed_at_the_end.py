@@ -32,6 +32,15 @@ def killed_at(old: Queue, new: Queue, verb: str, *, acts: bool) -> None:
         run(QueueSource(engine, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
 
 
+def its_user_ends_what_a_failed_run_has_left(queue: Queue, new: Queue, source: QueueSource, id: str) -> None:
+    """And the next run takes the copy back."""
+    with pytest.raises(Unavailable):
+        run(source, new)
+    assert queue.cancel(id) is CancelResult.CANCELLED
+    assert run(moving(queue), new).gone == 1
+    assert bodies(new) == []
+
+
 @pytest.mark.parametrize("which", [slice(0, 1), slice(0, 5)], ids=["one", "all"])
 def test_what_is_cancelled_after_a_kill_just_before_the_end_is_not_delivered(old: Queue, new: Queue, which: slice) -> None:
     sent = send(old, 5)
@@ -89,11 +98,7 @@ def test_a_look_that_fails_before_the_end_leaves_no_note_of_it(old: Queue, new: 
         source._ending._get = Lossy(engine, "get", Unavailable("away"), acts=False).get
 
     source.finishing = fail
-    with pytest.raises(Unavailable):
-        run(source, new)
-    assert old.cancel(sent.id) is CancelResult.CANCELLED
-    assert run(moving(old), new).gone == 1
-    assert bodies(new) == []
+    its_user_ends_what_a_failed_run_has_left(old, new, source, sent.id)
 
 
 def test_a_run_that_can_not_learn_whether_it_is_still_the_one_leaves_no_note_of_the_end(spread: Queue, new: Queue) -> None:
@@ -105,11 +110,7 @@ def test_a_run_that_can_not_learn_whether_it_is_still_the_one_leaves_no_note_of_
         source.log._engine = Lossy(engine, "get", Unavailable("away"), acts=False)  # type: ignore[assignment]
 
     source.finishing = fail
-    with pytest.raises(Unavailable):
-        run(source, new)
-    assert spread.cancel(sent.id) is CancelResult.CANCELLED
-    assert run(moving(spread), new).gone == 1
-    assert bodies(new) == []
+    its_user_ends_what_a_failed_run_has_left(spread, new, source, sent.id)
 
 
 def test_a_step_of_which_something_is_left_was_not_done() -> None:
