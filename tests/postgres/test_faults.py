@@ -12,6 +12,7 @@ from bide.engines.base import End, Move, NewMessage, Ref, Settings
 from bide.engines.postgres import source
 from bide.engines.postgres.aio import waking
 from bide.engines.postgres.aio.engine import AsyncPostgres
+from bide.engines.postgres.limited import AsyncLimited, Limited
 from bide.engines.postgres.sync.engine import Postgres
 from bide.errors import EngineError, OutcomeUnknown
 from bide.types import CancelResult, RescheduleResult
@@ -138,6 +139,36 @@ def test_a_session_that_the_server_ended_is_replaced(new_postgres: NewPostgres) 
         queue.send("t")
         server.ask("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'bide'")
         assert queue.send("t").created
+
+
+@pytest.mark.parametrize("after", [1, 2])
+@pytest.mark.parametrize("send", [send, send_in_thread])
+async def test_a_queue_opens_although_the_server_ends_its_session(
+    send: Callable[[str], Awaitable[object]], after: int, new_postgres: NewPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = new_postgres()
+    await send(server.url)  # makes the tables
+    asked: list[object] = []
+    execute, aio_execute = Limited.execute, AsyncLimited.execute
+
+    def then_end() -> None:
+        if len(asked) == after:
+            server.ask("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'bide'")
+
+    def ask(connection: Limited, *args: Any, **options: Any) -> object:
+        asked.append(execute(connection, *args, **options))
+        then_end()
+        return asked[-1]
+
+    async def aio_ask(connection: AsyncLimited, *args: Any, **options: Any) -> object:
+        asked.append(await aio_execute(connection, *args, **options))
+        then_end()
+        return asked[-1]
+
+    monkeypatch.setattr(Limited, "execute", ask)
+    monkeypatch.setattr(AsyncLimited, "execute", aio_ask)
+    await send(server.url)
+    assert len(asked) > after
 
 
 async def test_an_answer_that_was_given_up_is_not_that_of_the_next_call(

@@ -13,6 +13,7 @@ from psycopg import capabilities, waiting
 
 Answer = TypeVar("Answer")
 Work: TypeAlias = Generator[Any, Any, Answer]
+Rows: TypeAlias = list[Any]  # of an answer
 
 INTERVAL = 0.1  # seconds between two looks at the clock, while nothing comes
 STOPPING = 1.0  # seconds for telling the server to stop what nobody waits for any more

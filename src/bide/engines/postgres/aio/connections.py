@@ -10,7 +10,7 @@ import psycopg
 
 from bide.engines.postgres.aio.migrating import AsyncMigrating
 from bide.engines.postgres.failures import Tries, is_lost, is_passing, is_refused, is_useless, may_have_acted, translated
-from bide.engines.postgres.limited import AsyncLimited
+from bide.engines.postgres.limited import AsyncLimited, Rows
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.server_settings import LOOK, settings_for
 from bide.errors import BideError, OutcomeUnknown, Unavailable
@@ -37,15 +37,11 @@ class AsyncConnections:
         self._settings = settings_for(self._address.shown, found, pooled=self.pooled)
         if self.pooled or self._settings:
             await self.drop_idle()
-        connection = self._taken() or await self._connected()
-        try:
-            await AsyncMigrating(self._address, self.connect).ensure(connection)
-        finally:
-            await self._put_back(connection)
+        await AsyncMigrating(self._address, self.connect).ensure(lambda sql: self.run(sql, ()))
 
     async def run(
         self, sql: str, args: Sequence[Any], *, acts: bool = False, large: int = 0, pids: list[int] | None = None
-    ) -> list[Any]:
+    ) -> Rows:
         """The rows of a statement. `acts`: it changes something, and may have done so although no answer came.
 
         It is repeated after a failure, so it must be one that acts once: its request is among its arguments. `large`: so many
@@ -72,7 +68,7 @@ class AsyncConnections:
                             raise self._told(error, unsure=tries.unsure) from error
             await AsyncSignal().wait(tries.pause())
 
-    async def _ask(self, connection: AsyncLimited, sql: str, args: Sequence[Any]) -> list[Any]:
+    async def _ask(self, connection: AsyncLimited, sql: str, args: Sequence[Any]) -> Rows:
         try:
             cursor = await connection.execute(sql.encode(), args or None, binary=True)
             rows = await cursor.fetchall() if cursor.description else []
@@ -119,12 +115,6 @@ class AsyncConnections:
         if self.pooled:
             connection.prepare_threshold = None  # another process of the server may answer the next call
         return connection
-
-    async def _connected(self) -> AsyncLimited:
-        try:
-            return await self.connect()
-        except psycopg.Error as error:
-            raise translated(error, self._address.shown) from error
 
     async def close(self) -> None:
         self._closed = True

@@ -2,16 +2,15 @@
 """The kept results of the PostgreSQL engine: each verb is one call of a function on the server."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from bide.engines.base import MAX_BATCH
 from bide.engines.postgres import keeping
 from bide.engines.postgres.aio.connections import AsyncConnections
 from bide.engines.postgres.layout import filled
+from bide.engines.postgres.limited import Rows
 from bide.engines.results import Arrival, Dependent, Expected, Follow, Kept, Result
 from bide.engines.results.aio import AsyncResults
-
-Rows: TypeAlias = list[Any]
 
 
 class AsyncPostgresResults(AsyncResults):

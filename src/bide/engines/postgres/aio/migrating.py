@@ -9,7 +9,7 @@ from psycopg.errors import LockNotAvailable
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
-from bide.engines.postgres.limited import AsyncLimited
+from bide.engines.postgres.limited import AsyncLimited, Rows
 from bide.engines.postgres.location import Address
 from bide.errors import SchemaMismatch
 from bide.logs import Log
@@ -30,12 +30,9 @@ class AsyncMigrating:
         self._address = address
         self._connect = connect
 
-    async def ensure(self, connection: AsyncLimited) -> None:
+    async def ensure(self, ask: Callable[[str], Awaitable[Rows]]) -> None:
         """What opening a queue does: nothing if all is there."""
-        try:
-            found = await self._look(connection)
-        except psycopg.Error as error:
-            raise translated(error, self._address.shown) from error
+        found = await self._look(ask)
         if found.number >= self.ours.number:
             return
         if not self._address.migrate:
@@ -45,7 +42,7 @@ class AsyncMigrating:
     async def found(self) -> Found:
         connection = await self._connected()
         try:
-            return await self._look(connection)
+            return await self._look(_asking(connection))
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
         finally:
@@ -84,7 +81,7 @@ class AsyncMigrating:
         """Not for long behind a transaction that uses the tables: all others would wait behind the locks of this one."""
         async with connection.transaction():
             await connection.execute(filled(LOCK, self._address.schema).encode())
-            found = await self._look(connection)
+            found = await self._look(_asking(connection))
             if done(found) >= self.ours.number:
                 return False
             text = script(found)
@@ -99,13 +96,18 @@ class AsyncMigrating:
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
 
-    async def _look(self, connection: AsyncLimited) -> Found:
-        schema, there = self._address.schema, False
-        async for row in await connection.execute(filled(FIND, schema).encode()):
-            there = row[0]
-        found = Found()
-        if there:
-            async for row in await connection.execute(filled(READ, schema).encode()):
-                found = Found(*row)
+    async def _look(self, ask: Callable[[str], Awaitable[Rows]]) -> Found:
+        schema, found = self._address.schema, Found()
+        [[there]] = await ask(filled(FIND, schema))
+        for row in await ask(filled(READ, schema)) if there else []:
+            found = Found(*row)
         check(self._address.shown, found, self.ours)
         return found
+
+
+def _asking(connection: AsyncLimited) -> Callable[[str], Awaitable[Rows]]:
+    async def ask(sql: str) -> Rows:
+        cursor = await connection.execute(sql.encode())
+        return await cursor.fetchall()
+
+    return ask

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from bide.engines.postgres.failures import Tries, is_lost, is_passing, is_refused, is_useless, may_have_acted, translated
-from bide.engines.postgres.limited import Limited
+from bide.engines.postgres.limited import Limited, Rows
 from bide.engines.postgres.location import Address
 from bide.engines.postgres.server_settings import LOOK, settings_for
 from bide.engines.postgres.sync.migrating import Migrating
@@ -37,15 +37,9 @@ class Connections:
         self._settings = settings_for(self._address.shown, found, pooled=self.pooled)
         if self.pooled or self._settings:
             self.drop_idle()
-        connection = self._taken() or self._connected()
-        try:
-            Migrating(self._address, self.connect).ensure(connection)
-        finally:
-            self._put_back(connection)
+        Migrating(self._address, self.connect).ensure(lambda sql: self.run(sql, ()))
 
-    def run(
-        self, sql: str, args: Sequence[Any], *, acts: bool = False, large: int = 0, pids: list[int] | None = None
-    ) -> list[Any]:
+    def run(self, sql: str, args: Sequence[Any], *, acts: bool = False, large: int = 0, pids: list[int] | None = None) -> Rows:
         """The rows of a statement. `acts`: it changes something, and may have done so although no answer came.
 
         It is repeated after a failure, so it must be one that acts once: its request is among its arguments. `large`: so many
@@ -72,7 +66,7 @@ class Connections:
                             raise self._told(error, unsure=tries.unsure) from error
             Signal().wait(tries.pause())
 
-    def _ask(self, connection: Limited, sql: str, args: Sequence[Any]) -> list[Any]:
+    def _ask(self, connection: Limited, sql: str, args: Sequence[Any]) -> Rows:
         try:
             cursor = connection.execute(sql.encode(), args or None, binary=True)
             rows = cursor.fetchall() if cursor.description else []
@@ -119,12 +113,6 @@ class Connections:
         if self.pooled:
             connection.prepare_threshold = None  # another process of the server may answer the next call
         return connection
-
-    def _connected(self) -> Limited:
-        try:
-            return self.connect()
-        except psycopg.Error as error:
-            raise translated(error, self._address.shown) from error
 
     def close(self) -> None:
         self._closed = True

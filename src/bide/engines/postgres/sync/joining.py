@@ -12,11 +12,11 @@ from psycopg.rows import tuple_row
 
 from bide.engines.postgres.join import WHERE, Borrowed, Whole, alone, elsewhere, plain, refuse_state, told
 from bide.engines.postgres.layout import filled
+from bide.engines.postgres.limited import Rows
 from bide.engines.postgres.location import Address
 from bide.errors import SchemaMismatch
 
 AnyConnection: TypeAlias = psycopg.Connection[Any]
-Rows: TypeAlias = list[Any]
 UTF8 = "utf-8"
 
 

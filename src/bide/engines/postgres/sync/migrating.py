@@ -9,7 +9,7 @@ from psycopg.errors import LockNotAvailable
 
 from bide.engines.postgres.failures import translated
 from bide.engines.postgres.layout import FIND, LOCK, OURS, READ, Found, Layout, check, filled, told
-from bide.engines.postgres.limited import Limited
+from bide.engines.postgres.limited import Limited, Rows
 from bide.engines.postgres.location import Address
 from bide.errors import SchemaMismatch
 from bide.logs import Log
@@ -30,12 +30,9 @@ class Migrating:
         self._address = address
         self._connect = connect
 
-    def ensure(self, connection: Limited) -> None:
+    def ensure(self, ask: Callable[[str], Rows]) -> None:
         """What opening a queue does: nothing if all is there."""
-        try:
-            found = self._look(connection)
-        except psycopg.Error as error:
-            raise translated(error, self._address.shown) from error
+        found = self._look(ask)
         if found.number >= self.ours.number:
             return
         if not self._address.migrate:
@@ -45,7 +42,7 @@ class Migrating:
     def found(self) -> Found:
         connection = self._connected()
         try:
-            return self._look(connection)
+            return self._look(_asking(connection))
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
         finally:
@@ -82,7 +79,7 @@ class Migrating:
         """Not for long behind a transaction that uses the tables: all others would wait behind the locks of this one."""
         with connection.transaction():
             connection.execute(filled(LOCK, self._address.schema).encode())
-            found = self._look(connection)
+            found = self._look(_asking(connection))
             if done(found) >= self.ours.number:
                 return False
             text = script(found)
@@ -97,13 +94,18 @@ class Migrating:
         except psycopg.Error as error:
             raise translated(error, self._address.shown) from error
 
-    def _look(self, connection: Limited) -> Found:
-        schema, there = self._address.schema, False
-        for row in connection.execute(filled(FIND, schema).encode()):
-            there = row[0]
-        found = Found()
-        if there:
-            for row in connection.execute(filled(READ, schema).encode()):
-                found = Found(*row)
+    def _look(self, ask: Callable[[str], Rows]) -> Found:
+        schema, found = self._address.schema, Found()
+        [[there]] = ask(filled(FIND, schema))
+        for row in ask(filled(READ, schema)) if there else []:
+            found = Found(*row)
         check(self._address.shown, found, self.ours)
         return found
+
+
+def _asking(connection: Limited) -> Callable[[str], Rows]:
+    def ask(sql: str) -> Rows:
+        cursor = connection.execute(sql.encode())
+        return cursor.fetchall()
+
+    return ask
