@@ -10,7 +10,8 @@ from bide import Outgoing, Queue
 from bide.adopt.queue.left import Last, ended_by_others
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.on_the_way import Batch, Log, Mark, Step
+from bide.adopt.queue.notes import Batch, Mark, Step
+from bide.adopt.queue.on_the_way import Log
 from bide.engines.base import MAX_BATCH
 from bide.errors import Unavailable
 from bide.types import CancelResult

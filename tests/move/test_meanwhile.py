@@ -13,7 +13,8 @@ from bide.adopt.adopting import Adoption
 from bide.adopt.doubt import InDoubt
 from bide.adopt.queue.moved_message import AWAY, Able
 from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.on_the_way import Log, OtherMove, stopped_moves
+from bide.adopt.queue.notes import stopped_moves
+from bide.adopt.queue.on_the_way import Log, OtherMove
 from bide.adopt.source import Entries, Found, Names
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 

@@ -10,7 +10,8 @@ import pytest
 from bide import Outgoing, Queue
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.on_the_way import Batch, Log, OtherMove
+from bide.adopt.queue.notes import Batch
+from bide.adopt.queue.on_the_way import Log, OtherMove
 from bide.adopt.source import Held
 from bide.types import CancelResult
 from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send

@@ -9,7 +9,7 @@ import pytest
 from bide import Queue
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.on_the_way import stopped_moves
+from bide.adopt.queue.notes import stopped_moves
 from bide.errors import Unavailable
 from bide.types import CancelResult
 from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run, send

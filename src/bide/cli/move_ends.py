@@ -26,7 +26,8 @@ def check(old: "Queue", new: "Queue") -> None:
 def check_the_way_back(old: "Queue", new: "Queue") -> None:
     """What a move in the other direction has on its way is in neither queue for a reader of this one."""
     from bide.adopt.adopting import destination_of
-    from bide.adopt.queue.on_the_way import OtherMove, destinations
+    from bide.adopt.queue.notes import destinations
+    from bide.adopt.queue.on_the_way import OtherMove
 
     if new.capabilities.inspect and destination_of(old) in destinations(new.session.engine()):
         raise OtherMove("A move from TO to FROM was stopped on its way, or goes on. First let it end: run that command again.")
@@ -43,7 +44,7 @@ def check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
 def is_gone(old: "Queue", there: QueueOptions) -> bool:
     """Whether what was on its way was to go to another queue than this one, or this one can't be reached."""
     from bide.adopt.adopting import destination_of
-    from bide.adopt.queue.on_the_way import destinations
+    from bide.adopt.queue.notes import destinations
 
     if destinations(old.session.engine()) - {destination_of(there.queue())}:
         return True

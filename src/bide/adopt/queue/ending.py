@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from bide.adopt.queue.left import Get, ended_by_others, still
 from bide.adopt.queue.moved_message import is_same
-from bide.adopt.queue.on_the_way import Batch, Log, Step
+from bide.adopt.queue.notes import Batch, Step
+from bide.adopt.queue.on_the_way import Log
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import BideError
 from bide.types import CancelResult

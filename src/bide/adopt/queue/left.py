@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from bide.adopt.queue.moved_message import brought_back, is_away
-from bide.adopt.queue.on_the_way import Batch, Mark, Step, mark_of
+from bide.adopt.queue.notes import Batch, Mark, Step, mark_of
 from bide.engines.base import Stored
 
 Get: TypeAlias = Callable[[Sequence[str]], Sequence[Stored | None]]

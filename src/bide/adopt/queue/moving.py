@@ -16,7 +16,8 @@ from bide.adopt.queue.ending import NOTES, Ending
 from bide.adopt.queue.left import Last, left_of
 from bide.adopt.queue.listing import Listing
 from bide.adopt.queue.moved_message import AWAY, Able, brought_back, has_failed, is_away, message_of
-from bide.adopt.queue.on_the_way import TAKEN_OVER, Batch, Log, Mark, OtherMove, mark_of, notes_of
+from bide.adopt.queue.notes import Batch, Mark, mark_of, notes_of
+from bide.adopt.queue.on_the_way import TAKEN_OVER, Log, OtherMove
 from bide.adopt.source import Entries, Found, Held, Names, Refused
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Move, NewMessage, Past, Ref, Stored

@@ -1,0 +1,146 @@
+"""What a move notes in its queue about messages that are on their way, and how it is read after a kill.
+
+A note is a message of a topic of its own: one for each batch that is on its way, one more that says in which steps it is
+cancelled, one for each step, which is cancelled with it, one that says which of the batch somebody has changed, and one that
+names the run which moves them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from bide.adopt.queue.moved_message import fingerprint
+from bide.core.amounts import plural, span
+from bide.core.when import MAX_DELAY_MS
+from bide.engines.base import MAX_BATCH, Finding, Ref, Stored
+from bide.queue.schedules.records import MOVING
+
+if TYPE_CHECKING:
+    from bide.engines.sync import Engine
+
+FOR_GOOD = MAX_DELAY_MS
+OWNER, BATCH, ENDING, STEP, CHANGED = "owner", "batch", "ending", "step", "changed"  # keys, or what they begin with
+ADVICE = (
+    "If no `bide move` is running, one was stopped on its way, and no worker gets these messages. Run the same command again: "
+    "it goes on with them."
+)
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that is on its way, as it was listed."""
+
+    id: str
+    print: str
+    topic: str
+    key: str | None
+    dead: bool
+
+
+def mark_of(message: Stored) -> Mark:
+    return Mark(message.id, fingerprint(message), message.topic, message.key, message.state == "dead")
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Of a batch, as it is stored."""
+
+    destination: str
+    marks: Sequence[Mark]
+
+
+class Step(NamedTuple):
+    """Messages that the other queue has, and that are cancelled together, or dead letters that are purged together."""
+
+    ids: Sequence[str]
+    mark: str = ""  # the id of the note that is cancelled with them; empty if there is none
+
+
+class Batch(msgspec.Struct):
+    """Messages that are moved together."""
+
+    name: str  # of this batch alone
+    marks: Sequence[Mark]
+    destination: str = ""
+    since: int = 0  # by the clock of the queue, in ms
+    steps: Sequence[Step] = ()  # that earlier runs have done, or were going to do
+    changed: set[str] = msgspec.field(default_factory=set)  # ids of those that somebody has changed or ended
+    notes: list[str] = msgspec.field(default_factory=list)  # the ids of what is noted about it
+
+    @property
+    def ids(self) -> list[str]:
+        return [each.id for each in self.marks]
+
+    def named(self, mark: Mark) -> str:
+        """The name of a message in this batch: what is sent again after a kill is told by it."""
+        return f"{self.name}/{mark.id}/{mark.print}"
+
+
+def notes_of(batch: Batch) -> list[Ref]:
+    return [Ref(id=id) for id in dict.fromkeys(batch.notes)]
+
+
+def destinations(engine: "Engine") -> set[str]:
+    """Where moves from this queue go, or went when they were stopped."""
+    batches, _ = batches_of(engine)
+    return {each.destination for each in batches}
+
+
+def stopped_moves(engine: "Engine") -> list[Finding]:
+    """What an operator should know of messages that are on their way, perhaps since a run that was killed."""
+    batches, _ = batches_of(engine)
+    if not batches:
+        return []
+    count = sum(len(each.marks) for each in batches)
+    where = ", ".join(sorted({each.destination for each in batches}))
+    value = f"up to {plural(count, 'message')} since {span(age_of(engine, batches)) or '0s'}, to {where}"
+    return [Finding("moving", value, "warn", ADVICE)]
+
+
+def batches_of(engine: "Engine") -> tuple[list[Batch], list[str]]:
+    """And the ids of notes about batches that are no longer there."""
+    stored = {each.key or "": each for each in _notes(engine)}
+    found = {each.name: each for each in map(_batch, stored.values()) if each is not None}
+    strays: list[str] = []
+    for key, each in stored.items():
+        kind, _, about = key.partition("/")
+        batch = found.get(about.partition("/")[0])
+        if kind in (OWNER, BATCH):
+            continue
+        if batch is None:
+            strays.append(each.id)
+            continue
+        batch.notes.append(each.id)
+        if kind == CHANGED:
+            batch.changed |= msgspec.json.decode(each.body, type=set[str])
+        elif kind == ENDING:
+            batch.steps = [*batch.steps, *_steps(batch, about, each.body, stored)]
+    return list(found.values()), strays
+
+
+def _steps(batch: Batch, about: str, body: bytes, stored: Mapping[str, Stored]) -> Iterator[Step]:
+    for number, step in enumerate(msgspec.json.decode(body, type=list[list[int]])):
+        mark = stored.get(f"{STEP}/{about}/{number}")
+        yield Step([batch.marks[place].id for place in step], "" if mark is None else mark.id)
+
+
+def _notes(engine: "Engine") -> Iterator[Stored]:
+    after: str | None = None
+    while True:
+        page = engine.scan(MOVING, "scheduled", MAX_BATCH, after)
+        yield from page.messages
+        if (after := page.after) is None:
+            return
+
+
+def _batch(stored: Stored) -> Batch | None:
+    kind, _, name = (stored.key or "").partition("/")
+    if kind != BATCH:
+        return None
+    note = msgspec.json.decode(stored.body, type=Note)
+    return Batch(name, note.marks, note.destination, stored.due - FOR_GOOD, notes=[stored.id])
+
+
+def age_of(engine: "Engine", batches: Sequence[Batch]) -> float:
+    if not batches:
+        return 0.0
+    return max(0, engine.claim([], 1, 1_000).now - min(each.since for each in batches)) / 1000
