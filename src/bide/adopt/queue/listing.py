@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PENDING: Sequence[State] = ("ready", "scheduled")
 DEAD: Sequence[State] = ("dead",)
+FEW = 50  # messages of a topic, until it is known how large they are
+LARGE = 16_000_000  # bytes of bodies in a page, about
 
 TOO_FAR = f"is due in more than {FURTHEST // YEAR} years"
 TOO_LARGE = "is larger than the other queue takes"
@@ -59,14 +61,17 @@ class Listing:
             for topic in self.chosen():
                 for state in states:
                     after: str | None = None
+                    few = FEW
                     while True:
-                        found = self._engine.scan(topic, state, limit - len(page), after)
+                        found = self._engine.scan(topic, state, min(few, limit - len(page)), after)
                         page += found.messages
-                        if len(page) >= limit:
+                        if len(page) >= limit or _size(page) >= LARGE:
                             yield page
                             page = []
                         if (after := found.after) is None:
                             break
+                        if found.messages:
+                            few = max(1, (LARGE - _size(page)) * len(found.messages) // (_size(found.messages) + 1))
             if page:
                 yield page
 
@@ -103,3 +108,8 @@ class Listing:
         if message.due - now > self._able.longest:
             return f"is due in more than {self._able.longest // 86_400_000:,} days"
         return None if message.key is None or self._able.keys else HAS_KEY
+
+
+def _size(messages: Sequence[Stored]) -> int:
+    """Bytes of their bodies."""
+    return sum(len(each.body) for each in messages)
