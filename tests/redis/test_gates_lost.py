@@ -10,7 +10,7 @@ from bide.errors import ConfirmTimeout, OutcomeUnknown
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.redis.late import Place, delayed
-from tests.redis.proxy import proxied
+from tests.redis.proxy import hasty, proxied
 from tests.redis.test_confirm import url_of, wait_for_link
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
@@ -65,12 +65,17 @@ async def test_who_was_named_to_nobody_is_named_again(redis_server: RedisServer,
 
 @both_colours
 async def test_who_never_hears_that_it_got_in_asks_again(redis_server: RedisServer, redis_url: str, colour: str) -> None:
-    async with proxied(redis_server.port) as proxy, bench_at(proxy.url, colour) as bench, bench_at(redis_url, colour) as other:
+    async with (
+        proxied(redis_server.port) as proxy,
+        bench_at(proxy.patient_url, colour) as bench,
+        bench_at(redis_url, colour) as other,
+    ):
         proxy.what = "lose answer"
-        with pytest.raises(OutcomeUnknown):
-            await enter(bench, "a")
-        with pytest.raises(OutcomeUnknown):
-            await spent(bench)
+        with hasty(proxy):
+            with pytest.raises(OutcomeUnknown):
+                await enter(bench, "a")
+            with pytest.raises(OutcomeUnknown):
+                await spent(bench)
         proxy.what = "pass"
         held = await enter(bench, "a")
         assert held is not None
