@@ -11,7 +11,7 @@ from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.redis.late import Place, delayed
 from tests.redis.proxy import hasty, proxied
-from tests.redis.test_confirm import url_of, wait_for_link
+from tests.redis.test_confirm import frozen, url_of, wait_for_link
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
@@ -119,18 +119,17 @@ async def test_a_place_that_no_replica_has_heard_of_is_told_to_be_unsure(
     async with bench_at(url_of(master, "replicas:1"), colour) as bench:
         held = await enter(bench, "a")
         assert held is not None
-        replica.freeze()
-        gates = bench.engine.gates
-        for verb in (
-            lambda: enter(bench, "b", waiter="w"),
-            lambda: gates.keep([held], LEASE, now=bench.now),
-            lambda: gates.leave([held], now=bench.now),
-            lambda: gates.recall(now=bench.now + LEASE),
-            lambda: spent(bench),
-        ):
-            with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
-                await verb()
-        replica.thaw()
+        with frozen(replica):
+            gates = bench.engine.gates
+            for verb in (
+                lambda: enter(bench, "b", waiter="w"),
+                lambda: gates.keep([held], LEASE, now=bench.now),
+                lambda: gates.leave([held], now=bench.now),
+                lambda: gates.recall(now=bench.now + LEASE),
+                lambda: spent(bench),
+            ):
+                with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
+                    await verb()
         assert isinstance(await enter(bench, "b", waiter="w"), Held)
 
 
