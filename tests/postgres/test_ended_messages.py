@@ -127,7 +127,9 @@ def test_a_message_that_comes_late_is_found_before_a_sweep(
 def test_a_notification_of_an_earlier_message_lowers_the_bound(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "EVERY", 3_600.0)
     with Queue(postgres_url) as queue, Queue(postgres_url) as other:
-        assert not queue.receive("mail", wait=0.1)  # it listens now
+        engine: Any = queue.session.engine()
+        while engine._engine._waking is None or engine._engine._waking._listening is None:
+            assert not queue.receive("mail", wait=0.1)
         due = come_late(postgres_url, other)
         with psycopg.connect(postgres_url) as client:
             client.execute("select pg_notify('bide', %s)", [f"mail {due}"])

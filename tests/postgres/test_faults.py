@@ -1,7 +1,8 @@
 """Frozen servers, lost connections and answers, and operations that are repeated meanwhile."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -51,6 +52,16 @@ def aio(url: str, **settings: Any) -> AsyncPostgres:
     return source(Settings(url=url, **settings)).aio()
 
 
+@contextlib.contextmanager
+def impatient(engine: Any, timeout: float) -> Iterator[None]:
+    """An engine that was opened with patience waits no longer than that."""
+    connections = engine._engine._connections
+    address = connections._address
+    connections._address = address._replace(timeout=timeout)
+    yield
+    connections._address = address
+
+
 @pytest.mark.parametrize("send", [send, send_in_thread])
 async def test_a_queue_of_a_frozen_server_is_refused(
     send: Callable[[str], Awaitable[object]], new_postgres: NewPostgres
@@ -63,10 +74,10 @@ async def test_a_queue_of_a_frozen_server_is_refused(
 
 async def test_a_call_of_a_server_that_freezes_ends(new_postgres: NewPostgres) -> None:
     server = new_postgres()
-    async with AsyncQueue(f"{server.url}?timeout=0.2") as queue:
+    async with AsyncQueue(server.url) as queue:
         await queue.send("t")
         server.freeze()
-        with pytest.raises(OutcomeUnknown):
+        with impatient(await queue.session.engine(), 0.2), pytest.raises(OutcomeUnknown):
             await queue.send("t")
         server.thaw()
         assert (await queue.send("t")).created
@@ -81,10 +92,10 @@ async def test_a_large_body_has_time_to_be_stored(colour: str, make_queue: Calla
 
 def test_a_call_in_a_thread_ends_when_the_server_freezes(new_postgres: NewPostgres) -> None:
     server = new_postgres()
-    with Queue(f"{server.url}?timeout=0.2") as queue:
+    with Queue(server.url) as queue:
         queue.send("t")
         server.freeze()
-        with pytest.raises(OutcomeUnknown):
+        with impatient(queue.session.engine(), 0.2), pytest.raises(OutcomeUnknown):
             queue.send("t")
         server.thaw()
         assert queue.send("t").created
@@ -93,13 +104,14 @@ def test_a_call_in_a_thread_ends_when_the_server_freezes(new_postgres: NewPostgr
 def test_nothing_was_done_by_a_call_that_found_no_server(new_postgres: NewPostgres) -> None:
     """It was not sent, so it is not OutcomeUnknown."""
     server = new_postgres()
-    with Queue(f"{server.url}?timeout=0.1") as queue:
+    with Queue(server.url) as queue:
         queue.send("t")
         server.kill()
-        with pytest.raises(OutcomeUnknown):
-            queue.send("t")  # on a connection that was there
-        with pytest.raises(Unavailable, match="nothing was done"):
-            queue.send("t")
+        with impatient(queue.session.engine(), 0.1):
+            with pytest.raises(OutcomeUnknown):
+                queue.send("t")  # on a connection that was there
+            with pytest.raises(Unavailable, match="nothing was done"):
+                queue.send("t")
 
 
 def test_connections_that_died_together_cost_one_try(new_postgres: NewPostgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,8 @@ def test_a_topic_whose_queue_was_removed_is_named(host: Host) -> None:
 def test_messages_that_found_no_queue_are_counted(host: Host) -> None:
     with Queue(host.url) as queue:
         queue.receive("mail")  # makes its queue
-        queue.send("mail", 1, delay=0.2)
         host.delete("queues", "bide:topic:mail")
+        queue.send("mail", 1, delay=0.2)
         host.until("bide:lost", lambda each: each.get("messages") == 1)
     for found in (examined(host.url), host.examined()):
         assert (found["lost"].level, found["lost"].value) == ("warn", "1 message found no queue")

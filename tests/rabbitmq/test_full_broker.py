@@ -90,7 +90,7 @@ async def test_a_broker_without_memory_refuses_and_delivers_and_goes_on_when_it_
                 except EngineError as error:
                     refused += isinstance(error, QueueFull)
         # Receivers go on meanwhile
-        held = await receiver.receive("mail")
+        held = await receiver.receive("mail", wait="30s")
         await _drained(receiver, 10)
         # A topic that has no queue yet takes nothing from those that have one
         with pytest.raises(QueueFull):

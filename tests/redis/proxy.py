@@ -1,11 +1,17 @@
 """Stands between an engine and its server, and loses what it is told to lose."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Literal
+from unittest.mock import patch
+
+from bide.engines.redis.aio import connections as aio_connections
+from bide.engines.redis.failures import Tries
+from bide.engines.redis.sync import connections as sync_connections
 
 HOST = "127.0.0.1"
+HASTE = 0.3  # seconds; longer than what counts as brief
 What = Literal["pass", "lose request", "lose answer", "hold request", "hold answer"]
 
 
@@ -31,10 +37,6 @@ class Proxy:
         self._go_on = asyncio.Event()
         self._open: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
         self._serving: set[asyncio.Task[None]] = set()
-
-    @property
-    def url(self) -> str:
-        return f"redis://{HOST}:{self.port}/0?timeout=0.1"
 
     @property
     def patient_url(self) -> str:
@@ -130,6 +132,24 @@ async def reply_of(reader: asyncio.StreamReader) -> bytes:
     if kind == b"*" and count != b"-1":
         return head + b"".join([await reply_of(reader) for _ in range(int(count))])
     return head
+
+
+@contextmanager
+def hasty(proxy: Proxy) -> Iterator[None]:
+    """While the proxy loses what comes, engines try again for a moment only; and for as long as usual when all passes."""
+
+    class Hasty(Tries):
+        def __init__(self, seconds: float) -> None:
+            super().__init__(self._of(seconds))
+
+        def has_run(self, seconds: float) -> None:
+            super().has_run(self._of(seconds))
+
+        def _of(self, seconds: float) -> float:
+            return seconds if proxy.what == "pass" else min(seconds, HASTE)
+
+    with patch.object(aio_connections, "Tries", Hasty), patch.object(sync_connections, "Tries", Hasty):
+        yield
 
 
 @asynccontextmanager

@@ -1,8 +1,10 @@
 """`confirm=`: a change counts as accepted when the disk or the replicas have it, and is told when they don't."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -28,7 +30,8 @@ from tests.redis.test_failing_shard import SHARDS, key_of
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
-SHORT = "timeout=2"  # so that a confirmation is short in 0.8 s
+LONG = "timeout=10"  # a confirmation has four seconds
+SHORT = "300"  # ms that one has of a replica that is frozen
 both_colours = pytest.mark.parametrize("colour", COLOURS)
 WITHOUT = {"close", "expect", "get", "hear", "lease_ends", "leased", "read_results", "scan", "stats", "sweep", "time"}
 """Scripts that change nothing which must last."""
@@ -49,11 +52,26 @@ def wait_for_link(replica: RedisServer) -> None:
             client.ping()
 
 
-LONG = "timeout=10"  # where the disk is synced every second
+def url_of(server: RedisServer, confirm: str) -> str:
+    return f"{server.url}?{LONG}&confirm={confirm}"
 
 
-def url_of(server: RedisServer, confirm: str, patience: str = SHORT) -> str:
-    return f"{server.url}?{patience}&confirm={confirm}"
+@contextmanager
+def frozen(replica: RedisServer) -> Iterator[None]:
+    """Nobody waits long for what it does not confirm. Before and afterwards there is time."""
+    replica.freeze()
+    with short(aio_connections.AsyncConnection), short(sync_connections.Connection):
+        yield
+    replica.thaw()
+
+
+def short(connection: Any) -> Any:
+    confirm = connection._confirm
+
+    def confirm_soon(self: Any, driver: Any, asked: Any, *more: Any, **how: Any) -> Any:
+        return confirm(self, driver, asked._replace(wait=(*asked.wait[:-1], SHORT)), *more, **how)
+
+    return patch.object(connection, "_confirm", confirm_soon)
 
 
 @both_colours
@@ -89,12 +107,11 @@ async def test_what_no_replica_has_is_told_and_done_once(pair: tuple[RedisServer
     master, replica = pair
     async with bench_at(url_of(master, "replicas:1"), colour) as bench:
         await bench.put("t", b"first")
-        replica.freeze()
-        with pytest.raises(ConfirmTimeout, match="0 of 1 replicas") as short:
-            await bench.engine.put([NewMessage("t", b"second"), NewMessage("t", b"third", key="k")], now=bench.now)
-        operations = short.value.operations
-        assert len(operations) == 2
-        replica.thaw()
+        with frozen(replica):
+            with pytest.raises(ConfirmTimeout, match="0 of 1 replicas") as short:
+                await bench.engine.put([NewMessage("t", b"second"), NewMessage("t", b"third", key="k")], now=bench.now)
+            operations = short.value.operations
+            assert len(operations) == 2
         # Sending again with these does it no second time, and waits again
         again = [
             NewMessage("t", b"second", operation=operations[0]),
@@ -114,11 +131,10 @@ async def test_a_repeated_operation_is_confirmed_although_it_changes_nothing(
     async with bench_at(url_of(master, "replicas:1"), colour) as bench:
         await bench.put("t", b"x", key="k")
         sent = await bench.put("t", b"y", operation="once")
-        replica.freeze()
-        for new in (NewMessage("t", b"y", operation="once"), NewMessage("t", b"z", key="k")):
-            with pytest.raises(ConfirmTimeout):
-                await bench.engine.put([new], now=bench.now)
-        replica.thaw()
+        with frozen(replica):
+            for new in (NewMessage("t", b"y", operation="once"), NewMessage("t", b"z", key="k")):
+                with pytest.raises(ConfirmTimeout):
+                    await bench.engine.put([new], now=bench.now)
         assert (await bench.engine.put([NewMessage("t", b"y", operation="once")], now=bench.now))[0].id == sent.id
 
 
@@ -129,10 +145,8 @@ async def test_a_claim_that_was_not_confirmed_is_given_again_to_its_request(
     master, replica = pair
     async with bench_at(url_of(master, "replicas:1"), colour) as bench:
         sent = await bench.put("t", b"x")
-        replica.freeze()
-        with pytest.raises(ConfirmTimeout):
+        with frozen(replica), pytest.raises(ConfirmTimeout):
             await bench.engine.claim(["t"], 1, 60_000, request="mine", now=bench.now)
-        replica.thaw()
         claim = await bench.engine.claim(["t"], 1, 60_000, request="mine", now=bench.now)
         assert [(each.id, each.attempt) for each in claim.messages] == [(sent.id, 1)]
 
@@ -158,26 +172,24 @@ async def test_a_send_that_is_repeated_and_not_confirmed_again_keeps_its_operati
     master, replica = pair
     async with bench_at(url_of(master, "replicas:1"), colour) as bench:
         await bench.put("t", b"first")
-        replica.freeze()
-        with pytest.raises(ConfirmTimeout) as short:
-            await bench.engine.put([NewMessage("t", b"x")], now=bench.now)
-        again = [NewMessage("t", b"x", operation=name) for name in short.value.operations]
-        with pytest.raises(ConfirmTimeout) as shorter:
-            await bench.engine.put(again, now=bench.now)
-        assert shorter.value.operations == short.value.operations
-        replica.thaw()
+        with frozen(replica):
+            with pytest.raises(ConfirmTimeout) as short:
+                await bench.engine.put([NewMessage("t", b"x")], now=bench.now)
+            again = [NewMessage("t", b"x", operation=name) for name in short.value.operations]
+            with pytest.raises(ConfirmTimeout) as shorter:
+                await bench.engine.put(again, now=bench.now)
+            assert shorter.value.operations == short.value.operations
 
 
 async def test_senders_of_one_call_are_told_their_own_operations(pair: tuple[RedisServer, RedisServer]) -> None:
 
     master, replica = pair
-    async with AsyncQueue(f"{master.url}?{SHORT}", confirm="replicas:1") as queue:
+    async with AsyncQueue(f"{master.url}?{LONG}", confirm="replicas:1") as queue:
         await queue.send("t", 0)
-        replica.freeze()
-        told = await asyncio.gather(*(queue.send("t", n) for n in range(5)), return_exceptions=True)
-        operations = [each.operation for each in told if isinstance(each, ConfirmTimeout)]
-        assert len(set(operations)) == len(operations) == 5
-        replica.thaw()
+        with frozen(replica):
+            told = await asyncio.gather(*(queue.send("t", n) for n in range(5)), return_exceptions=True)
+            operations = [each.operation for each in told if isinstance(each, ConfirmTimeout)]
+            assert len(set(operations)) == len(operations) == 5
         await asyncio.gather(*(queue.send("t", n, operation=name) for n, name in enumerate(operations)))
         assert (await queue.stats("t")).ready == 6
 
@@ -201,7 +213,7 @@ def test_the_disk_is_asked_or_synced_always_or_the_server_refused(new_redis: New
         with pytest.raises(ConfigError, match=r"older than Redis 7\.2"):
             Queue(url_of(everysec, "aof")).send("t", 1)
     else:
-        with Queue(url_of(everysec, "aof", LONG)) as queue:
+        with Queue(url_of(everysec, "aof")) as queue:
             queue.send("t", 1)
             assert _asked_of_disk(everysec, lambda: queue.send("t", 2)) == 1
 
@@ -227,7 +239,7 @@ async def test_a_server_that_stops_syncing_each_write_is_noticed(
     for each in (aio_connections, sync_connections):
         monkeypatch.setattr(each, "SURE", 0)
     server = new_redis(appendonly="yes", appendfsync="always")
-    async with bench_at(url_of(server, "aof", LONG), colour) as bench:
+    async with bench_at(url_of(server, "aof"), colour) as bench:
         await bench.put("t", b"x")
         with server.client() as client:
             for name, value in changed.items():

@@ -10,8 +10,8 @@ from bide.errors import ConfirmTimeout, OutcomeUnknown
 from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.redis.late import Place, delayed
-from tests.redis.proxy import proxied
-from tests.redis.test_confirm import url_of, wait_for_link
+from tests.redis.proxy import hasty, proxied
+from tests.redis.test_confirm import frozen, url_of, wait_for_link
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
@@ -65,12 +65,17 @@ async def test_who_was_named_to_nobody_is_named_again(redis_server: RedisServer,
 
 @both_colours
 async def test_who_never_hears_that_it_got_in_asks_again(redis_server: RedisServer, redis_url: str, colour: str) -> None:
-    async with proxied(redis_server.port) as proxy, bench_at(proxy.url, colour) as bench, bench_at(redis_url, colour) as other:
+    async with (
+        proxied(redis_server.port) as proxy,
+        bench_at(proxy.patient_url, colour) as bench,
+        bench_at(redis_url, colour) as other,
+    ):
         proxy.what = "lose answer"
-        with pytest.raises(OutcomeUnknown):
-            await enter(bench, "a")
-        with pytest.raises(OutcomeUnknown):
-            await spent(bench)
+        with hasty(proxy):
+            with pytest.raises(OutcomeUnknown):
+                await enter(bench, "a")
+            with pytest.raises(OutcomeUnknown):
+                await spent(bench)
         proxy.what = "pass"
         held = await enter(bench, "a")
         assert held is not None
@@ -114,18 +119,17 @@ async def test_a_place_that_no_replica_has_heard_of_is_told_to_be_unsure(
     async with bench_at(url_of(master, "replicas:1"), colour) as bench:
         held = await enter(bench, "a")
         assert held is not None
-        replica.freeze()
-        gates = bench.engine.gates
-        for verb in (
-            lambda: enter(bench, "b", waiter="w"),
-            lambda: gates.keep([held], LEASE, now=bench.now),
-            lambda: gates.leave([held], now=bench.now),
-            lambda: gates.recall(now=bench.now + LEASE),
-            lambda: spent(bench),
-        ):
-            with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
-                await verb()
-        replica.thaw()
+        with frozen(replica):
+            gates = bench.engine.gates
+            for verb in (
+                lambda: enter(bench, "b", waiter="w"),
+                lambda: gates.keep([held], LEASE, now=bench.now),
+                lambda: gates.leave([held], now=bench.now),
+                lambda: gates.recall(now=bench.now + LEASE),
+                lambda: spent(bench),
+            ):
+                with pytest.raises(ConfirmTimeout, match="0 of 1 replicas"):
+                    await verb()
         assert isinstance(await enter(bench, "b", waiter="w"), Held)
 
 

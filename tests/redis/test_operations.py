@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from bide.testing.contract.bench import Bench
 from bide.types import CancelResult
 from tests.redis.crowd import Call, Scene, recorded
 from tests.redis.keyspace import COLOURS, bench_at, bring_back, held
-from tests.redis.proxy import Proxy, proxied
+from tests.redis.proxy import Proxy, hasty, proxied
 from tests.servers.redis import RedisServer
 
 MINUTE = 60_000
@@ -107,10 +107,9 @@ async def behind(
     with server.client() as client:
         for script in scripts().values():
             client.script_load(script.text)
-    async with proxied(server.port) as proxy:
-        url = (proxy.patient_url if patient else proxy.url) + options
-        async with bench_at(url, colour) as bench:
-            await bench.claim("none")  # and now it knows the time
+    async with proxied(server.port) as proxy, bench_at(proxy.patient_url + options, colour) as bench:
+        await bench.claim("none")  # and now it knows the time
+        with nullcontext() if patient else hasty(proxy):
             yield bench, proxy
 
 

@@ -18,6 +18,8 @@ import bide
 from bide import AsyncQueue, Delivery, Queue
 from bide.engines.base import Settings
 from bide.engines.sqlite import source
+from bide.queue.aio import receiving as aio_receiving
+from bide.queue.sync import receiving as sync_receiving
 
 
 class Awaited:
@@ -152,6 +154,13 @@ async def engine(colour: str, url: str) -> AsyncIterator[Any]:
     await opened.open()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def no_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receivers claim when they are woken, and not also every few seconds."""
+    for colour in (aio_receiving, sync_receiving):
+        monkeypatch.setattr(colour, "SWEEP", 3_600.0)
 
 
 @pytest.fixture
