@@ -10,10 +10,13 @@ from bide import Outgoing, Queue
 from bide.adopt.adopting import Adoption, destination_of
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
+from bide.engines.base import Move, Ref
+from bide.queue.schedules.records import MOVING
 from tests.cli.running import Bide
 from tests.move.test_meanwhile import Killed, bodies, send
 
-OLD, NEW, OTHER, NOWHERE = "sqlite:///old.db", "sqlite:///new.db", "sqlite:///other.db", "redis://127.0.0.1:1/0"
+OLD, NEW, OTHER = "sqlite:///old.db", "sqlite:///new.db", "sqlite:///other.db"
+NOWHERE = "postgres://bide@127.0.0.1:1/shop?timeout=0.2"
 
 
 class _Killed(QueueSource):
@@ -28,15 +31,26 @@ def stopped(old: Queue, new: Queue, *, to: str | None = None) -> None:
         Adoption(source, new).run(lambda _: None, lambda: False)
 
 
+def some_time_later(old: Queue) -> None:
+    """What is noted was noted a minute before."""
+    engine = old.session.engine()
+    for each in engine.scan(MOVING, "scheduled", 1_000).messages:
+        engine.reschedule([Move(Ref(id=each.id), at=each.due - 60_000)])
+
+
 def test_a_queue_that_is_gone_gives_back_what_was_on_its_way_there(bide: Bide, folder: Path) -> None:
     with Queue(OLD) as old, Queue(NEW) as new:
         sent = send(old, 5)
-        stopped(old, new, to=f"{NOWHERE} bide")
+        stopped(old, new, to=destination_of(Queue(NOWHERE)))
         refused = bide("move", OLD, OTHER)
         assert refused.code == 1
         assert "If that queue is gone, add --doubtful give-back" in refused.err
+        some_time_later(old)
         ended = bide("move", OLD, OTHER, "--doubtful", "give-back")
         assert (ended.code, ended.out) == (0, "Given back: 5. Nothing else was moved.\n")
+        assert "If postgres://127.0.0.1:1/shop bide is there still, it may have copies of them" in " ".join(ended.err.split())
+        again = bide("move", OLD, OTHER, "--doubtful", "give-back")
+        assert (again.code, again.out, again.err) == (0, "Given back: 0. Nothing else was moved.\n", "")
         assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
         assert bide("move", OLD, OTHER).code == 0
     with Queue(OTHER) as other:
@@ -47,11 +61,39 @@ def test_a_queue_that_can_not_be_reached_gives_it_back_too(bide: Bide, folder: P
     with Queue(OLD) as old, Queue(NEW) as new:
         sent = send(old, 5)
         stopped(old, new, to=destination_of(Queue(NOWHERE)))
+        some_time_later(old)
         ended = bide("move", OLD, NOWHERE, "--doubtful", "give-back", "--json")
         assert ended.code == 0
         assert "can't be reached" in ended.err
         assert json.loads(ended.out) == {"moved": 0, "given_back": 5}
         assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
+
+
+@pytest.mark.parametrize("more", [("--dry-run",), ("--topic", "mail"), ("--follow",)])
+def test_giving_back_has_no_other_options(bide: Bide, folder: Path, more: tuple[str, ...]) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        send(old, 5)
+        stopped(old, new, to=destination_of(Queue(NOWHERE)))
+        some_time_later(old)
+        ended = bide("move", OLD, OTHER, "--doubtful", "give-back", *more)
+        assert ended.code == 2
+        assert "leave" in ended.err
+        assert len(new.messages("mail")) == 5
+
+
+def test_nothing_is_given_back_while_a_run_may_go_on(bide: Bide, folder: Path) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        send(old, 5)
+        stopped(old, new, to=destination_of(Queue(NOWHERE)))
+        ended = bide("move", OLD, OTHER, "--doubtful", "give-back")
+        assert (ended.code, ended.out) == (1, "")
+        assert "may go on. End it, wait for a minute" in " ".join(ended.err.split())
+
+
+def test_nothing_is_given_back_from_a_queue_that_can_not_list(bide: Bide, folder: Path) -> None:
+    ended = bide("move", "amqp://127.0.0.1:1/", NEW, "--doubtful", "give-back")
+    assert ended.code == 1
+    assert "can't list what waits there" in ended.err
 
 
 def test_the_way_back_waits_until_a_move_that_was_stopped_has_ended(bide: Bide, folder: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, look
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.move_ends import check, check_that_they_differ, check_the_way_back, is_gone
+from bide.cli.move_ends import check, check_that_they_differ, check_the_way_back, gives_back_alone
 from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions, first_line
@@ -84,6 +84,8 @@ def move(
 ) -> int:
     if follow and dry_run:
         raise WrongUsage("Both --follow and --dry-run were given: leave one of them out.")
+    if doubtful and dry_run:
+        raise WrongUsage("Both --doubtful and --dry-run were given: leave one of them out.")
     matching = topic_pattern(*(topic or ["*"]))
     there = QueueOptions(_url(destination), None, to_namespace)
     with QueueOptions(_url(source), None, from_namespace).open(otherwise="Is FROM the right URL?") as old:
@@ -91,7 +93,9 @@ def move(
             check(old, there.queue())
             looking = _source(old, there.queue(), matching, looks=True)
             return look(looking, as_json=as_json, nothing=_nothing(old, looking, topic))
-        if doubtful == "give-back" and is_gone(old, there):
+        if doubtful == "give-back" and gives_back_alone(old, there):
+            if topic or follow:
+                raise WrongUsage("All that is on its way is given back, and that is all: leave out --topic and --follow.")
             return _given_back(old, as_json=as_json)
         return _moved(old, there, matching, Asked(topic, follow, doubtful or "stop", as_json))
 
@@ -127,11 +131,13 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
 def _given_back(old: "Queue", *, as_json: bool) -> int:
     from bide.adopt.queue.giving_back import give_all_back
 
-    count = give_all_back(old.session.engine(), old.session.setup.source.shown)
+    count, destinations = give_all_back(old.session.engine(), old.session.setup.source.shown)
     if as_json:
         echo_json({"moved": 0, "given_back": count})
     else:
         echo(f"Given back: {count:,}. Nothing else was moved.")
+    for each in sorted(destinations) if count else ():
+        note(f"If {each} is there still, it may have copies of them, which its workers would handle, too.")
     return Exit.OK
 
 

@@ -41,12 +41,13 @@ def check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
         raise WrongUsage("FROM and TO are the same queue, by two URLs. Name another one.")
 
 
-def is_gone(old: "Queue", there: QueueOptions) -> bool:
-    """Whether what was on its way was to go to another queue than this one, or this one can't be reached."""
+def gives_back_alone(old: "Queue", there: QueueOptions) -> bool:
+    """Whether nothing is on its way; or it was to go to another queue than this one, or this one can't be reached."""
     from bide.adopt.adopting import destination_of
     from bide.adopt.queue.notes import destinations
 
-    if destinations(old.session.engine()) - {destination_of(there.queue())}:
+    check(old, there.queue())
+    if destinations(old.session.engine()) != {destination_of(there.queue())}:
         return True
     try:
         with there.open(create=True):

@@ -1,21 +1,37 @@
 """What a move that was stopped has on its way, given back to the queue it came from: the other queue is gone for good."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
+from bide.adopt.queue.notes import batches_of, idle
+from bide.adopt.queue.on_the_way import OtherMove
 from bide.engines.base import MAX_BATCH
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
+QUIET = 60.0  # seconds: a run that goes on takes messages more often
 
-def give_all_back(engine: "Engine", shown: str) -> int:
-    """Gives how many messages that were. Their copies, if there are any, are left where they are."""
+
+class GivenBack(NamedTuple):
+    messages: int
+    destinations: Collection[str]  # where they were on their way to
+
+
+def give_all_back(engine: "Engine", shown: str) -> GivenBack:
+    """Copies, if there are any, are left where they are. Raises OtherMove if a run may go on: it would send some after this."""
+    batches, _ = batches_of(engine)
+    if batches and (seconds := idle(engine, batches)) < QUIET:
+        raise OtherMove(
+            f"A `bide move` took messages {seconds:.0f} seconds ago, and may go on. End it, wait for a minute, and run this "
+            "command again."
+        )
     source = QueueSource(engine, shown, re.compile(".*"), Able(), None)
     names = [each.name for each in source.held().found]
     for first in range(0, len(names), MAX_BATCH):
         source.give_back(names[first : first + MAX_BATCH])
     source.close()
-    return len(names)
+    return GivenBack(len(names), {each.destination for each in batches})

@@ -141,6 +141,14 @@ def _batch(stored: Stored) -> Batch | None:
 
 
 def age_of(engine: "Engine", batches: Sequence[Batch]) -> float:
-    if not batches:
-        return 0.0
-    return max(0, engine.claim([], 1, 1_000).now - min(each.since for each in batches)) / 1000
+    """Seconds since the first of them was begun."""
+    return _since(engine, min((each.since for each in batches), default=None))
+
+
+def idle(engine: "Engine", batches: Sequence[Batch]) -> float:
+    """Seconds since the last one was begun."""
+    return _since(engine, max((each.since for each in batches), default=None))
+
+
+def _since(engine: "Engine", began: int | None) -> float:
+    return 0.0 if began is None else max(0, engine.claim([], 1, 1_000).now - began) / 1000
