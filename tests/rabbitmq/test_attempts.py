@@ -124,3 +124,40 @@ async def test_who_takes_ten_and_works_on_them_one_by_one_gets_all_in_their_orde
             await engine.settle([end(each, "done")])
             assert not any(engine._inbox._here.values())
     assert order == list(range(60))
+
+
+async def test_an_ack_ends_the_receiving_only_if_nothing_can_be_on_its_way(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "QUIET", -1.0)
+    engine = await new(apart=True)
+    await engine.put(messages(3))
+    # When there is room for one more
+    first, second, third = await claimed(engine, 3)
+    await engine._inbox.receive(["mail"], 1, patient=False)
+    assert await engine.settle([end(first, "done")]) == ["done"]
+    assert engine._inbox._sources["mail"].free(engine._inbox._used()) == 1
+    # When it is full
+    await engine.put(messages(1))
+    await once(lambda: len(engine._inbox._here["mail"]) == 1)
+    [fourth] = await claimed(engine, 1)
+    assert await engine.settle([end(each, "done") for each in (second, third, fourth)]) == ["done"] * 3
+    assert "mail" not in engine._inbox._sources
+
+
+async def test_what_nobody_asks_for_is_received_until_it_is_full_or_quiet(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, one, free = await new(apart=True), await new(apart=True), list[int]()
+    ending = one._inbox._consumers.end
+
+    async def notice(topic: str) -> None:
+        free.append(one._inbox._sources[topic].free(one._inbox._used()))
+        await ending(topic)
+
+    monkeypatch.setattr(one._inbox._consumers, "end", notice)
+    monkeypatch.setattr(inbox, "FILLING", PATIENCE)
+    await one._inbox.receive(["mail"], 40, patient=False)
+    while not free:  # more than one a second
+        await sender.put(messages(1, max_attempts=1))
+        await asyncio.sleep(0.05)
+    await one.close()
+    assert free == [0]
+    again = await claimed(await new(apart=True), 40)
+    assert {each.attempt for each in again} == {1}

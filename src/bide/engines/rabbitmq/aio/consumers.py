@@ -33,6 +33,7 @@ class Source:
         self.rooms: dict[str, int] = {}  # by consumer: messages that may be here, or held, and came through it
         self.asked: float = time.monotonic()
         self.came: float = float("-inf")  # when it brought a message last
+        self.ended: float = float("-inf")  # when one that it had brought was ended last
 
     def free(self, used: Mapping[str, int]) -> int:
         return sum(max(0, room - used.get(tag, 0)) for tag, room in self.rooms.items())
@@ -116,6 +117,18 @@ class AsyncConsumers:
             if source is not None and channel is not None:
                 for tag in source.rooms:
                     await self._cancel(channel, topic, tag)
+
+    async def end_full(self, topic: str, used: Callable[[], Mapping[str, int]]) -> None:
+        """End the consumers of a topic through which nothing can be on its way."""
+        async with self._lock:
+            source, channel, now = self.sources.get(topic), self._line.opened, used()
+            if source is None or channel is None:
+                return
+            for tag in [tag for tag, room in source.rooms.items() if now.get(tag, 0) >= room]:
+                del source.rooms[tag]
+                await self._cancel(channel, topic, tag)
+            if not source.rooms:
+                del self.sources[topic]
 
     async def end_all(self) -> None:
         """For good: afterwards, all that the broker had sent before is here."""

@@ -51,7 +51,6 @@ class AsyncEndings:
         self._dead_for = dead_for
         self.on_lost: Callable[[AbstractChannel], None] = lambda channel: None
         self.before: Callable[[Sequence[Arrived]], Awaitable[None]] = _nothing  # acknowledgements
-        self.acknowledged: float = float("-inf")  # when it was done last
         self._new_id = sequence()
         self._acknowledging = asyncio.Lock()
         self._channel: AbstractChannel | None = None  # the one of these numbers
@@ -200,7 +199,6 @@ class AsyncEndings:
 
     async def _send_acknowledgements(self, channel: AbstractChannel, tags: Sequence[int]) -> None:
         async with self._acknowledging:  # one at a time, since none may overtake another one
-            self.acknowledged = time.monotonic()
             for tag, multiple in self._note(channel, tags):
                 await channel.basic_ack(tag, multiple, wait=False)
 

@@ -34,6 +34,7 @@ PROMPT = 0.5  # seconds for the messages that were there when the receiving of a
 BURST = 0.005  # seconds in which another one comes, of messages that were there
 RETRY = 10.0  # seconds until a topic that was refused is tried again
 CALM = 0.1  # seconds after an acknowledgement in which the next message comes
+FILLING = 3.0  # seconds for a consumer that nobody asks for to get as many as it may have
 QUIET = 0.1  # seconds after which a caller that has not asked again does not want the next message at once
 
 
@@ -59,6 +60,7 @@ class AsyncInbox:
         self._sleepers: Sleepers[str] = Sleepers()
         self._asleep: set[AsyncSignal] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopping: set[str] = set()  # topics
         self._look: asyncio.TimerHandle | None = None
         self._refused: dict[str, BideError] = {}  # topics that are left alone for a while
         self._turn = 0  # of topics that are asked one by one
@@ -112,9 +114,10 @@ class AsyncInbox:
             if room > 0 and await self._consumers.get(topic):
                 room -= 1
 
-    def _used(self) -> Mapping[str, int]:
-        """By consumer: what came through it and is here or held."""
+    def _used(self, ending: Sequence[Arrived] = ()) -> Mapping[str, int]:
+        """By consumer: what came through it and is here or held, or about to be ended."""
         used = Counter(self._holdings.counts(self._line.opened))
+        used.update(each.consumer for each in ending if each.consumer is not None)
         used.update(each.consumer for waiting in self._here.values() for each in waiting if each.consumer is not None)
         return used
 
@@ -174,7 +177,7 @@ class AsyncInbox:
             signal.set()
         with contextlib.suppress(Exception):  # of the driver: then the broker gives all of it to others
             async with asyncio.timeout(self._address.timeout):
-                await self._calm()
+                await self._rest(list(self._sources), CALM, PROMPT)
                 await self._consumers.end_all()
         self._consumers.closed = True
         left = [each for waiting in self._here.values() for each in waiting]
@@ -185,11 +188,15 @@ class AsyncInbox:
         await self._line.close()
         await self._finish()  # they are told so
 
-    async def _calm(self) -> None:
-        """Each acknowledgement lets the broker send one more. If its consumer ends meanwhile, it counts as lost."""
-        until = time.monotonic() + PROMPT
-        while self._sources and (now := time.monotonic()) < until:
-            if now > max(self._endings.acknowledged, *(source.came for source in self._sources.values())) + CALM:
+    async def _rest(self, topics: Sequence[str], quiet: float, patience: float) -> None:
+        """Wait until all consumers of these topics are full, or quiet for so long.
+
+        The broker takes some milliseconds to end a consumer, and counts what it sends to it meanwhile as lost.
+        """
+        until = time.monotonic() + patience
+        while (now := time.monotonic()) < until:
+            used, sources = self._used(), [self._sources[topic] for topic in topics if topic in self._sources]
+            if not any(each.free(used) and max(each.came, each.ended) > now - quiet for each in sources):
                 break
             await asyncio.sleep(CALM / 2)
 
@@ -244,15 +251,19 @@ class AsyncInbox:
                 self._sleepers.wake([topic])
 
     async def _hold_back(self, ended: Sequence[Arrived]) -> None:
-        """Before these are acknowledged: the broker would bring as many more, and nobody may ask for them soon."""
-        since, quiet = time.monotonic() - QUIET, []
+        """Before these are acknowledged: the broker would bring as many more, and nobody may ask for them soon.
+
+        Of consumers that are full. The others may bring some anyway, and what is on its way when they end would count as lost.
+        """
+        now, quiet = time.monotonic(), []
         for topic in {each.delivered.label.topic for each in ended}:
-            source = self._sources.get(topic)
-            if source is not None and source.asked < since and any(each.consumer in source.rooms for each in ended):
-                quiet.append(topic)
+            if (source := self._sources.get(topic)) is not None:
+                source.ended = now
+                if source.asked < now - QUIET and any(each.consumer in source.rooms for each in ended):
+                    quiet.append(topic)
         for topic in set(quiet).difference(self._sleepers.topics()) if quiet else ():
             with contextlib.suppress(Exception):  # of the driver: then the broker gives all of it to others
-                await self._consumers.end(topic)
+                await self._consumers.end_full(topic, lambda: self._used(ended))
 
     def do(self, part: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Meanwhile, and to its end if that may be."""
@@ -279,11 +290,9 @@ class AsyncInbox:
         self._look = None
         now, wanted = time.monotonic(), set(self._sleepers.topics())
         for topic in {*self._sources, *self._here}:  # a message may come after the receiving of its topic was ended
-            source = self._sources.get(topic)
-            surplus = any(each.at <= now - SURPLUS for each in self._here.get(topic, ()))
-            if surplus and topic in wanted:
+            if topic in wanted and self._has_surplus(topic, now):
                 self._sleepers.wake([topic])  # whoever was woken for it has not come
-            elif surplus or (source is not None and source.asked <= now - IDLE and topic not in wanted):
+            elif topic not in self._stopping and self._is_unwanted(topic, now):
                 self.do(self._stop(topic))
         if self._sources or any(self._here.values()):
             self._look_again(SURPLUS if any(self._here.values()) else IDLE)
@@ -303,15 +312,27 @@ class AsyncInbox:
             await self._consumers.end(topic)
             await self._consumers.add(topic, 1, {})
 
+    def _has_surplus(self, topic: str, now: float) -> bool:
+        return any(each.at <= now - SURPLUS for each in self._here.get(topic, ()))
+
+    def _is_unwanted(self, topic: str, now: float) -> bool:
+        """Whether nobody asks for it, or for what it has brought."""
+        source = self._sources.get(topic)
+        idle = source is not None and source.asked <= now - IDLE
+        return (idle or self._has_surplus(topic, now)) and topic not in self._sleepers.topics()
+
     async def _stop(self, topic: str) -> None:
-        if self._here.get(topic) and await self._topics.are_blocked():
-            return  # nothing can be given back now, and here it can be claimed
-        await self._calm()
-        await self._consumers.end(topic)
-        self._sleepers.wake({topic}.intersection(self._sleepers.topics()))  # of those who came meanwhile
-        left = self._here.pop(topic, None)
-        if left:
-            await self._endings.send_round(list(left))
+        self._stopping.add(topic)
+        try:
+            if self._here.get(topic) and await self._topics.are_blocked():
+                return  # nothing can be given back now, and here it can be claimed
+            await self._rest([topic], SURPLUS, FILLING)
+            if self._is_unwanted(topic, time.monotonic()):
+                await self._consumers.end(topic)
+                self._sleepers.wake({topic}.intersection(self._sleepers.topics()))  # of those who came meanwhile
+                await self._endings.send_round(list(self._here.pop(topic, ())))
+        finally:
+            self._stopping.discard(topic)
 
     def _on_lost(self, channel: AbstractChannel) -> None:
         for topic, waiting in self._here.items():
