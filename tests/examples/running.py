@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from bide import Queue
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0
 
@@ -95,3 +97,9 @@ def became(client: httpx.Client, order: Any, state: str, mail: str) -> bool:
     """Whether an order is in this state, and the mail about it has gone out."""
     told = client.get(f"/orders/{order}").raise_for_status().json()
     return bool(told["state"] == state and told["mails"] == [mail])
+
+
+def time_is_up(url: str, order: Any) -> None:
+    """The time to pay for an order is over, earlier than it was told."""
+    with Queue(url) as queue:
+        assert queue.reschedule(topic="order.cancel", key=str(order), delay=0)

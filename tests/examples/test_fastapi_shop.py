@@ -13,7 +13,7 @@ import pytest
 from bide import ManualClock, Queue
 from examples.fastapi_shop import app, tasks
 from examples.fastapi_shop import shop as data
-from tests.examples.running import PATIENCE, Running, became, processes, soon
+from tests.examples.running import PATIENCE, Running, became, processes, soon, time_is_up
 
 
 class Shop(NamedTuple):
@@ -212,11 +212,12 @@ def server(running: Running, **more: str) -> tuple[Any, httpx.Client]:
 
 def test_a_server_that_is_killed_loses_no_cancellation(tmp_path: Path) -> None:
     with processes(tmp_path, **settings(tmp_path)) as running:
-        uvicorn, client = server(running, SHOP_PAY_WITHIN="3s")
+        uvicorn, client = server(running)
         paid, unpaid = [client.post("/orders", json={"email": "ada@example.com"}).json()["order"] for _ in range(2)]
         assert client.post(f"/orders/{paid}/pay").json()["cancellation"] == "cancelled"
         assert soon(lambda: became(client, paid, "paid", "receipt"))
         uvicorn.kill()
+        time_is_up(settings(tmp_path)["BIDE_URL"], unpaid)
 
         _, after = server(running)
         assert soon(lambda: became(after, unpaid, "cancelled", "cancelled"))

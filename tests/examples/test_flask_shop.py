@@ -13,7 +13,7 @@ import pytest
 from bide import BadTime, ManualClock
 from examples.flask_shop import app, tasks
 from examples.flask_shop import shop as data
-from tests.examples.running import Process, became, processes, soon
+from tests.examples.running import Process, became, processes, soon, time_is_up
 
 
 class Shop(NamedTuple):
@@ -176,7 +176,7 @@ def kill_at_once(supervisor: Process, workers: list[int]) -> None:
 
 def test_killed_workers_lose_no_cancellation(tmp_path: Path) -> None:
     worker = ("bide", "worker", "examples.flask_shop.tasks:queue", "--processes", "2", "--health")
-    with processes(tmp_path, SHOP_DB=f"{tmp_path}/shop.db", SHOP_MAIL_FAILS="0", SHOP_PAY_WITHIN="3s") as running:
+    with processes(tmp_path, SHOP_DB=f"{tmp_path}/shop.db", SHOP_MAIL_FAILS="0") as running:
         first = running.start(*worker, str(tmp_path / "first.health"))
         flask = running.start("flask", "--app", "examples.flask_shop.app", "run", "--port", "0")
         client = running.client(flask)
@@ -187,6 +187,7 @@ def test_killed_workers_lose_no_cancellation(tmp_path: Path) -> None:
         assert soon(lambda: became(client, paid, "paid", "receipt"))
         kill_at_once(first, workers)
         assert client.get(f"/orders/{unpaid}").json()["state"] == "open"
+        time_is_up(f"sqlite:///{tmp_path}/shop.db", unpaid)
 
         second = running.start(*worker, str(tmp_path / "second.health"))
         os.kill(soon(lambda: pids(tmp_path / "second.health"))[0], signal.SIGKILL)  # its supervisor starts another

@@ -86,14 +86,15 @@ class Rescheduled(Policy):
 
 
 class Failing(Policy):
-    again = 1
-
     def options(self) -> dict[str, Any]:
         return {"backoff": lambda attempt: 0.005}
 
     async def handle(self, n: int) -> None:
         if self.first(n):
             raise ValueError("the first time")
+
+    def again(self, n: int) -> int:
+        return 1
 
 
 class Snoozing(Policy):
@@ -103,16 +104,23 @@ class Snoozing(Policy):
 
 
 class Overtime(Policy):
-    """Each handler hangs once, until its timeout."""
-
-    again = 1
+    """Each handler hangs once, until its timeout. Others reach theirs when the machine stands still meanwhile."""
 
     def options(self) -> dict[str, Any]:
-        return {"timeout": "300ms", "backoff": lambda attempt: 0.005}
+        return {"timeout": "300ms", "backoff": lambda attempt: 0.005, "max_attempts": 10}
+
+    def made(self, stage: Stage) -> None:
+        self.cut = stage.journal.cut
 
     async def handle(self, n: int) -> None:
         if self.first(n):
             await asyncio.sleep(60)
+
+    def again(self, n: int) -> int:
+        return self.cut[n]
+
+    def check(self, stage: Stage) -> None:
+        assert all(self.cut[n] for n in stage.journal.done), "it went on after its timeout"
 
 
 class Requeued(Policy):

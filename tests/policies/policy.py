@@ -53,6 +53,7 @@ class Journal:
         self.most: Counter[int] = Counter()
         self.most_at_once = 0
         self.sizes: list[int] = []  # of batches
+        self.cut: Counter[int] = Counter()  # handlers that were told to stop
 
     def begins(self, n: int, told: Any, delivery: AsyncDelivery) -> None:
         (self.runs if n >= 0 else self.instants).append(Run(n, now_ms(), delivery.attempt, told, delivery.due))
@@ -162,7 +163,7 @@ class Stage:
             assert set(self.journal.done.values()) <= {1}, "handled twice"
             for n in set(self.alive) & set(done):
                 attempts = [run.attempt for run in self.journal.of(n)]
-                assert attempts[-1] == 1 + sum(each.again for each in self._policies), attempts
+                assert attempts[-1] == 1 + sum(each.again(n) for each in self._policies), attempts
 
     async def _each(self, part: str) -> None:
         for each in self._policies:
@@ -191,6 +192,9 @@ class Stage:
             for each in self._policies:
                 await each.handle(n)
             await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            self.journal.cut[n] += 1
+            raise
         finally:
             self.journal.ends(n)
         self.journal.done[n] += 1
@@ -221,7 +225,6 @@ class Policy:
     calls = False  # a message is due when others are done, and what it was moved to is the latest
     merges = False  # the arguments are lists
     sweeps = False  # what befalls one message of a batch befalls all of it
-    again = 0  # further attempts that each message needs
     repeats = False  # a message may be handled twice, or its attempts begin anew
 
     def __init__(self) -> None:
@@ -264,6 +267,10 @@ class Policy:
             return False
         self.met.add(n)
         return True
+
+    def again(self, n: int) -> int:
+        """Further attempts that a message needs."""
+        return 0
 
     def drops(self, n: int) -> bool:
         """Whether a message is not to be handled."""

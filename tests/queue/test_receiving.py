@@ -306,10 +306,9 @@ async def test_a_lease_is_renewed_while_its_delivery_is_open(make_queue: Callabl
 
     heartbeat.renewed = tell
     ends = {(await queue.get(sent)).lease_until}
-    for _ in range(3):  # longer than the lease that it began with
+    while len(ends) < 4:  # longer than the lease that it began with
         assert await asyncio.to_thread(renewals.acquire, timeout=10)
         ends.add((await queue.get(sent)).lease_until)
-    assert len(ends) == 4
     assert await queue.receive("t") == []
     await delivery.ack()
     await deliveries.aclose()

@@ -11,7 +11,8 @@ import pytest
 from bide import AsyncQueue, Queue
 from tests.servers.fixtures import NewRedis
 from tests.servers.programs import needs_program
-from tests.worker.processes import free_port, until
+from tests.servers.server import free_port
+from tests.worker.processes import until
 
 CONFIG = """
 pool:

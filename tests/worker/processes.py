@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -261,9 +260,3 @@ def without_uvloop(folder: Path) -> dict[str, str]:
     (folder / "blocked").mkdir(exist_ok=True)
     (folder / "blocked" / "uvloop.py").write_text("raise ImportError('blocked')\n", encoding="utf-8")
     return {"PYTHONPATH": os.pathsep.join([str(folder / "blocked"), os.environ.get("PYTHONPATH", "")])}
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

@@ -14,7 +14,8 @@ import pytest
 from bide.cli.worker import health
 from bide.cli.worker.health import FAILING, STALE, report
 from bide.worker.claim_log import Health
-from tests.worker.processes import Shop, free_port, open_shop, until
+from tests.servers.server import free_port
+from tests.worker.processes import PATIENCE, Shop, open_shop, until
 
 HANDLERS = """
 @queue.task("mail")
@@ -42,7 +43,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 def ask(port: int, method: str = "GET", path: str = "/") -> tuple[int, Any]:
     """The status and the report; 0 while nobody answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -102,16 +103,25 @@ def test_a_probe_may_ask_as_it_likes(shop: Shop) -> None:
     assert "Traceback" not in worker.err
 
 
+HELD = """
+while "--lifeline" in sys.orig_argv and gone("hold"):
+    time.sleep(0.01)
+"""
+
+
 def test_a_port_tells_of_every_process(shop: Shop) -> None:
     port = free_port()
+    shop.write(HANDLERS + HELD)
     worker = shop.start("--health", f":{port}", "--processes", "2", "--grace", "2s")
     told = when_well(port)
     assert sorted(each["process"] for each in told["processes"]) == worker.children()
     assert all(each["ok"] for each in told["processes"])
     shop.queue.send_many("mail", [None] * 20)
     until(lambda: sum(each["done"] for each in ask(port)[1]["processes"]) == 20)
+    shop.touch("hold")  # until somebody has seen that one is missing
     os.kill(told["processes"][0]["process"], 9)
     until(lambda: ask(port)[0] == 503)
+    (shop.folder / "hold").unlink()
     when_well(port)
     assert worker.stop()[0] == 0
 

@@ -9,8 +9,10 @@ import pytest
 
 from bide import AsyncDelivery, AsyncQueue, Queue, Unavailable, current
 from bide.engines.base import End
+from bide.queue import absence
 from bide.queue.beats import Beat
 from bide.queue.heartbeat import Heartbeat
+from bide.worker import service
 from tests.worker.conftest import once
 from tests.worker.faults import Faults
 from tests.worker.test_running import ended
@@ -19,8 +21,16 @@ LEASE = "200ms"
 THREE_LEASES = 0.6  # seconds
 
 
+@pytest.fixture(autouse=True)
+def wide_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stands still for half a lease notices it, and leaves others the time to renew theirs: the machine may have stood."""
+    for module in (absence, service):
+        monkeypatch.setattr(module, "PULSE", 0.05)
+    monkeypatch.setattr(absence, "LATE", 0.05)
+
+
 class Thief:
-    """Tries all the time, in a thread of its own, to get what a worker holds."""
+    """Tries all the time, in a thread of its own, to get what a worker holds. It notices when it stood still, as workers do."""
 
     def __init__(self, queue: AsyncQueue, topic: str) -> None:
         self._queue = Queue._of(queue.session.setup)
@@ -31,6 +41,7 @@ class Thief:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
+        self._queue.session.open().receiver.notice_absence()
         while not self._stop.is_set():
             self.stolen += len(self._queue.receive(self._topic))
             self.tries += 1

@@ -107,21 +107,21 @@ async def test_a_handler_that_is_late_and_has_done_its_work_can_say_so(queue: As
 
 
 async def test_a_sync_handler_that_has_not_asked_yet_sees_that_its_time_is_up(
-    memory: AsyncQueue, working: Any, until: Any
+    memory: AsyncQueue, working: Any, until: Any, caplog: Any
 ) -> None:
     seen: list[bool] = []
     told = threading.Event()
 
     @memory.task("s", timeout=SHORT, max_attempts=1)
     def handle() -> None:
-        told.wait(5)
+        told.wait(20)
         seen.append(current().expired)
 
     await handle.send()
     async with working(memory):
-        service_told = asyncio.get_running_loop().call_later(0.1, told.set)
+        await until(lambda: "has reached its timeout" in caplog.text)
+        told.set()
         await until(lambda: ended(memory))
-        service_told.cancel()
 
     assert seen == [True]
 
