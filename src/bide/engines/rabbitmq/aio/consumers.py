@@ -121,10 +121,10 @@ class AsyncConsumers:
     async def end_full(self, topic: str, used: Callable[[], Mapping[str, int]]) -> None:
         """End the consumers of a topic through which nothing can be on its way."""
         async with self._lock:
-            source, channel, now = self.sources.get(topic), self._line.opened, used()
+            source, channel, counts = self.sources.get(topic), self._line.opened, used()
             if source is None or channel is None:
                 return
-            for tag in [tag for tag, room in source.rooms.items() if now.get(tag, 0) >= room]:
+            for tag in [tag for tag, room in source.rooms.items() if counts.get(tag, 0) >= room]:
                 del source.rooms[tag]
                 await self._cancel(channel, topic, tag)
             if not source.rooms:
