@@ -9,6 +9,7 @@ import pytest
 
 from bide import AsyncQueue, Bury, OutcomeUnknown, ResultFailed, ResultNotKept, ResultPending, Unavailable
 from bide.engines.base import Stored
+from bide.queue.deliveries import DEPENDS
 from bide.queue.results import ASLEEP, FIRST_LOOK, LAST_LOOK, pause
 from tests.worker.conftest import Working, done
 from tests.worker.faults import Call, Faults
@@ -187,8 +188,8 @@ async def test_what_can_not_be_kept_is_told(queue: AsyncQueue, working: Working)
             await queue.result(sent, timeout=WAIT)
 
 
-def stored(state: Any, due: int) -> Stored:
-    return Stored("1", "t", state, due, 0, 3, None, 1, b"", {}, None, None, None)
+def stored(state: Any, due: int, **headers: str) -> Stored:
+    return Stored("1", "t", state, due, 0, 3, None, 1, b"", headers, None, None, None)
 
 
 def test_looks_for_a_result_become_rarer() -> None:
@@ -199,6 +200,7 @@ def test_looks_for_a_result_become_rarer() -> None:
     # Before its time nothing comes of it, but it may be given another
     assert pause(0, stored("scheduled", now + 2_000), now) == 2.0
     assert pause(0, stored("scheduled", now + 3_600_000), now) == ASLEEP
+    assert pause(0, stored("scheduled", now + 3_600_000, **{DEPENDS: "2"}), now) == FIRST_LOOK
     # Until a second has passed there are twenty looks at most
     waited, looks = 0.0, 0
     while waited < 1:

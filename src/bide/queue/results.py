@@ -17,6 +17,7 @@ from bide.errors import (
     TooLarge,
 )
 from bide.logs import Log
+from bide.queue.deliveries import DEPENDS
 from bide.queue.depending import id_of
 from bide.queue.envelope import Envelope
 from bide.types import Sent
@@ -63,8 +64,9 @@ def encoded(envelope: Envelope, value: object, name: str, id: str) -> bytes | No
 
 
 def pause(waited: float, stored: Stored, now_ms: int) -> float:
-    """Seconds until the next look for a result that is not there."""
-    asleep = (stored.due - now_ms) / 1000 if stored.state == "scheduled" else 0.0
+    """Seconds until the next look for a result that is not there. What waits for other messages may be due at any time."""
+    sleeps = stored.state == "scheduled" and DEPENDS not in stored.headers
+    asleep = (stored.due - now_ms) / 1000 if sleeps else 0.0
     return max(min(max(FIRST_LOOK, waited / PART), LAST_LOOK), min(asleep, ASLEEP))
 
 
