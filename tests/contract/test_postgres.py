@@ -24,9 +24,9 @@ class TestPostgres(EngineContract):
     colours = COLOURS if LONG else ("async",)
 
     @pytest.fixture
-    def make_source(self, postgres_url: str) -> Callable[..., Source]:
+    def make_source(self, postgres_used_url: str) -> Callable[..., Source]:
         def make(**settings: Any) -> Source:
-            return source(Settings(url=postgres_url, **settings))
+            return source(Settings(url=postgres_used_url, **settings))
 
         return make
 
@@ -38,9 +38,9 @@ class TestThroughPgBouncer(EngineContract):
     colours = COLOURS if LONG else ("sync",)
 
     @pytest.fixture
-    def make_source(self, pgbouncer_url: str) -> Callable[..., Source]:
+    def make_source(self, pgbouncer_used_url: str) -> Callable[..., Source]:
         def make(**settings: Any) -> Source:
-            return source(Settings(url=pgbouncer_url, **settings))
+            return source(Settings(url=pgbouncer_used_url, **settings))
 
         return make
 

@@ -95,9 +95,9 @@ class TestPostgresSend(EngineContract):
     colours = ("async",)
 
     @pytest.fixture
-    def make_source(self, postgres_url: str) -> Callable[..., Source]:
+    def make_source(self, postgres_used_url: str) -> Callable[..., Source]:
         def make(**settings: Any) -> Source:
-            asked = Settings(url=postgres_url, **settings)
+            asked = Settings(url=postgres_used_url, **settings)
             plain = source(asked)
             return SendingSource(plain._address, asked)
 

@@ -29,7 +29,8 @@ CASES = [
 @pytest.fixture
 async def queue(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[AsyncQueue]:
     places = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/bide.db"}
-    async with AsyncQueue(places.get(engine) or request.getfixturevalue(f"{engine}_url")) as made:
+    server = {"redis": "redis_url", "postgres": "postgres_used_url"}
+    async with AsyncQueue(places.get(engine) or request.getfixturevalue(server[engine])) as made:
         yield made
 
 

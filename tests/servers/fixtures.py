@@ -24,8 +24,8 @@ ASK_FOR_A_SERVER = {
     *("redis_server", "redis_url", "new_redis"),
     *("redis_cluster", "redis_cluster_url", "new_cluster"),
     *("redis_sentinels", "redis_sentinels_url", "new_sentinels"),
-    *("postgres_server", "postgres_url", "new_postgres", "new_standby"),
-    *("pgbouncer", "pgbouncer_url", "new_pgbouncer"),
+    *("postgres_server", "postgres_url", "postgres_used_url", "new_postgres", "new_standby"),
+    *("pgbouncer", "pgbouncer_url", "pgbouncer_used_url", "new_pgbouncer"),
     *("rabbitmq_server", "rabbitmq_url", "rabbitmq_shared_url", "new_rabbitmq", "rabbitmq_cluster"),
 }
 
@@ -176,6 +176,12 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture
+def postgres_used_url(postgres_server: PostgresServer) -> str:
+    """The URL of a database that has tables already, all empty: for tests to which it makes no difference. It takes a tenth."""
+    return postgres_server.emptied("used")
+
+
+@pytest.fixture
 def new_postgres() -> Iterator[NewPostgres]:
     needs_postgres()
     with ExitStack() as started:
@@ -201,6 +207,11 @@ def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
 def pgbouncer_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
     """The URL of the database of `postgres_url`, through a pool that lends a connection for a transaction."""
     return pgbouncer.url_of(postgres_url.rpartition("/")[2])
+
+
+@pytest.fixture
+def pgbouncer_used_url(pgbouncer: PgBouncer, postgres_used_url: str) -> str:
+    return pgbouncer.url_of(postgres_used_url.rpartition("/")[2])
 
 
 @pytest.fixture

@@ -21,6 +21,25 @@ DATABASES = "SELECT datname FROM pg_database WHERE NOT datistemplate AND datname
 ROLES = "SELECT rolname FROM pg_roles WHERE oid >= 16384"  # a smaller number is one of the server's own
 LOGINS = ("local all all", f"host all all {HOST}/32", "local replication all", f"host replication all {HOST}/32")
 
+EMPTY = """
+do $$
+declare found record;
+begin
+    for found in
+        select format('%I.%I', schemaname, tablename) as name from pg_tables
+        where schemaname !~ '^pg_|^information_schema$' and tablename <> 'layout'
+    loop
+        if pg_relation_size(found.name) > 1000000 then
+            execute 'truncate ' || found.name;
+        else
+            execute 'delete from ' || found.name;
+        end if;
+    end loop;
+    perform setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false) from pg_sequences;
+end $$"""
+SCHEMAS = "SELECT count(*) FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema$'"
+MOST = 8  # schemas of a database that is used again: more take longer to empty than a new one to make
+
 Setting = str | int | float | bool | Path
 
 
@@ -77,6 +96,19 @@ class PostgresServer(Server):
         with self.client() as client:
             client.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
         return self.url_of(name)
+
+    def emptied(self, name: str) -> str:
+        """The database of that name, with the tables that tests before have made, and nothing in them. Gives its URL.
+
+        It is made anew if it is missing, or if somebody uses it still.
+        """
+        with suppress(psycopg.OperationalError), self.client(name, options="-c lock_timeout=2s") as client:
+            [(schemas,)] = client.execute(SCHEMAS).fetchall()
+            if schemas <= MOST:
+                client.execute(EMPTY.encode())
+                return self.url_of(name)
+        self.drop_all()
+        return self.database(name)
 
     def drop_all(self) -> None:
         """Delete all databases and roles that it did not begin with, whoever is still connected to them."""

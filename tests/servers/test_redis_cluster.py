@@ -14,6 +14,8 @@ from tests.servers.fixtures import NewCluster
 KEY = "key"
 SLOT = key_slot(KEY.encode())
 
+pytestmark = pytest.mark.slow  # tests/redis moves slots, cuts off, kills and promotes nodes in every run
+
 
 @contextmanager
 def client_of(cluster: RedisCluster) -> Iterator[redis.RedisCluster]:

@@ -11,6 +11,8 @@ from tests.servers.fixtures import NewSentinels
 from tests.servers.group import Node
 from tests.servers.sentinel import SentinelGroup
 
+pytestmark = pytest.mark.slow  # tests/redis/test_failovers.py uses it all in every run
+
 
 def client_of(group: SentinelGroup) -> redis.Redis:
     """The driver's own client. It asks the first sentinel first."""
