@@ -15,6 +15,8 @@ NEVER = 2**63
 ROLLBACK = "rollback"
 """The fault of a server that goes back to an older state. It begins when accepted changes may be forgotten, and lands when
 the server is back in its older state."""
+RESHARD = "reshard"
+"""What the kinds of faults begin with in which a queue gets another number of shards."""
 
 
 class Span(Protocol):
@@ -221,6 +223,11 @@ class Facts:
         """Whether the server went back to an older state in that time, or had begun to."""
         back = (fault for fault in self.faults.get(ROLLBACK, ()) if fault.happened)
         return any(fault.began <= until and since <= fault.ended for fault in back)
+
+    def resharded(self, until: int) -> bool:
+        """Whether the queue had begun to get other shards by then."""
+        faults = (fault for kind, acts in self.faults.items() if kind.startswith(RESHARD) for fault in acts)
+        return any(fault.began <= until for fault in faults)
 
     def forgotten(self, done: Span) -> bool:
         """Whether it may have been undone since by a server that went back."""

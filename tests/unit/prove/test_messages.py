@@ -331,3 +331,16 @@ def test_two_that_are_left_have_two_keys(book: Book) -> None:
     assert not book.broken()
     book.look({"id": "m", "attempt": 1, "key": "k"}, other)
     assert "idempotent" in book.broken()
+
+
+@pytest.mark.parametrize("fault", ["reshard 6", "kill", None])
+def test_a_dead_letter_comes_back_without_its_key_only_when_shards_were_given_up(book: Book, fault: str | None) -> None:
+    book.send("m", key="k")
+    book.receive("m", key="k")
+    book.act("bury", token="1")
+    if fault:
+        book.end(book.begin("fault", kind=fault), kind=fault)
+    book.act("requeue", None, topic="t", count=1)
+    book.receive("m", token="2")
+    book.act("ack", token="2")
+    assert book.broken() == (set() if fault == "reshard 6" else {"nothing unexpected"})

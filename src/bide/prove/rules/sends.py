@@ -66,8 +66,9 @@ def _content(facts: Facts, message: Message, seen: Delivered | Left, found: Find
 
 
 def _may_have_lost_key(facts: Facts, message: Message, send: Send) -> bool:
-    """To a successor: to another message that was, or may have been, sent under it."""
-    return any(each.id != message.id for each in facts.keyed.get((send.topic, send.key or ""), ()))
+    """To another message that was, or may have been, sent under it; or as a dead letter of a shard that is given up."""
+    successor = any(each.id != message.id for each in facts.keyed.get((send.topic, send.key or ""), ()))
+    return successor or any(facts.resharded(act.ended) for act in facts.requeues(message))
 
 
 def _latest(facts: Facts, message: Message, delivered: Delivered, found: Findings) -> None:
