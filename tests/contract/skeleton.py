@@ -10,7 +10,7 @@ import msgspec
 from bide.core.when import check_delay, due_time
 from bide.engines import base
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Claim, Hold, Move, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, Claim, Hold, Move, NewMessage, Ref, Seen
 from bide.engines.sleepers import Sleeper, Sleepers
 from bide.errors import BadOption
 from bide.types import CancelResult, RescheduleResult, Sent, State, Stats
@@ -177,8 +177,18 @@ class Skeleton(AsyncEngine):
             message.lease_until = at + lease
         return [message is not None for message in found]
 
-    async def cancel(self, refs: Sequence[Ref], *, connection: Any = None, now: Now = None) -> list[CancelResult]:
+    async def cancel(
+        self, refs: Sequence[Ref], *, seen: Sequence[Seen] | None = None, connection: Any = None, now: Now = None
+    ) -> list[CancelResult]:
         self._shelf.at(now)
+        for ref, each in zip(refs, seen or (), strict=False):  # at most one
+            message = self._shelf.find(ref.id)
+            if (
+                message
+                and message.kind == "scheduled"
+                and (message.due != each.due or each.body not in (None, message.new.body))
+            ):
+                return [CancelResult.GONE]
         return [self._cancel(self._shelf.find(ref.id)) for ref in refs]
 
     def _cancel(self, message: Message | None) -> CancelResult:
@@ -187,7 +197,9 @@ class Skeleton(AsyncEngine):
             return CancelResult.CANCELLED
         return CancelResult[_why(message)]
 
-    async def reschedule(self, moves: Sequence[Move], *, connection: Any = None, now: Now = None) -> list[RescheduleResult]:
+    async def reschedule(
+        self, moves: Sequence[Move], *, condition: Any = None, connection: Any = None, now: Now = None
+    ) -> list[RescheduleResult]:
         at = self._shelf.at(now)
         for move in moves:
             check_delay(move.delay, move.at, at)
@@ -195,6 +207,8 @@ class Skeleton(AsyncEngine):
 
     def _move(self, message: Message | None, move: base.Move, at: int) -> RescheduleResult:
         if message is not None and message.kind == "scheduled":
+            if move.seen not in (None, message.due):
+                return RescheduleResult.GONE
             message.since, message.began = move.due(message.due, message.since, at, at), None
             self._shelf.schedule(message, message.since)
             return RescheduleResult.MOVED

@@ -28,6 +28,7 @@ from bide.engines.base import (
     NewMessage,
     Origin,
     Ref,
+    Seen,
     Settings,
     Verdict,
     Window,
@@ -119,6 +120,17 @@ class EngineMachine(RuleBasedStateMachine):
     def cancel(self, pointers: list[Pointer]) -> None:
         if self.can.cancel:
             self.runner.cancel([self.ref(each) for each in pointers])
+
+    @way(2, pointers=strategies.pointers, off=st.sampled_from([0, 0, 0, 1]), whole=st.booleans())
+    def cancel_seen(self, pointers: list[Pointer], off: int, whole: bool) -> None:
+        """Perhaps one of them is not as it was seen."""
+        if self.can.cancel:
+            found = {ref.id: self.runner.expected.messages.get(ref.id or "") for ref in map(self.ref, pointers)}
+            known = {id: each for id, each in found.items() if id is not None}
+            seen = [Seen(0) if each is None else Seen(each.due, each.sent.body if whole else None) for each in known.values()]
+            seen[:1] = [Seen(max(0, each.due + off), each.body) for each in seen[:1]]
+            if known:
+                self.runner.cancel_seen([Ref(id=id) for id in known], seen)
 
     @way(2, pointers=strategies.pointers, delay=strategies.spans, at=strategies.instants, origin=strategies.origins)
     def reschedule(self, pointers: list[Pointer], delay: int, at: int | None, origin: Origin) -> None:

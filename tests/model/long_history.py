@@ -16,7 +16,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.engines.base import OPERATION_MS, Capabilities, Claimed, End, Hold, Move, NewMessage, Origin, Verdict, Window
+from bide.engines.base import (
+    OPERATION_MS,
+    Capabilities,
+    Claimed,
+    End,
+    Hold,
+    Move,
+    NewMessage,
+    Origin,
+    Ref,
+    Seen,
+    Verdict,
+    Window,
+)
 from bide.errors import BadOption, BadTime
 from bide.types import State
 from tests.model.draw import DAY, KEYS, SPANS, TOPICS, Draw
@@ -42,7 +55,7 @@ Left = Callable[[Runner], None]
 
 MOODS: Mapping[str, Mapping[str, int]] = {
     "fill": {"put": 8, "burst": 3, "put_again": 2, "reschedule": 3, "cancel": 1, "claim": 1, "work": 1, "jump": 1, "moment": 1},
-    "move": {"put": 2, "burst": 1, "reschedule": 10, "cancel": 3, "work": 1, "jump": 1, "moment": 2},
+    "move": {"put": 2, "burst": 1, "reschedule": 10, "cancel": 3, "cancel_seen": 2, "work": 1, "jump": 1, "moment": 2},
     "work": {"put": 2, "burst": 1, "claim": 3, "claim_again": 2, "settle": 4, "extend": 2, "work": 10, "moment": 6, "jump": 2},
     "break": {"put": 3, "claim": 6, "settle": 4, "tend": 4, "requeue": 5, "purge": 2, "jump": 5, "moment": 4, "work": 4},
     "take out": {"work": 12, "claim": 1, "settle": 3, "jump": 4, "moment": 3, "cancel": 2, "purge": 1, "tend": 1, "put": 1},
@@ -53,6 +66,7 @@ ALWAYS = dict.fromkeys(
         "put",
         "work",
         "cancel",
+        "cancel_seen",
         "reschedule",
         "extend",
         "tend",
@@ -172,6 +186,16 @@ class LongHistory:
         if self.can.cancel:
             self._do("cancel", draw.refs(draw.choice([1, 1, 3, 30])))
 
+    def cancel_seen(self, draw: Draw) -> None:
+        """Mostly as they are now."""
+        found = dict.fromkeys(each.id for each in draw.refs(draw.choice([1, 1, 3, 30])) if each.id is not None)
+        if self.can.cancel and found:
+            known = [self.expected.messages.get(id) for id in found]
+            whole, off = draw.random() < 0.5, draw.choice([0, 0, 0, 1])
+            seen = [Seen(0) if each is None else Seen(each.due, each.sent.body if whole else None) for each in known]
+            seen[-1] = Seen(seen[-1].due + off, seen[-1].body)
+            self._do("cancel_seen", [Ref(id) for id in found], seen)
+
     def reschedule(self, draw: Draw) -> None:
         if self.can.cancel:
             refs = draw.refs(draw.choice([1, 1, 1, 4, 30]))
@@ -181,7 +205,15 @@ class LongHistory:
             if draw.random() < 0.3:
                 origin = draw.choice(ORIGINS)
                 moves = [Move(each.ref, each.delay, origin=origin) for each in moves]
+            if draw.random() < 0.2:
+                moves = self._if_as_seen(draw, moves)
             self._do("reschedule", moves)
+
+    def _if_as_seen(self, draw: Draw, moves: Sequence[Move]) -> list[Move]:
+        """Those that are named by their ids, each once, mostly as they are now."""
+        named = {each.ref.id: each for each in moves if each.ref.id is not None}
+        known = {id: self.expected.messages[id].due for id in named if id in self.expected.messages}
+        return [replace(each, seen=known.get(id, 0) + draw.choice([0, 0, 0, 1])) for id, each in named.items()]
 
     def requeue(self, draw: Draw) -> None:
         dead = self.expected.dead()

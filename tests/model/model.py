@@ -23,6 +23,7 @@ from bide.engines.base import (
     NewMessage,
     Past,
     Ref,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -282,6 +283,21 @@ class Model:
                 message.lease_until = self.now + lease
         agree(f"extend {holds}", [message is not None for message in held], list(answer))
 
+    def cancel_seen(self, refs: Sequence[Ref], seen: Sequence[Seen], now: int, answer: Sequence[CancelResult]) -> None:
+        """Named by their ids, each once."""
+        self._at(now)
+        whole = True
+        for ref, each, got in zip(refs, seen, answer, strict=True):
+            message = self._find(ref)
+            expected = CancelResult[self._unmoved(message, got.name)]
+            if message and message.pending:
+                same = message.due == each.due and each.body in (None, message.sent.body)
+                expected = CancelResult.CANCELLED if same else CancelResult.GONE
+            agree(f"cancel {ref}, if it is as {each}", expected, got)
+            whole = whole and expected is CancelResult.CANCELLED
+        if whole:
+            self.cancel(refs, now, answer)
+
     def cancel(self, refs: Sequence[Ref], now: int, answer: Sequence[CancelResult]) -> None:
         self._at(now)
         agree("cancel's number of answers", len(refs), len(answer))
@@ -299,7 +315,9 @@ class Model:
         for move, got in zip(moves, answer, strict=True):
             message = self._find(move.ref)
             expected = RescheduleResult[self._unmoved(message, got.name)]
-            if message and message.pending:
+            if message and message.pending and move.seen not in (None, message.due):
+                expected = RescheduleResult.GONE
+            elif message and message.pending:
                 message.step("reschedule")
                 message.plan(self._moved(message, move))
                 message.order = None

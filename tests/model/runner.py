@@ -8,7 +8,21 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import MAX_BATCH, Capabilities, Claimed, End, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
+from bide.engines.base import (
+    MAX_BATCH,
+    Capabilities,
+    Claimed,
+    End,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Seen,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
 from bide.engines.registry import Guarded, Source
 from bide.errors import BideError
 from bide.testing.contract import Recoloured
@@ -87,6 +101,11 @@ class Runner:
 
     def cancel(self, refs: Sequence[Ref]) -> None:
         self.model.cancel(refs, self.clock, self._do(self._engine.cancel(refs, now=self.clock)))
+
+    def cancel_seen(self, refs: Sequence[Ref], seen: Sequence[Seen]) -> None:
+        most = self._engine.capabilities.together
+        refs, seen = refs[:most], seen[:most]
+        self.model.cancel_seen(refs, seen, self.clock, self._do(self._engine.cancel(refs, seen=seen, now=self.clock)))
 
     def reschedule(self, moves: Sequence[Move]) -> None:
         self.model.reschedule(moves, self.clock, self._do(self._engine.reschedule(moves, now=self.clock)))

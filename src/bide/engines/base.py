@@ -46,7 +46,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_delay: int = MAX_DELAY_MS
     max_body: int = 2**30
     max_topics: int = 2**31  # in one claim
-    together: int = 1  # messages, named by their ids, that one cancel or purge ends as a whole or not at all
+    together: int = 1  # messages that one purge by ids, or one cancel of what was seen, ends as a whole or not at all
     colours: frozenset[str] = frozenset({"sync", "async"})
 
 
@@ -123,6 +123,20 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
 
 
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """What somebody has seen of a pending message, who would not end it if it has changed since."""
+
+    due: int
+    body: bytes | None = None  # None: it may be another
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """A message, by its id, that must be pending and due then: else nothing is done."""
+
+    id: str
+    due: int
+
+
 class Move(msgspec.Struct, frozen=True, gc=False):
     """A new time for a message: a delay, or an instant."""
 
@@ -130,6 +144,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     delay: int = 0
     at: int | None = None
     origin: Origin = "now"  # what the delay counts from: the engine's now, its due time, or since when it waits
+    seen: int | None = None  # its due time as it was seen: if it has another, it is left alone, and is gone
 
     def due(self, due: int, since: int, floor: int, ceiling: int) -> int:
         """Of a message with these times, when now is between floor and ceiling."""

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from bide.engines.base import (
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -21,6 +22,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -184,22 +186,42 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
+    def cancel(
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[CancelResult]:
         """End pending messages.
+
+        `seen`: what was seen of each, all named once, by their ids, and no more than the engine ends together. Those that have
+        changed since are gone. If one answer is another than cancelled, none of them has ended.
 
         - A cancelled message is never handed out.
         - Cancel by key is cancel by id.
         - Cancelling a running message leaves it running.
         - Cancelling a dead letter says dead and leaves it.
         - Cancelling what has ended says gone.
+        - Messages that were seen end together or not at all.
+        - A message that has changed since it was seen does not end.
         - An id that is spelled otherwise names no message.
         """
 
     @abstractmethod
     def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
         """Give pending messages a new time.
+
+        `condition`: of an engine that ends messages together. If it does not hold, all are gone. With it, and where moves tell
+        what was seen, messages are named once, by their ids.
 
         - A rescheduled message is due at its new time only.
         - A rescheduled message keeps its key and its attempts.
@@ -209,6 +231,8 @@ class Engine(ABC):
         - Rescheduling what has ended says gone.
         - Rescheduling beyond the longest delay refuses its batch.
         - A delay may count from the due time.
+        - A message that has another time than was seen is left alone.
+        - Nothing is rescheduled unless the condition holds.
         - A message set aside can be called back to the front.
         """
 

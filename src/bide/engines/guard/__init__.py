@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Sized
 
 from bide.core.when import MAX_DELAY_MS, check_longest
-from bide.engines.base import MAX_BATCH, Capabilities, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, Capabilities, Condition, Move, NewMessage, Ref, Seen
 from bide.engines.guard.able import others_can
 from bide.errors import BadOption, Unavailable, Unsupported
 from bide.types import State
@@ -66,6 +66,22 @@ class Rules:
         self.check(needs, refs, connection=connection)
         if not self._can.keys and any(each.id is None for each in refs):
             raise self._lacks("keys", "has no keys: name the message by its id.")
+
+    def check_seen(self, refs: Sequence[Ref], seen: Sequence[Seen], most: int) -> None:
+        named = {each.id for each in refs}
+        if not len(named) == len(refs) == len(seen) or None in named:
+            raise BadOption("With seen, name each message once, by its id, and tell of each what was seen.")
+        if len(refs) > most:
+            raise Unsupported(f"{self._shown} ends no more than {most:,} at once as a whole, and these are {len(refs):,}.")
+
+    def check_moves(self, moves: Sequence[Move], condition: Condition | None, together: int) -> None:
+        if condition is None and all(each.seen is None for each in moves):
+            return
+        named = {each.ref.id for each in moves}
+        if len(named) != len(moves) or None in named:
+            raise BadOption("With seen, or with a condition, name each message once, by its id.")
+        if condition is not None and together == 1:
+            raise Unsupported(f"{self._shown} does nothing together: leave condition= out.")
 
     def check_messages(self, messages: Sequence[NewMessage]) -> None:
         for new in messages:

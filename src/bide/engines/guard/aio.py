@@ -9,6 +9,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -16,6 +17,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -171,16 +173,29 @@ class AsyncGuard(AsyncEngine):
         return await self._verbs.extend(holds, lease, brief=brief, now=now)
 
     async def cancel(
-        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[CancelResult]:
         self._rules.check_refs("cancel", refs, connection=connection)
-        return await self._verbs.cancel(refs, connection=connection, now=now)
+        if seen is not None:
+            self._rules.check_seen(refs, seen, self.capabilities.together)
+        return await self._verbs.cancel(refs, seen=seen, connection=connection, now=now)
 
     async def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
         self._rules.check_refs("cancel", [each.ref for each in moves], connection=connection)
-        return await self._verbs.reschedule(moves, connection=connection, now=now)
+        self._rules.check_moves(moves, condition, self.capabilities.together)
+        return await self._verbs.reschedule(moves, condition=condition, connection=connection, now=now)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._rules.check(limit=budget)

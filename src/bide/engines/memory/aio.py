@@ -9,6 +9,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -16,6 +17,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -119,14 +121,24 @@ class AsyncMemory(AsyncEngine):
         return deliver.extend(self._store, holds, lease, now)
 
     async def cancel(
-        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[CancelResult]:
-        return change.cancel(self._store, refs, now)
+        return change.cancel(self._store, refs, seen, now)
 
     async def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
-        return change.reschedule(self._store, moves, now)
+        return change.reschedule(self._store, moves, condition, now)
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         return deliver.tend(self._store, budget, ended_by, now)

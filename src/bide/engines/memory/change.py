@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from bide.clock import MS
 from bide.core.when import Dues, check_delay, due_time
-from bide.engines.base import OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of, period_of
+from bide.engines.base import OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
 from bide.engines.debounce import bounded
 from bide.engines.memory.store import Store
 from bide.engines.memory.topic import DEAD, PENDING, Message
@@ -139,27 +139,43 @@ def _replace(store: Store, holder: Message, new: NewMessage, due: int, now: int)
     return Sent(holder.id, new.topic, holder.due, "postponed" if later else "replaced")
 
 
-def cancel(store: Store, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
+def cancel(store: Store, refs: Sequence[Ref], seen: Sequence[Seen] | None, now: int | None) -> list[CancelResult]:
     with store:
         at = store.now(now)
+        if seen is not None:
+            answers = [_end_of(store.find(ref, at), each) for ref, each in zip(refs, seen, strict=True)]
+            if any(each is not CancelResult.CANCELLED for each in answers):
+                return answers
         return [_cancel(store, store.find(ref, at)) for ref in refs]
 
 
-def _cancel(store: Store, message: Message | None) -> CancelResult:
+def _end_of(message: Message | None, seen: Seen | None = None) -> CancelResult:
+    """What cancelling it answers."""
     if message is None:
         return CancelResult.GONE
     if message.stage != PENDING:
         return CancelResult.DEAD if message.stage == DEAD else CancelResult.RUNNING
-    store.end_pending(message)
-    return CancelResult.CANCELLED
+    same = seen is None or (message.due == seen.due and seen.body in (None, message.content.body))
+    return CancelResult.CANCELLED if same else CancelResult.GONE
 
 
-def reschedule(store: Store, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
+def _cancel(store: Store, message: Message | None) -> CancelResult:
+    answer = _end_of(message)
+    if message is not None and answer is CancelResult.CANCELLED:
+        store.end_pending(message)
+    return answer
+
+
+def reschedule(store: Store, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
     with store:
         at_ns = store.now_ns(now)
         floor, ceiling = at_ns // MS, -(-at_ns // MS)
         for move in moves:
             check_delay(move.delay, move.at, floor)
+        if condition is not None:
+            holder = store.find(Ref(id=condition.id), floor)
+            if _end_of(holder, Seen(condition.due)) is not CancelResult.CANCELLED:
+                return [RescheduleResult.GONE] * len(moves)
         return [_reschedule(store, move, floor, ceiling) for move in moves]
 
 
@@ -169,6 +185,8 @@ def _reschedule(store: Store, move: Move, floor: int, ceiling: int) -> Reschedul
         return RescheduleResult.GONE
     if message.stage != PENDING:
         return RescheduleResult.DEAD if message.stage == DEAD else RescheduleResult.RUNNING
+    if move.seen not in (None, message.due):
+        return RescheduleResult.GONE
     message.entry = store.new_entry()
     store.topics[message.content.topic].forget()
     message.due = message.since = move.due(message.due, message.since, floor, ceiling)

@@ -8,6 +8,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -15,6 +16,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -114,13 +116,25 @@ class Memory(Engine):
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return deliver.extend(self._store, holds, lease, now)
 
-    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        return change.cancel(self._store, refs, now)
+    def cancel(
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[CancelResult]:
+        return change.cancel(self._store, refs, seen, now)
 
     def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
-        return change.reschedule(self._store, moves, now)
+        return change.reschedule(self._store, moves, condition, now)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         return deliver.tend(self._store, budget, ended_by, now)

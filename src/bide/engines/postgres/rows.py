@@ -11,6 +11,7 @@ from bide.engines.base import (
     NO_HEADERS,
     Claim,
     Claimed,
+    Condition,
     End,
     Hold,
     Move,
@@ -18,6 +19,7 @@ from bide.engines.base import (
     Past,
     Ref,
     Scanned,
+    Seen,
     Stored,
     claim_time,
     operation_of,
@@ -34,8 +36,11 @@ CALLS: Mapping[str, str] = {
     "%s::{text}, %s::bigint[], %b::{bytea}, %s, %s)",
     "extend": "select * from {schema}.extend(%s::bigint[], %s::{text}, %s::bigint[], %s, %s)",
     "cancel": "select * from {schema}.cancel(%s, %s::bigint[], %s::{text}, %s::{text}, %s)",
+    "cancel_seen": "select * from {schema}.cancel_seen(%s, %s::bigint[], %s::bigint[], %b::{bytea}, %s)",
     "reschedule": "select * from {schema}.move(%s, %s::bigint[], %s::{text}, %s::{text}, %s::bigint[], %s::bigint[], "
     "%s::{text}, %s, %s)",
+    "move_seen": "select * from {schema}.move_seen(%s, %s::bigint[], %s::bigint[], %s::bigint[], %s::{text}, %s, %s::bigint[], "
+    "%s, %s, %s)",
     "tend": "select * from {schema}.tend(%s, %s, %s, %s, %s, %s)",
     "get": "select g.place, g.now, g.traces, (g.it).* from {schema}.look_up(%s::bigint[], %s::{text}, %s::{text}, %s) as g",
     "scan": "select s.now, s.stage_of, (s.it).* from {schema}.scan(%s, %s, %s, %s, %s, %s, %s) as s",
@@ -198,10 +203,21 @@ def ref_args(refs: Sequence[Ref]) -> list[Any]:
     return [numbers([private_id(ref.id) for ref in refs]), [ref.topic for ref in refs], [ref.key for ref in refs]]
 
 
+def seen_args(refs: Sequence[Ref], seen: Sequence[Seen]) -> list[Any]:
+    ids, dues = numbers([private_id(ref.id) for ref in refs]), numbers([each.due for each in seen])
+    return [ids, dues, [each.body for each in seen]]
+
+
 def move_args(moves: Sequence[Move]) -> list[Any]:
     times = [numbers([move.delay for move in moves]), numbers([move.at for move in moves])]
     origins = [move.origin for move in moves] if any(move.origin != "now" for move in moves) else None
     return [*ref_args([move.ref for move in moves]), *times, origins, MAX_DELAY_MS]
+
+
+def move_seen_args(moves: Sequence[Move], condition: Condition | None) -> list[Any]:
+    ids, _, _, *times = move_args(moves)
+    must_be = (None, None) if condition is None else (private_id(condition.id), condition.due)
+    return [ids, *times, numbers([each.seen for each in moves]), *must_be]
 
 
 def read_mark(after: str | None) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -18,6 +19,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -88,13 +90,25 @@ class Rabbit(Engine):
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return self._engine.renew(holds, lease, now)
 
-    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        return self._run(lambda: self._engine.cancel(refs, connection=connection, now=now))
+    def cancel(
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[CancelResult]:
+        return self._run(lambda: self._engine.cancel(refs, seen=seen, connection=connection, now=now))
 
     def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
-        return self._run(lambda: self._engine.reschedule(moves, connection=connection, now=now))
+        return self._run(lambda: self._engine.reschedule(moves, condition=condition, connection=connection, now=now))
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         return self._run(lambda: self._engine.tend(budget, ended_by=ended_by, now=now))

@@ -10,6 +10,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -17,6 +18,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -87,14 +89,26 @@ class AsyncSqlite(AsyncEngine):
         return await self._write(lambda tx: deliver.extend(tx, self._namespace, holds, lease, now), durable=False)
 
     async def cancel(
-        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[CancelResult]:
-        return await self._write(lambda tx: change.cancel(tx, self._namespace, refs, now), connection=connection)
+        return await self._write(lambda tx: change.cancel(tx, self._namespace, refs, seen, now), connection=connection)
 
     async def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
-        return await self._write(lambda tx: change.reschedule(tx, self._namespace, moves, now), connection=connection)
+        return await self._write(
+            lambda tx: change.reschedule(tx, self._namespace, moves, condition, now), connection=connection
+        )
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         return await self._write(lambda tx: deliver.tend(tx, self._namespace, budget, now, ended_by))

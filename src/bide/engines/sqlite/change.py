@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bide.clock import MS
 from bide.core.when import Dues, check_delay, due_time
-from bide.engines.base import MAX_BATCH, OPERATION_MS, Move, NewMessage, Ref, Swept, operation_of, period_of
+from bide.engines.base import MAX_BATCH, OPERATION_MS, Condition, Move, NewMessage, Ref, Seen, Swept, operation_of, period_of
 from bide.engines.debounce import bounded
 from bide.engines.merge import joined
 from bide.engines.sqlite.dead_letters import live_through
@@ -171,28 +171,46 @@ def _replace(tx: Transaction, holder: Known, new: NewMessage, due: int, now: int
     return Sent(public_id(holder.id, holder.salt), new.topic, due, "postponed" if later else "replaced")
 
 
-def cancel(tx: Transaction, namespace: Namespace, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
+def cancel(
+    tx: Transaction, namespace: Namespace, refs: Sequence[Ref], seen: Sequence[Seen] | None, now: int | None
+) -> list[CancelResult]:
     at = tx.times.now(namespace, now)
     ended: dict[int, None] = {}
-    answers = [_cancel(tx.messages.find(namespace, ref, at), ended) for ref in refs]
-    tx.messages.end(list(ended))
+    told = [None] * len(refs) if seen is None else seen
+    answers = [_cancel(tx, tx.messages.find(namespace, ref, at), each, ended) for ref, each in zip(refs, told, strict=True)]
+    if seen is None or len(ended) == len(refs):
+        tx.messages.end(list(ended))
     return answers
 
 
-def _cancel(known: Known | None, ended: dict[int, None]) -> CancelResult:
+def _cancel(tx: Transaction, known: Known | None, seen: Seen | None, ended: dict[int, None]) -> CancelResult:
     if known is None or known.id in ended:
         return CancelResult.GONE
     if known.stage != PENDING:
         return CancelResult.DEAD if known.stage == DEAD else CancelResult.RUNNING
+    if seen is not None and not _is_as_seen(tx, known, seen):
+        return CancelResult.GONE
     ended[known.id] = None
     return CancelResult.CANCELLED
 
 
-def reschedule(tx: Transaction, namespace: Namespace, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
+def _is_as_seen(tx: Transaction, known: Known, seen: Seen) -> bool:
+    if known.due != seen.due:
+        return False
+    return seen.body is None or tx.sql.one("body", {"id": known.id})[1] == seen.body
+
+
+def reschedule(
+    tx: Transaction, namespace: Namespace, moves: Sequence[Move], condition: Condition | None, now: int | None
+) -> list[RescheduleResult]:
     at_ns = tx.times.now_ns(namespace, now)
     floor, ceiling = at_ns // MS, -(-at_ns // MS)
     for move in moves:
         check_delay(move.delay, move.at, floor)
+    if condition is not None:
+        holder = tx.messages.find(namespace, Ref(id=condition.id), floor)
+        if _cancel(tx, holder, Seen(condition.due), {}) is not CancelResult.CANCELLED:
+            return [RescheduleResult.GONE] * len(moves)
     firsts: dict[int, int | None] = {}  # by topic, when its first message was due before
     return [_reschedule(tx, namespace, move, floor, ceiling, firsts) for move in moves]
 
@@ -205,6 +223,8 @@ def _reschedule(
         return RescheduleResult.GONE
     if known.stage != PENDING:
         return RescheduleResult.DEAD if known.stage == DEAD else RescheduleResult.RUNNING
+    if move.seen not in (None, known.due):
+        return RescheduleResult.GONE
     due = move.due(known.due, known.since, now, ceiling)
     if known.topic not in firsts:
         firsts[known.topic] = tx.topics.first_due(known.topic)

@@ -9,6 +9,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -16,6 +17,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -82,13 +84,25 @@ class Sqlite(Engine):
     def extend(self, holds: Sequence[Hold], lease: int, *, brief: bool = False, now: int | None = None) -> list[bool]:
         return self._write(lambda tx: deliver.extend(tx, self._namespace, holds, lease, now), durable=False)
 
-    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        return self._write(lambda tx: change.cancel(tx, self._namespace, refs, now), connection=connection)
+    def cancel(
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[CancelResult]:
+        return self._write(lambda tx: change.cancel(tx, self._namespace, refs, seen, now), connection=connection)
 
     def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
-        return self._write(lambda tx: change.reschedule(tx, self._namespace, moves, now), connection=connection)
+        return self._write(lambda tx: change.reschedule(tx, self._namespace, moves, condition, now), connection=connection)
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         return self._write(lambda tx: deliver.tend(tx, self._namespace, budget, now, ended_by))

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from bide.engines.base import Move, NewMessage, Ref, Swept
+from bide.engines.base import Condition, Move, NewMessage, Ref, Seen, Swept
 from bide.errors import BadTime
 from bide.testing.contract.bench import LEASE, Bench, bodies, needs
 from bide.types import CancelResult, RescheduleResult
@@ -95,6 +96,91 @@ class Moving:
     async def test_cancelling_what_has_ended_says_gone(self, bench: Bench) -> None:
         for id in await ended(bench):
             assert await bench.cancel(id=id) is CancelResult.GONE
+
+    @needs("cancel")
+    async def test_messages_that_were_seen_end_together_or_not_at_all(self, bench: Bench) -> None:
+        most = min(3, bench.engine.capabilities.together)
+        sent = [await bench.put("mail", b"%d" % number, delay=5_000 * (number % 2)) for number in range(most)]
+        gone, running = await bench.put("mail"), await bench.running("news")
+        await bench.cancel(id=gone.id)
+        for other, says in ((gone.id, CancelResult.GONE), (running.id, CancelResult.RUNNING)):
+            refs = [*(Ref(id=each.id) for each in sent[1:]), Ref(id=other)]
+            seen = [*(Seen(each.due) for each in sent[1:]), Seen(gone.due)]
+            assert await bench.engine.cancel(refs, seen=seen, now=bench.now) == [*[CancelResult.CANCELLED] * (most - 1), says]
+        refs, seen = [Ref(id=each.id) for each in sent], [Seen(each.due) for each in sent]
+        assert await bench.engine.cancel(refs, seen=seen, now=bench.now) == [CancelResult.CANCELLED] * most
+        assert await bench.engine.cancel(refs, seen=seen, now=bench.now) == [CancelResult.GONE] * most
+        bench.move(5_000)
+        assert await bench.claim("mail", limit=5) == []
+
+    @needs("cancel")
+    async def test_a_message_that_has_changed_since_it_was_seen_does_not_end(self, bench: Bench) -> None:
+        large = b"x" * 100_000
+        for body, other in ((b"", b"y"), (b"123:", b"23:"), (large, large[:-1])):
+            sent = await bench.put("mail", body, delay=5_000)
+            ref = Ref(id=sent.id)
+            for seen in (Seen(sent.due + 1), Seen(sent.due - 1, body), Seen(sent.due, other), Seen(sent.due, body + b"y")):
+                assert await bench.engine.cancel([ref], seen=[seen], now=bench.now) == [CancelResult.GONE]
+            await bench.engine.reschedule([Move(ref, delay=6_000)], now=bench.now)
+            assert await bench.engine.cancel([ref], seen=[Seen(sent.due, body)], now=bench.now) == [CancelResult.GONE]
+            seen = Seen(bench.now + 6_000, body)
+            assert await bench.engine.cancel([ref], seen=[seen], now=bench.now) == [CancelResult.CANCELLED]
+        if bench.can.keys:
+            sent = await bench.put("mail", b'["a"]', delay=5_000, key="k")
+            await bench.put("mail", b'["b"]', delay=5_000, key="k", if_exists="merge")
+            assert await bench.engine.cancel([Ref(id=sent.id)], seen=[Seen(sent.due, b'["a"]')], now=bench.now) == [
+                CancelResult.GONE
+            ]
+            now = Seen(sent.due, b'["a","b"]')
+            assert await bench.engine.cancel([Ref(id=sent.id)], seen=[now], now=bench.now) == [CancelResult.CANCELLED]
+        expired = await bench.put("mail", delay=1_000, expires_in=1_000)
+        bench.move(2_000)
+        assert await bench.engine.cancel([Ref(id=expired.id)], seen=[Seen(expired.due)], now=bench.now) == [CancelResult.GONE]
+        bench.move(5_000)
+        assert await bench.claim("mail", limit=5) == []
+
+    @needs("cancel")
+    async def test_a_message_that_has_another_time_than_was_seen_is_left_alone(self, bench: Bench) -> None:
+        same, other = await bench.put_all(NewMessage("mail", b"same", delay=5_000), NewMessage("mail", b"other", delay=5_000))
+        running, dead = await bench.running("news"), await bench.bury("old")
+        moves = [
+            Move(Ref(id=other.id), 9_000, seen=other.due - 1),
+            Move(Ref(id="no such id"), 9_000, seen=0),
+            Move(Ref(id=same.id), 1_000, origin="due", seen=same.due),
+            Move(Ref(id=running.id), 9_000, seen=running.due),
+            Move(Ref(id=dead.id), 9_000, seen=0),
+        ]
+        gone, moved = RescheduleResult.GONE, RescheduleResult.MOVED
+        assert await bench.engine.reschedule(moves, now=bench.now) == [
+            gone, gone, moved, RescheduleResult.RUNNING, RescheduleResult.DEAD,
+        ]  # fmt: skip
+        assert await bench.engine.reschedule(moves[2:3], now=bench.now) == [gone]
+        moves = [Move(Ref(id=same.id), at=same.due + 2_000, seen=same.due + 1_000)]
+        assert await bench.engine.reschedule(moves, now=bench.now) == [moved]
+        bench.move(5_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"other"]
+        bench.move(2_000)
+        assert bodies(await bench.claim("mail", limit=5)) == [b"same"]
+
+    @needs("cancel")
+    async def test_nothing_is_rescheduled_unless_the_condition_holds(self, bench: Bench) -> None:
+        if bench.can.together == 1:
+            return
+        note, sent = await bench.put("notes", delay=50_000), await bench.put("mail", delay=5_000)
+        running, dead = await bench.running("news"), await bench.bury("old")
+        move = Move(Ref(id=sent.id), 1_000)
+        for id, due in ((note.id, note.due - 1), (running.id, running.due), (dead.id, bench.now), ("no such id", note.due)):
+            says = await bench.engine.reschedule([move], condition=Condition(id, due), now=bench.now)
+            assert says == [RescheduleResult.GONE]
+        holds = Condition(note.id, note.due)
+        several = [replace(move, seen=sent.due), Move(Ref(id=note.id), 1_000, origin="due")]
+        assert await bench.engine.reschedule(several, condition=holds, now=bench.now) == [RescheduleResult.MOVED] * 2
+        assert await bench.engine.reschedule([move], condition=holds, now=bench.now) == [RescheduleResult.GONE]
+        assert await bench.cancel(id=note.id) is CancelResult.CANCELLED
+        holds = Condition(note.id, note.due + 1_000)
+        assert await bench.engine.reschedule([move], condition=holds, now=bench.now) == [RescheduleResult.GONE]
+        bench.move(1_000)
+        assert [each.id for each in await bench.claim("mail", limit=5)] == [sent.id]
 
     @needs("cancel")
     async def test_an_id_that_is_spelled_otherwise_names_no_message(self, bench: Bench) -> None:

@@ -107,6 +107,7 @@ class Recoloured(AsyncEngine):
 
     async def open(self, *asked: Any, **options: Any) -> None:
         await asyncio.to_thread(self.engine.open, *asked, **options)
+        self.capabilities = self.engine.capabilities  # an engine knows more of its place now
 
     async def close(self, *asked: Any, **options: Any) -> None:
         await asyncio.to_thread(self.engine.close, *asked, **options)

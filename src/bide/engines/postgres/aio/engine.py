@@ -16,6 +16,7 @@ from bide.engines.base import (
     SWEEP,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -23,6 +24,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -145,16 +147,28 @@ class AsyncPostgres(AsyncEngine):
         return [answers[hold] is True for hold in holds]
 
     async def cancel(
-        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[CancelResult]:
-        args = [self._named(connection), *rows.ref_args(refs), now]
-        return [CancelResult(result) for (result,) in await self._ask("cancel", args, acts=True, connection=connection)]
+        verb, told = ("cancel", rows.ref_args(refs)) if seen is None else ("cancel_seen", rows.seen_args(refs, seen))
+        args = [self._named(connection), *told, now]
+        return [CancelResult(result) for (result,) in await self._ask(verb, args, acts=True, connection=connection)]
 
     async def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
-        args = [self._named(connection), *rows.move_args(moves), now]
-        found = await self._ask("reschedule", args, acts=True, connection=connection)
+        plain = condition is None and all(each.seen is None for each in moves)
+        verb, told = ("reschedule", rows.move_args(moves)) if plain else ("move_seen", rows.move_seen_args(moves, condition))
+        found = await self._ask(verb, [self._named(connection), *told, now], acts=True, connection=connection)
         return [RescheduleResult(result) for (result,) in found]
 
     async def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:

@@ -15,6 +15,7 @@ from bide.engines.base import (
     SWEEP,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -22,6 +23,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -140,15 +142,29 @@ class Postgres(Engine):
                 Signal().wait(tries.pause())
         return [answers[hold] is True for hold in holds]
 
-    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
-        args = [self._named(connection), *rows.ref_args(refs), now]
-        return [CancelResult(result) for (result,) in self._ask("cancel", args, acts=True, connection=connection)]
+    def cancel(
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[CancelResult]:
+        verb, told = ("cancel", rows.ref_args(refs)) if seen is None else ("cancel_seen", rows.seen_args(refs, seen))
+        args = [self._named(connection), *told, now]
+        return [CancelResult(result) for (result,) in self._ask(verb, args, acts=True, connection=connection)]
 
     def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
-        args = [self._named(connection), *rows.move_args(moves), now]
-        found = self._ask("reschedule", args, acts=True, connection=connection)
+        plain = condition is None and all(each.seen is None for each in moves)
+        verb, told = ("reschedule", rows.move_args(moves)) if plain else ("move_seen", rows.move_seen_args(moves, condition))
+        found = self._ask(verb, [self._named(connection), *told, now], acts=True, connection=connection)
         return [RescheduleResult(result) for (result,) in found]
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Move, Ref, Stored, Window
+from bide.engines.base import Condition, Move, Ref, Seen, Stored, Window
 from bide.errors import Unsupported
 from bide.types import CancelResult, RescheduleResult, Stats
 
@@ -13,12 +13,22 @@ class AsyncLacking(AsyncEngine):
     """The guard refuses these before, with a sentence that names the engines that can."""
 
     async def cancel(
-        self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[CancelResult]:
         _refuse()
 
     async def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
         _refuse()
 

@@ -5,7 +5,22 @@ import os
 import time
 from collections.abc import Collection, Sequence
 
-from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
+from bide.engines.base import (
+    SWEEP,
+    Claim,
+    Condition,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Seen,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
 from bide.engines.redis.aio.calls import AsyncCalls
 from bide.engines.redis.aio.connections import AsyncConnections
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
@@ -171,8 +186,12 @@ class AsyncShard:
     async def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
         return sending.cancel_answer(await self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
 
-    async def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
-        return sending.reschedule_answer(await self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
+    async def cancel_seen(self, both: Sequence[tuple[Ref, Seen]], now: int | None) -> list[CancelResult]:
+        return sending.cancel_answer(await self.calls.do("cancel_seen", sending.seen(both, self.number), now))
+
+    async def reschedule(self, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
+        args = sending.reschedule(moves, condition, self.number)
+        return sending.reschedule_answer(await self.calls.do("reschedule", args, now))
 
     async def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
         args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from bide.core.when import MAX_DELAY_MS, due_time
-from bide.engines.base import Move, NewMessage, Past, Ref
+from bide.engines.base import Condition, Move, NewMessage, Past, Ref, Seen
 from bide.engines.redis.protocol import Arg
 from bide.engines.redis.protocol.encoding import (
     LOCAL,
@@ -177,15 +177,26 @@ def refs(named: Iterable[Ref], shard: int) -> list[Arg]:
     return [part for each in named for part in ref(each, shard)]
 
 
+def seen(both: Sequence[tuple[Ref, Seen]], shard: int) -> list[Arg]:
+    """What is to be cancelled, each with what was seen of it: its due time, and behind a colon its body, if that counts."""
+    args: list[Arg] = [len(both)]
+    for named, each in both:
+        args += (*ref(named, shard), str(each.due) if each.body is None else b"%d:%b" % (each.due, each.body))
+    return args
+
+
 def cancel_answer(reply: Sequence[Any]) -> list[CancelResult]:
     return [_CANCELLED[letter] for letter in reply[1].decode()]
 
 
-def reschedule(moves: Sequence[Move], shard: int) -> list[Arg]:
-    args: list[Arg] = [MAX_DELAY_MS, len(moves)]
+def reschedule(moves: Sequence[Move], condition: Condition | None, shard: int) -> list[Arg]:
+    args: list[Arg] = [MAX_DELAY_MS, "" if condition is None else condition.due]
+    if condition is not None:
+        args += ref(Ref(id=condition.id), shard)
+    args.append(len(moves))
     for move in moves:
         moment = when(move.delay, move.at) if move.origin == "now" else f"{_FROM[move.origin]}{move.delay}"
-        args += (moment, *ref(move.ref, shard))
+        args += (moment if move.seen is None else f"{moment} {move.seen}", *ref(move.ref, shard))
     return args
 
 

@@ -25,22 +25,74 @@ for i, ref in ipairs(refs) do results[i] = cancel(ref) end
 close_topics()
 return answer({format('%d', now), table.concat(results)})
 
--- script: reschedule
--- Give pending messages a new time. After what every script is told: the longest delay, how many, and of each: when (ms
--- from now; '@' and an instant; '+' and ms from its due time, or '-' and ms from since when it waits) and what names it (four
--- arguments). Gives: now, a string of m, r (running), d (dead), g (gone).
+-- script: cancel_seen
+-- End pending messages if all of them are as they were seen, else none. After what every script is told: how many, and of each
+-- what names it (four arguments), and its due time; behind that, if its body counts, a colon and its body. Gives: as cancel; what
+-- has changed is gone.
 
-local DUE, SINCE = 43, 45 -- what `when` begins with if it counts from a time of the message
+-- include: tails
 
--- Moves it to `due`, or to so long after its own time.
-local function move(ref, due, from, furthest)
-  local topic, id, value, life, state = find(ref)
+local function as_seen(topic, id, value, life, seen)
+  local colon = string.find(seen, ':', 1, true)
+  if number(colon and sub(seen, 1, colon - 1) or seen) ~= (life and life.due or born_due(id, value)) then return false end
+  if not colon then return true end
+  local tail = tails.of(topic, id, value)
+  return sub(tail, tails.body_at(flags_of(id, value), tail)) == sub(seen, colon + 1)
+end
+
+-- What is to be told of it; its topic, id, value, life and state are kept to end it.
+local function look(each)
+  local topic, id, value, life, state = find(each.ref)
   if not id then return 'g' end
   if state == 'leased' then return 'r' end
   if state == 'dead' then return 'd' end
+  if not as_seen(topic, id, value, life, each.seen) then return 'g' end
+  each.topic, each.id, each.value, each.life, each.state = topic, id, value, life, state
+  return 'c'
+end
+
+local again = before()
+if again then return again end
+local named, results, whole = {}, {}, true
+for i = 1, take_number() do named[i] = {ref = take_ref(), seen = take_text()} end
+begin_shrinking()
+for i, each in ipairs(named) do
+  results[i] = look(each)
+  whole = whole and results[i] == 'c'
+end
+if whole then
+  for _, each in ipairs(named) do
+    unschedule(each.topic, each.id, each.state, each.life)
+    finish(each.topic, each.id, each.value, each.life)
+  end
+end
+close_topics()
+return answer({format('%d', now), table.concat(results)})
+
+-- script: reschedule
+-- Give pending messages a new time. After what every script is told: the longest delay; nothing, or the due time of a message
+-- that must be pending and due then, or else all are gone, and what names it (four arguments); how many, and of each: when (ms
+-- from now; '@' and an instant; '+' and ms from its due time, or '-' and ms from since when it waits; then perhaps a blank and
+-- the due time that it must have), and what names it. Gives: now, a string of m, r (running), d (dead), g (gone).
+
+local DUE, SINCE = 43, 45 -- what `when` begins with if it counts from a time of the message
+
+local function holds(due, ref)
+  local topic, id, value, life, state = find(ref)
+  return id and (state == 'far' or state == 'near') and (life and life.due or born_due(id, value)) == due
+end
+
+-- Moves it to `due`, or to so long after its own time.
+local function move(each, furthest)
+  local topic, id, value, life, state = find(each.ref)
+  if not id then return 'g' end
+  if state == 'leased' then return 'r' end
+  if state == 'dead' then return 'd' end
+  if each.seen and each.seen ~= (life and life.due or born_due(id, value)) then return 'g' end
   unschedule(topic, id, state, life)
   life = life or new_life(id, value)
-  if from then due = math.min((from == DUE and life.due or life.since) + due, furthest) end
+  local due = each.due
+  if each.from then due = math.min((each.from == DUE and life.due or life.since) + due, furthest) end
   life.due, life.since = due, due
   forget_began(life)
   save_life(topic, id, life)
@@ -53,18 +105,23 @@ end
 local again = before()
 if again then return again end
 local longest, moves, results = take_number(), {}, {}
+local must_be, holder = take_text(), nil
+if must_be ~= '' then holder = take_ref() end
 for i = 1, take_number() do
-  local when = take_text()
+  local when, seen = take_text(), nil
+  local blank = string.find(when, ' ', 1, true)
+  if blank then when, seen = sub(when, 1, blank - 1), number(sub(when, blank + 1)) end
   local from = byte(when)
   if from == DUE or from == SINCE then
     local delay = number(sub(when, 2))
     if delay > longest then error('TOOFAR', 0) end
-    moves[i] = {delay, take_ref(), from}
+    moves[i] = {due = delay, ref = take_ref(), from = from, seen = seen}
   else
-    moves[i] = {due_of(when, longest, now, ceiling), take_ref()}
+    moves[i] = {due = due_of(when, longest, now, ceiling), ref = take_ref(), seen = seen}
   end
 end
 begin_growing()
-for i, each in ipairs(moves) do results[i] = move(each[2], each[1], each[3], now + longest) end
+local may = not holder or holds(number(must_be), holder)
+for i, each in ipairs(moves) do results[i] = may and move(each, now + longest) or 'g' end
 close_topics()
 return answer({format('%d', now), table.concat(results)})

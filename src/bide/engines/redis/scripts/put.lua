@@ -66,4 +66,4 @@ return answer({format('%d', now), format('%d', ceiling), SALT, placed, {}})
 -- bytes of a body that holds several; `past` and the attempts that it had elsewhere (2 bytes), whether it is a dead letter
 -- (1 byte), its error behind its length (4 bytes), and records of attempts, each behind its length (2 bytes).
 
--- include: keys holding expiries finish pending named rules accept
+-- include: keys holding expiries finish pending named tails rules accept

@@ -14,6 +14,7 @@ from bide.engines.base import (
     MAX_BATCH,
     Capabilities,
     Claim,
+    Condition,
     End,
     Ended,
     Hold,
@@ -21,6 +22,7 @@ from bide.engines.base import (
     NewMessage,
     Ref,
     Scanned,
+    Seen,
     Stored,
     Swept,
     Tended,
@@ -140,17 +142,36 @@ class Redis(Engine):
             return self._divided().renew(holds, lease, now)
         return self._divided().by_shard(holds, self._namespace.shard_of_id, lambda shard, some: shard.extend(some, lease, now))
 
-    def cancel(self, refs: Sequence[Ref], *, connection: object | None = None, now: int | None = None) -> list[CancelResult]:
+    def cancel(
+        self,
+        refs: Sequence[Ref],
+        *,
+        seen: Sequence[Seen] | None = None,
+        connection: object | None = None,
+        now: int | None = None,
+    ) -> list[CancelResult]:
+        if seen is not None:
+            both, only = list(zip(refs, seen, strict=True)), self._opened().only
+            if only is not None:  # what has gone to another shard meanwhile is gone
+                return only.cancel_seen(both, now)
+            return self._divided().by_ref(both, refs, lambda shard, some: shard.cancel_seen(some, now), CancelResult.GONE)
         return self._divided().by_ref(refs, refs, lambda shard, some: shard.cancel(some, now), CancelResult.GONE)
 
     def reschedule(
-        self, moves: Sequence[Move], *, connection: object | None = None, now: int | None = None
+        self,
+        moves: Sequence[Move],
+        *,
+        condition: Condition | None = None,
+        connection: object | None = None,
+        now: int | None = None,
     ) -> list[RescheduleResult]:
         refs, shards = [move.ref for move in moves], self._opened()
         clock = max(shard.clock.known for shard in shards)
         for move in moves if shards.only is None or len(moves) > sending.PART else ():  # before the first part is done
             check_delay(move.delay, move.at, max(clock, now or 0))
-        return self._divided().by_ref(moves, refs, lambda shard, some: shard.reschedule(some, now), RescheduleResult.GONE)
+        return self._divided().by_ref(
+            moves, refs, lambda shard, some: shard.reschedule(some, condition, now), RescheduleResult.GONE
+        )
 
     def tend(self, budget: int = MAX_BATCH, *, ended_by: int | None = None, now: int | None = None) -> Tended:
         self._opened()

@@ -5,7 +5,22 @@ import os
 import time
 from collections.abc import Collection, Sequence
 
-from bide.engines.base import SWEEP, Claim, End, Ended, Hold, Move, NewMessage, Ref, Stored, Swept, Tended, Window
+from bide.engines.base import (
+    SWEEP,
+    Claim,
+    Condition,
+    End,
+    Ended,
+    Hold,
+    Move,
+    NewMessage,
+    Ref,
+    Seen,
+    Stored,
+    Swept,
+    Tended,
+    Window,
+)
 from bide.engines.redis.failures import BRIEF, Unanswered, Unconfirmed
 from bide.engines.redis.namespace import Lead, Namespace, ServerClock, check_events, check_eviction
 from bide.engines.redis.protocol import Arg, counting, delivering, listing, sending
@@ -169,8 +184,12 @@ class Shard:
     def cancel(self, refs: Sequence[Ref], now: int | None) -> list[CancelResult]:
         return sending.cancel_answer(self.calls.do("cancel", [len(refs), *sending.refs(refs, self.number)], now))
 
-    def reschedule(self, moves: Sequence[Move], now: int | None) -> list[RescheduleResult]:
-        return sending.reschedule_answer(self.calls.do("reschedule", sending.reschedule(moves, self.number), now))
+    def cancel_seen(self, both: Sequence[tuple[Ref, Seen]], now: int | None) -> list[CancelResult]:
+        return sending.cancel_answer(self.calls.do("cancel_seen", sending.seen(both, self.number), now))
+
+    def reschedule(self, moves: Sequence[Move], condition: Condition | None, now: int | None) -> list[RescheduleResult]:
+        args = sending.reschedule(moves, condition, self.number)
+        return sending.reschedule_answer(self.calls.do("reschedule", args, now))
 
     def tend(self, budget: int, ended_by: int | None, now: int | None, *, patience: float | None = None) -> Tended:
         args = (budget, self._namespace.dead_max(self.number), self._namespace.dead_for, "" if ended_by is None else ended_by)

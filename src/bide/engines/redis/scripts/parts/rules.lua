@@ -1,27 +1,6 @@
 -- What some sends say more of a message that holds their key. The other scripts that accept messages know nothing of it.
 
 do
-  -- Where in a message, whose flags are at `at`, its headers and its body begin.
-  local function tail_at(text, at)
-    local flags = byte(text, at)
-    at = at + 1
-    if has(flags, ATTEMPTS) then at = at + 2 end
-    if has(flags, EXPIRES) then at = at + 6 end
-    if has(flags, KEYED) then
-      local length
-      length, at = byte(text, at), at + 1
-      if length == LONG_KEY then length, at = unpack_('>I2', text, at) end
-      at = at + length
-    end
-    return at
-  end
-
-  -- Headers and body of a message that is stored.
-  local function tail_of(topic, id, value)
-    if has(flags_of(id, value), LARGE) then return call('GET', large_of(topic, id)) or '' end
-    return sub(value, tail_at(value, FLAGS_AT[sort_of(id)]))
-  end
-
   -- When the first of the sends was that each move a message later: that is in its first header. debounce.py is the same for Python.
   local MARK, DIGITS = '{"bide-first":"', 13
   local LONG = 1024 -- bytes: longer headers and body have a key of their own
@@ -41,7 +20,7 @@ do
     if new.large ~= '' then
       new.large = with_first(new.large, MARK_AT, first)
     else
-      new.blob = with_first(new.blob, tail_at(new.blob, 1) + MARK_AT - 1, first)
+      new.blob = with_first(new.blob, tails.at(new.blob, 1) + MARK_AT - 1, first)
     end
   end
 
@@ -88,7 +67,7 @@ do
       return
     end
     if how ~= 'later' then return end
-    local tail = new.large ~= '' and new.large or sub(new.blob, tail_at(new.blob, 1))
+    local tail = new.large ~= '' and new.large or sub(new.blob, tails.at(new.blob, 1))
     if not has(byte(new.blob), HEADERS) or not first_in(tail) then return end
     new.if_exists, new.max_wait = how, number(longest)
   end
@@ -100,15 +79,12 @@ do
     return sub(held, 1, -2) .. ',' .. sub(new, 2)
   end
 
-  -- Where in headers and body the body begins.
-  local function body_at(flags, tail) return has(flags, HEADERS) and 5 + unpack_('>I4', tail) or 1 end
-
   -- What is said of a pending message into which the new one was merged, or that has no list; nil when it can't be changed.
   function rules.merge(topic, id, value, life, new)
     if life and life.attempt > 0 then return nil end
-    local flags, tail, at = flags_of(id, value), tail_of(topic, id, value), FLAGS_AT[sort_of(id)]
-    local from, news = body_at(flags, tail), new.large ~= '' and new.large or sub(new.blob, tail_at(new.blob, 1))
-    local body = joined(sub(tail, from), sub(news, body_at(byte(new.blob), news)))
+    local flags, tail, at = flags_of(id, value), tails.of(topic, id, value), FLAGS_AT[sort_of(id)]
+    local from, news = tails.body_at(flags, tail), new.large ~= '' and new.large or sub(new.blob, tails.at(new.blob, 1))
+    local body = joined(sub(tail, from), sub(news, tails.body_at(byte(new.blob), news)))
     local result = {topic.digits, id, sub(value, 1, 2), format('%d', life and life.due or born_due(id, value)), 'exists'}
     if not body then return result end
     if #body > new.largest then return nil end
@@ -116,7 +92,7 @@ do
     if has(flags, LARGE) then
       call('SET', large_of(topic, id), tail)
     else
-      local head = sub(value, at + 1, tail_at(value, at) - 1)
+      local head = sub(value, at + 1, tails.at(value, at) - 1)
       if #tail > LONG then
         call('SET', large_of(topic, id), tail)
         flags, tail = flags + LARGE, ''
@@ -157,7 +133,7 @@ do
   -- When a message is due that a later send moves. A delivery ends what was sent before.
   function rules.due_of(topic, id, value, life, new)
     local delivered = life and life.attempt > 0
-    local first = not delivered and has(flags_of(id, value), HEADERS) and first_in(tail_of(topic, id, value)) or ceiling
+    local first = not delivered and has(flags_of(id, value), HEADERS) and first_in(tails.of(topic, id, value)) or ceiling
     mark(new, first)
     return math.min(new.due, first + new.max_wait)
   end

@@ -1,0 +1,1 @@
+-- Functions only: messages that end together, if they are as they were seen.
