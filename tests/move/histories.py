@@ -10,13 +10,14 @@ All of it is decided by the seed, and is due in an hour or later.
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from random import Random
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import json
+from msgspec.structs import replace
 
 from bide import Queue
 from bide.adopt.adopting import Adoption
@@ -38,7 +39,7 @@ EVENTS = {
     "two": ("second", "second, killed"),
     "late": ("late",),
 }
-BATCH = 16  # of which the notes need twelve
+BATCH = 5
 
 
 class Killed(BaseException):
@@ -60,6 +61,7 @@ class Watched:
 
     def __init__(self, history: "History", side: str, plan: Plan) -> None:
         self.engine: Any = history.engines[side]
+        self.capabilities: Any = replace(self.engine.capabilities, together=history.together)
         self._history, self._side, self._plan = history, side, plan
         self._calls = 0
         self._ends_one = False  # has noted that it is going to
@@ -80,7 +82,7 @@ class Watched:
             if event is None:
                 return real(*asked, **options)
             history.log.append(f"  {self._side} call {self._calls}, {verb}: {event}")
-            return self._happens(event, verb, asked, lambda: real(*asked, **options), real)
+            return self._happens(event, verb, asked, options, real)
 
         return call
 
@@ -88,18 +90,32 @@ class Watched:
         """Of one dead letter that a killed run was going to purge by itself, nobody can tell who has ended it."""
         if verb == "put" and self._side == "old":
             new = asked[0][0]
-            ends = (new.key or "").startswith("ending/")
-            self._ends_one = ends and (self._ends_one or any(len(step) == 1 for step in json.decode(new.body)))
+            ends = (new.key or "").startswith("ends/")
+            self._ends_one = ends and (self._ends_one or len(json.decode(new.body)) == 1)
         elif verb in ("scan", "reschedule"):
             self._ends_one = False
 
-    def _happens(self, event: str, verb: str, asked: Sequence[Any], do: Callable[[], Any], real: Callable[..., Any]) -> Any:
+    def _may_be_late(self, verb: str, asked: Sequence[Any], options: Mapping[str, Any]) -> bool:
+        """What brings messages back, and ends that have no condition, would undo what somebody has done since."""
+        if verb == "reschedule":
+            return asked[0][0].at is None
+        return verb == "put" or "seen" in options
+
+    def _happens(
+        self, event: str, verb: str, asked: Sequence[Any], options: Mapping[str, Any], real: Callable[..., Any]
+    ) -> Any:
         history = self._history
+
+        def do() -> Any:
+            return real(*asked, **options)
+
+        # a dead letter that changes in the milliseconds between the last look at it and its end may come to life again
+        looked = self._side == "old" and (verb, event) in (("get", "user after"), ("purge", "user"))
         history.unsure |= self._ends_one and event not in EVENTS["user"]
         if event in ("kill", "kill after", "late"):
             if event == "kill after":
                 do()
-            if event == "late" and verb in ("put", "reschedule"):  # a cancel would end what somebody has changed since
+            if event == "late" and self._may_be_late(verb, asked, options):
                 history.late.append(do)
             history.killed = True
             raise Killed
@@ -117,12 +133,11 @@ class Watched:
             history.second(
                 killed=event == "second, killed"
             )  # a third run, between the note of a late one and its end, is too much
-        # a change in the milliseconds between the last look at a message and its end may be lost
-        if event == "user" and not (self._side == "old" and verb in ("cancel", "purge", "reschedule", "put")):
-            history.user()
+        if event == "user":
+            history.user(dead=not looked)
         found = do()
-        if event == "user after" and not (self._side == "old" and verb in ("get", "put")):
-            history.user()
+        if event == "user after":
+            history.user(dead=not looked)
         return found
 
 
@@ -131,6 +146,7 @@ class History:
         self.chance = Random(seed)
         self.old, self.new = Queue("memory://"), Queue("memory://")
         self.engines: dict[str, Any] = {"old": self.old.session.engine(), "new": self.new.session.engine()}
+        self.together: int = self.chance.choice([3, 1_000])
         self.kept: dict[str, Kept] = {}
         self.ended: dict[str, str] = {}  # by what
         self.late: list[Callable[[], Any]] = []
@@ -211,15 +227,15 @@ class History:
             self.late.remove(each)
             each()
 
-    def user(self) -> None:
-        """Somebody changes a message that is in the old queue, and is told so."""
+    def user(self, *, dead: bool = True) -> None:
+        """Somebody changes a message that is in the old queue, perhaps a dead letter, and is told so."""
         there = _all(self.engines["old"])
         if not there:
             return
         stored = self.chance.choice(there)
         name = json.decode(stored.body)
         kept = self.kept.get(name)
-        if kept is None:
+        if kept is None or (kept.dead and not dead):
             return
         does = (
             [self._requeue, self._purge] if kept.dead else [self._cancel, self._move, self._move, self._put_off, self._replace]

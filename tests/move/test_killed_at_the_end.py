@@ -90,16 +90,16 @@ def test_over_several_shards_what_is_gone_is_taken_for_moved(spread: Queue, new:
     assert bodies(new) == list(range(30))
 
 
-def test_a_look_that_fails_before_the_end_leaves_no_note_of_it(old: Queue, new: Queue) -> None:
-    [sent] = send(old, 1)
-    source = moving(old)
-    engine: Any = old.session.engine()
+def test_a_look_that_fails_before_the_end_leaves_no_note_of_it(spread: Queue, new: Queue) -> None:
+    [sent] = send(spread, 1)
+    source = moving(spread)
+    engine: Any = spread.session.engine()
 
     def fail() -> None:
         source._ending._get = Lossy(engine, "get", Unavailable("away"), acts=False).get
 
     source.finishing = fail
-    its_user_ends_what_a_failed_run_has_left(old, new, source, sent.id)
+    its_user_ends_what_a_failed_run_has_left(spread, new, source, sent.id)
 
 
 def test_a_run_that_can_not_learn_whether_it_is_still_the_one_leaves_no_note_of_the_end(spread: Queue, new: Queue) -> None:
@@ -115,15 +115,14 @@ def test_a_run_that_can_not_learn_whether_it_is_still_the_one_leaves_no_note_of_
 
 
 def test_a_step_of_which_something_is_left_was_not_done() -> None:
-    steps = [Step(["a", "b"], "mark"), Step(["c"], ""), Step(["d", "e"], "other")]
-    assert ended_by_others("abcdef", steps, ["b", "other"]) == ["a", "b", "d", "e", "f"]
-    assert ended_by_others("abcdef", steps, []) == ["f"]
-    assert ended_by_others("abcdef", steps, ["mark"]) == ["a", "b", "f"]
+    steps = [Step(["a", "b"]), Step(["c"]), Step(["d", "e"], "its mark")]
+    assert ended_by_others("abcdef", steps, []) == ["d", "e", "f"]
+    assert ended_by_others("abcdef", steps, ["b"]) == ["a", "b", "d", "e", "f"]
 
 
 def test_of_two_batches_that_name_a_message_the_one_that_was_ending_it_counts() -> None:
     mark = Mark("m", "print", "mail", None, dead=False)
-    moved, noted = Batch("moved", [mark], since=1, steps=[Step(["m"])]), Batch("noted", [mark], since=2)
+    moved, noted = Batch("moved", [mark], noted=1, steps=[Step(["m"])]), Batch("noted", [mark], noted=2)
     last = Last.of([noted, moved])
     assert (last.has["m"], last.ends["m"]) == ("noted", "moved")
 
@@ -132,7 +131,7 @@ def test_all_notes_are_read_however_many_there_are(old: Queue) -> None:
     log = Log(old.session.engine(), "new")
     log.begin()
     for number in range(MAX_BATCH + 100):
-        log.add(Batch(f"b{number}", []))
+        log.add([Batch(f"b{number}", [])])
     assert len(log.read()) == MAX_BATCH + 100
     log.take_off(log.read())
     assert log.read() == []

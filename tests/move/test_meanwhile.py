@@ -110,13 +110,13 @@ def test_a_message_that_a_worker_fails_when_it_was_listed_comes_when_the_worker_
     source = moving(old)
     reschedule: Any = source._engine.reschedule
 
-    def late(moves: Any) -> Any:
+    def late(moves: Any, **options: Any) -> Any:
         [delivery] = old.receive("mail", limit=1)
         delivery.retry("1h", error="it broke")
         source._engine.reschedule = reschedule  # type: ignore[method-assign]
-        return reschedule(moves)
+        return reschedule(moves, **options)
 
-    source._engine.reschedule = late  # type: ignore[method-assign, assignment]
+    source._engine.reschedule = late  # type: ignore[method-assign]
     run(source, new)
     run(moving(old), new)
     found = {each.state: each.attempt for each in new.messages("mail")}

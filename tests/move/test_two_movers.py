@@ -45,8 +45,8 @@ class After:
         if name != self._verb:
             return real
 
-        def call(*asked: Any) -> Any:
-            found, act = real(*asked), self._act
+        def call(*asked: Any, **options: Any) -> Any:
+            found, act = real(*asked, **options), self._act
             self._act = lambda: None
             act()
             return found
@@ -135,7 +135,7 @@ def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
     slow.begin()
     assert [each.is_ours() for each in (first, second, slow)] == [False, False, True]
     with pytest.raises(OtherMove, match="has taken over"):
-        second.add(Batch("a", []))
+        second.add([Batch("a", [])])
     slow.end()
     assert old.stats().scheduled == 0
 

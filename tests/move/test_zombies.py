@@ -30,8 +30,8 @@ class Late:
         if name != self._verb:
             return real
 
-        def ask(asked: Any) -> Any:
-            self.acts = lambda: real(asked)
+        def ask(asked: Any, **options: Any) -> Any:
+            self.acts = lambda: real(asked, **options)
             raise Killed
 
         return ask

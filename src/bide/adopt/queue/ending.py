@@ -1,96 +1,119 @@
-"""The end of messages in the queue that they leave, once the other queue has them. What somebody has changed stays there."""
+"""The end of messages in the queue that they leave, once the other queue has them. What somebody has changed stays there.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+The pending messages of a batch end together with its note, and only if all of them are as they were: so as long as the note is
+there, no run has ended any of them. Where that can't be done, what is going to be ended is noted first, as a step.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from itertools import count, groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 from bide.adopt.queue.left import Get, ended_by_others, still
 from bide.adopt.queue.moved_message import is_same
 from bide.adopt.queue.notes import Batch, Step
 from bide.adopt.queue.on_the_way import Log
-from bide.engines.base import MAX_BATCH, Ref, Stored
+from bide.engines.base import MAX_BATCH, Condition, Ref, Seen, Stored
 from bide.errors import BideError
 from bide.types import CancelResult
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
-NOTES = 12  # that are cancelled together with messages: their own, and those of two or three batches before
+
+class Holding(NamedTuple):
+    """A message that is on its way."""
+
+    batch: Batch
+    message: Stored  # as it was before it was moved away
+    away: int  # when it is due since then
 
 
 class Ending:
-    def __init__(self, engine: "Engine", log: Log, get: Get, done: Callable[[int], list[Ref]]) -> None:
-        """`done`: gives notes of batches that are done, at most so many, to be cancelled on the way."""
-        together = engine.capabilities.together
-        self.whole: bool = together > NOTES  # a step is done as a whole, or not at all
-        self._step = (together if self.whole else MAX_BATCH) - NOTES
+    def __init__(self, engine: "Engine", log: Log, get: Get) -> None:
+        most = engine.capabilities.together
+        self.whole: bool = most > 1  # messages end together or not at all, so many
+        self._size = most - 1 if self.whole else MAX_BATCH  # of a batch, which has a note
         self._engine = engine
         self._log = log
         self._get = get
-        self._done = done
-        self._noted: dict[str, Sequence[Step]] = {}  # by batch, the steps of this run
+        self._numbers = count()  # of the steps of this run
 
-    def end(self, batch: Batch, messages: Mapping[str, Stored]) -> list[str]:
-        """By name. Gives the names of those that somebody has changed or ended."""
-        held = {each.id: each for each in messages.values()}
-        done = self._noted.get(batch.name, [])
-        now, steps = self._looked(batch, done, held)
+    def page(self, limit: int) -> int:
+        """How many messages are taken at once, so that batches are full."""
+        return limit - limit % self._size if limit > self._size else limit
+
+    def batches(self, messages: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
+        """What can end together: the pending, or dead letters of one topic."""
+        for _, alike in groupby(messages, lambda each: each.state == "dead" and each.topic):
+            all_of_it = list(alike)
+            yield from (all_of_it[first : first + self._size] for first in range(0, len(all_of_it), self._size))
+
+    def condition(self, batch: Batch) -> Condition | None:
+        """That no run has taken it over, where an engine can see to that."""
+        return batch.condition if self.whole else None
+
+    def end(self, batch: Batch, held: Mapping[str, Holding], *, rest: bool) -> list[str]:
+        """By name; `rest`: they are all that is left of the batch. Gives the names of those that somebody has changed or ended:
+        if there are any, nothing was done."""
+        named = {each.message.id: each for each in held.values()}
+        end = self._together if rest and self.whole and not any(map(_dead, named.values())) else self._by_step
+        others = end(batch, named)
+        return [name for name, each in held.items() if each.message.id in others]
+
+    def _together(self, batch: Batch, held: Mapping[str, Holding]) -> set[str]:
+        others, done = self._cancel(held, list(held), batch.own, batch.noted)
+        if done:
+            batch.notes.remove(batch.own)
+        return others
+
+    def _by_step(self, batch: Batch, held: Mapping[str, Holding]) -> set[str]:
+        now, step = self._looked(batch, held)
         gone = [id for id, each in now.items() if each is None]
-        there = still((), batch.steps, self._get) if gone and batch.steps and self.whole else []
-        purged, ends = set[str](), dict[str, CancelResult]()
-        for step in steps:
-            if held[step.ids[0]].state == "dead":
-                self._engine.purge(held[step.ids[0]].topic, "dead", step.ids)
-                purged.update(step.ids)
-            else:
-                ends |= self._cancelled(step)
-        cancelled = {id for id, end in ends.items() if end is CancelResult.CANCELLED}
-        late = {id for id, end in ends.items() if end is CancelResult.GONE}
-        proofs = cancelled if self.whole else set[str]()
-        others = {id for id, each in now.items() if each is not None} - purged - cancelled - late
-        others.update(ended_by_others(gone, batch.steps, [*there, *proofs]))
-        others.update(ended_by_others(late, [*batch.steps, *done, *steps], proofs))
-        return [name for name, each in messages.items() if each.id in others]
+        there = still(batch, self._get) if gone and self.whole else []
+        others = {id for id, each in now.items() if each is not None} - set(step.ids)
+        others.update(ended_by_others(gone, batch.steps, there))
+        if others or not step.ids:
+            return others
+        if step.mark:
+            return self._cancel(held, step.ids, step.mark, step.noted)[0]
+        if _dead(first := held[step.ids[0]]):
+            self._engine.purge(first.message.topic, "dead", step.ids)
+        else:
+            self._engine.cancel([Ref(id=id) for id in step.ids])
+        return set()
 
-    def _looked(
-        self, batch: Batch, done: Sequence[Step], held: Mapping[str, Stored]
-    ) -> tuple[Mapping[str, Stored | None], Sequence[Step]]:
-        """Note what is to be ended, and look: what somebody has changed or ended is not to be taken for ended by us."""
-        same = list(held.values())
+    def _cancel(self, held: Mapping[str, Holding], ids: Sequence[str], note: str, noted: int) -> tuple[set[str], bool]:
+        """All of them with their note, or none. Gives those of others, and whether it was done now."""
+        messages = [held[id] for id in ids]
+        seen = [Seen(each.away, None if each.message.key is None else each.message.body) for each in messages]
+        *ends, end = self._engine.cancel([Ref(id=id) for id in (*ids, note)], seen=[*seen, Seen(noted)])
+        if end is CancelResult.GONE:  # it was done: by this call, which was repeated; or by a run that has taken over
+            self._log.check()
+            return set(), False
+        others = {id for id, end in zip(ids, ends, strict=True) if end is not CancelResult.CANCELLED}
+        return others, not others
+
+    def _looked(self, batch: Batch, held: Mapping[str, Holding]) -> tuple[Mapping[str, Stored | None], Step]:
+        """Note a step, and look: what somebody has changed or ended is not to be taken for ended by us. Raises OtherMove."""
+        same, number = list(held), next(self._numbers)
+        marked = self.whole and not any(map(_dead, held.values()))
         while True:
             try:
-                steps = self._note(batch, done, self._steps(same))
+                step = self._log.note_step(batch, number, same, marked=marked)
+                self._log.check()
                 now = dict(zip(held, self._get(list(held)), strict=True))
             except BideError:
-                self._unnote(batch, done)
+                with suppress(BideError):  # it fails for another reason already
+                    self._log.note_step(batch, number, [], marked=marked)
                 raise
-            noted = same
-            same = [each for each in noted if (there := now[each.id]) is not None and _is_still(there, each)]
-            if len(same) == len(noted):
-                self._noted[batch.name] = [*done, *steps]
-                return now, steps
+            same = [id for id in step.ids if (there := now[id]) is not None and _is_still(there, held[id].message)]
+            if len(same) == len(step.ids):
+                return now, step
 
-    def _note(self, batch: Batch, done: Sequence[Step], steps: Sequence[Sequence[str]]) -> Sequence[Step]:
-        """Raises OtherMove if another run has taken over: then nothing has been ended."""
-        noted = self._log.note_steps(batch, done, steps)
-        self._log.check()
-        return noted
 
-    def _unnote(self, batch: Batch, done: Sequence[Step]) -> None:
-        with suppress(BideError):  # it fails for another reason already
-            self._log.note_steps(batch, done, [])
-
-    def _steps(self, messages: Iterable[Stored]) -> list[list[str]]:
-        """What is ended together: the pending, and the dead letters of each topic."""
-        together: dict[str, list[str]] = {}
-        for each in messages:
-            together.setdefault(each.topic if each.state == "dead" else "", []).append(each.id)
-        return [ids[at : at + self._step] for ids in together.values() for at in range(0, len(ids), self._step)]
-
-    def _cancelled(self, step: Step) -> Mapping[str, CancelResult]:
-        refs = [Ref(id=id) for id in (*step.ids, step.mark)]
-        refs += self._done(self._step + NOTES - len(refs))
-        return dict(zip(step.ids, self._engine.cancel(refs), strict=False))
+def _dead(holding: Holding) -> bool:
+    return holding.message.state == "dead"
 
 
 def _is_still(now: Stored, held: Stored) -> bool:

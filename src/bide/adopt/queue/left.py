@@ -1,10 +1,10 @@
 """What a run that was killed has left on its way, and who has ended what is no longer there: that run, or somebody else.
 
-A run notes what it is going to cancel, step by step. An engine does a step as a whole or not at all. So a note that goes with
-it, or one message of it, that is there later is the proof that it was not done: somebody else has ended what is gone.
+As long as the note of a batch is there, only a step that was noted can have ended a message of it. An engine does a step as a
+whole or not at all: if its mark or a message of it is there, it was not done, and somebody else has ended what is gone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from bide.adopt.queue.moved_message import brought_back, is_away
@@ -15,7 +15,7 @@ Get: TypeAlias = Callable[[Sequence[str]], Sequence[Stored | None]]
 
 
 class Left(NamedTuple):
-    held: list[tuple[Mark, Stored]]  # as they were before they were moved away
+    held: list[tuple[Mark, Stored]]
     changed: list[Mark]  # or ended, by others: their copies are to be taken back
     known: list[Mark]  # the same, as an earlier run has found
 
@@ -45,27 +45,24 @@ def left_of(batch: Batch, get: Get, last: Last, *, whole: bool) -> Left:
             found.known.append(mark)
         elif stored is None:
             gone.append(mark)
-        elif (is_away(stored) or mark.dead) and mark == mark_of(before := brought_back(stored)):
-            found.held.append((mark, before))
+        elif (is_away(stored) or mark.dead) and mark == mark_of(brought_back(stored)):
+            found.held.append((mark, stored))
         else:
             found.changed.append(mark)
-    if gone and batch.steps:
-        there = still([mark.id for mark, _ in found.held], batch.steps, get) if whole else []
-        others = set(ended_by_others([mark.id for mark in gone], batch.steps, there))
-    else:
-        others = {mark.id for mark in gone}
+    there = still(batch, get) if gone and whole else []
+    others = set(ended_by_others([mark.id for mark in gone], batch.steps, there))
     found.changed.extend(mark for mark in gone if mark.id in others)
     return found
 
 
-def still(ids: Sequence[str], steps: Sequence[Step], get: Get) -> list[str]:
-    """Of these ids, and of the notes that go with steps, which are there now, when all others have been read."""
-    asked = [*ids, *(step.mark for step in steps if step.mark)]
-    return [id for id, stored in zip(asked, get(asked), strict=True) if stored is not None]
+def still(batch: Batch, get: Get) -> Sequence[str]:
+    """Of all that earlier runs may have ended in steps, what is there now, when all others have been read."""
+    ids = list(dict.fromkeys(id for step in batch.steps if not step.mark for id in step.ids))
+    return [id for id, stored in zip(ids, get(ids), strict=True) if stored is not None]
 
 
-def ended_by_others(gone: Iterable[str], steps: Sequence[Step], there: Iterable[str]) -> list[str]:
+def ended_by_others(gone: Iterable[str], steps: Iterable[Step], there: Collection[str]) -> list[str]:
     """Of ids that are gone: those that none of these steps can have ended. `there`: what was there after that."""
     known = set(there)
-    done = [set(step.ids) for step in steps if step.mark not in known and known.isdisjoint(step.ids)]
-    return [id for id in gone if not any(id in step for step in done)]
+    done = {id for step in steps if not (step.mark or known.intersection(step.ids)) for id in step.ids}
+    return [id for id in gone if id not in done]

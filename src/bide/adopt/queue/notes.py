@@ -1,11 +1,11 @@
 """What a move notes in its queue about messages that are on their way, and how it is read after a kill.
 
-A note is a message of a topic of its own: one for each batch that is on its way, one more that says in which steps it is
-cancelled, one for each step, which is cancelled with it, one that says which of the batch somebody has changed, and one that
+A note is a message of a topic of its own: one for each batch that is on its way, which ends with it; one for each step in which
+a part of a batch is ended, and one more that ends with these; one that says what of a batch somebody has changed; and one that
 names the run which moves them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,14 +13,14 @@ import msgspec
 from bide.adopt.queue.moved_message import fingerprint
 from bide.core.amounts import plural, span
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import MAX_BATCH, Finding, Ref, Stored
+from bide.engines.base import MAX_BATCH, Condition, Finding, Ref, Stored
 from bide.queue.schedules.records import MOVING
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
 FOR_GOOD = MAX_DELAY_MS
-OWNER, BATCH, ENDING, STEP, CHANGED = "owner", "batch", "ending", "step", "changed"  # keys, or what they begin with
+OWNER, BATCH, ENDS, STEP, CHANGED = "owner", "batch", "ends", "step", "changed"  # keys, or what they begin with
 ADVICE = (
     "If no `bide move` is running, one was stopped on its way, and no worker gets these messages. Run the same command again: "
     "it goes on with them."
@@ -49,10 +49,11 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Step(NamedTuple):
-    """Messages that the other queue has, and that are cancelled together, or dead letters that are purged together."""
+    """Messages of a batch that end together, but not with all of it."""
 
     ids: Sequence[str]
-    mark: str = ""  # the id of the note that is cancelled with them; empty if there is none
+    mark: str = ""  # the id of the note that ends with them; empty if there is none
+    noted: int = 0  # when that is due
 
 
 class Batch(msgspec.Struct):
@@ -61,10 +62,21 @@ class Batch(msgspec.Struct):
     name: str  # of this batch alone
     marks: Sequence[Mark]
     destination: str = ""
-    since: int = 0  # by the clock of the queue, in ms
-    steps: Sequence[Step] = ()  # that earlier runs have done, or were going to do
+    noted: int = 0  # when its own note is due
+    steps: list[Step] = msgspec.field(default_factory=list)  # that earlier runs have done, or were going to do
     changed: set[str] = msgspec.field(default_factory=set)  # ids of those that somebody has changed or ended
-    notes: list[str] = msgspec.field(default_factory=list)  # the ids of what is noted about it
+    own: str = ""  # the id of its own note
+    notes: list[str] = msgspec.field(default_factory=list)  # and of all that is noted about it
+
+    @property
+    def condition(self) -> Condition:
+        """That nobody has taken it over."""
+        return Condition(self.own, self.noted)
+
+    @property
+    def since(self) -> int:
+        """When it was begun, by the clock of the queue, in ms."""
+        return self.noted - FOR_GOOD
 
     @property
     def ids(self) -> list[str]:
@@ -98,11 +110,12 @@ def stopped_moves(engine: "Engine") -> list[Finding]:
 
 def batches_of(engine: "Engine") -> tuple[list[Batch], list[str]]:
     """And the ids of notes about batches that are no longer there."""
-    stored = {each.key or "": each for each in _notes(engine)}
-    found = {each.name: each for each in map(_batch, stored.values()) if each is not None}
+    stored = list(_notes(engine))
+    found = {each.name: each for each in map(_batch, stored) if each is not None}
+    marks = {(each.key or "").removeprefix(f"{STEP}/"): (each.id, each.due) for each in stored}
     strays: list[str] = []
-    for key, each in stored.items():
-        kind, _, about = key.partition("/")
+    for each in stored:
+        kind, _, about = (each.key or "").partition("/")
         batch = found.get(about.partition("/")[0])
         if kind in (OWNER, BATCH):
             continue
@@ -112,15 +125,9 @@ def batches_of(engine: "Engine") -> tuple[list[Batch], list[str]]:
         batch.notes.append(each.id)
         if kind == CHANGED:
             batch.changed |= msgspec.json.decode(each.body, type=set[str])
-        elif kind == ENDING:
-            batch.steps = [*batch.steps, *_steps(batch, about, each.body, stored)]
+        elif kind == ENDS:
+            batch.steps.append(Step(msgspec.json.decode(each.body, type=list[str]), *marks.get(about, ("", 0))))
     return list(found.values()), strays
-
-
-def _steps(batch: Batch, about: str, body: bytes, stored: Mapping[str, Stored]) -> Iterator[Step]:
-    for number, step in enumerate(msgspec.json.decode(body, type=list[list[int]])):
-        mark = stored.get(f"{STEP}/{about}/{number}")
-        yield Step([batch.marks[place].id for place in step], "" if mark is None else mark.id)
 
 
 def _notes(engine: "Engine") -> Iterator[Stored]:
@@ -137,7 +144,7 @@ def _batch(stored: Stored) -> Batch | None:
     if kind != BATCH:
         return None
     note = msgspec.json.decode(stored.body, type=Note)
-    return Batch(name, note.marks, note.destination, stored.due - FOR_GOOD, notes=[stored.id])
+    return Batch(name, note.marks, note.destination, stored.due, own=stored.id, notes=[stored.id])
 
 
 def age_of(engine: "Engine", batches: Sequence[Batch]) -> float:

@@ -13,7 +13,7 @@ import msgspec
 from bide.adopt.queue.notes import (
     BATCH,
     CHANGED,
-    ENDING,
+    ENDS,
     FOR_GOOD,
     OWNER,
     STEP,
@@ -24,9 +24,10 @@ from bide.adopt.queue.notes import (
     batches_of,
     notes_of,
 )
-from bide.engines.base import MAX_BATCH, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, Move, NewMessage, Ref
 from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
+from bide.types import RescheduleResult, Sent
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
@@ -68,36 +69,53 @@ class Log:
         """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place."""
         self.read()
         self._put((OWNER, self._run.encode()))
-        return self.read()
+        return self._fenced(self.read())
 
-    def add(self, batch: Batch) -> None:
-        """Note a batch before it is moved away. Raises OtherMove if another run has taken over."""
-        note = Note(self._destination or "", batch.marks)
-        batch.notes = self._put((f"{BATCH}/{batch.name}", msgspec.json.encode(note)))
+    def _fenced(self, batches: Sequence[Batch]) -> list[Batch]:
+        """With other times for what is noted about them: then what earlier runs are still doing has no effect any more."""
+        noted = [(each.own, each.noted) for each in batches]
+        noted += [(step.mark, step.noted) for each in batches for step in each.steps if step.mark]
+        moved: dict[str, int] = {}
+        for first in range(0, len(noted), MAX_BATCH):
+            some = noted[first : first + MAX_BATCH]
+            moves = [Move(Ref(id=id), at=due - 1, seen=due) for id, due in some]
+            ends = self._engine.reschedule(moves)
+            moved |= {id: due - 1 for (id, due), end in zip(some, ends, strict=True) if end is RescheduleResult.MOVED}
+        for each in batches:
+            each.noted = moved.get(each.own, 0)
+            each.steps = [step._replace(mark=step.mark if step.mark in moved else "") for step in each.steps]
+        return [each for each in batches if each.noted]
+
+    def add(self, batches: Sequence[Batch]) -> None:
+        """Note batches before they are moved away. Raises OtherMove if another run has taken over."""
+        notes = [Note(self._destination or "", each.marks) for each in batches]
+        named = [f"{BATCH}/{each.name}" for each in batches]
+        sent = self._put(*zip(named, map(msgspec.json.encode, notes), strict=True))
+        for batch, note in zip(batches, sent, strict=True):
+            batch.own, batch.noted, batch.notes = note.id, note.due, [note.id]
         owner = self._owner(self._engine)
         if owner is None:  # the other run has ended, and does not know of this one
-            self.take_off([batch])
+            self.take_off(batches)
         if owner != self._run:
             raise OtherMove(TAKEN_OVER)
 
-    def note_steps(self, batch: Batch, done: Sequence[Step], steps: Sequence[Sequence[str]]) -> list[Step]:
-        """Note what this run is going to cancel, step by step, behind what it has done of this batch."""
-        place = {id: number for number, id in enumerate(batch.ids)}
-        numbers = [[place[id] for id in ids] for ids in (*(each.ids for each in done), *steps)]
-        about = f"{batch.name}/{self._run}"
-        pending = [at for at in range(len(done), len(numbers)) if not batch.marks[numbers[at][0]].dead]
-        note, *marks = self._put(
-            (f"{ENDING}/{about}", msgspec.json.encode(numbers)), *((f"{STEP}/{about}/{at}", b"") for at in pending)
-        )
-        batch.notes += [note, *marks]
-        mark_at = dict(zip(pending, marks, strict=True))
-        return [Step(ids, mark_at.get(at, "")) for at, ids in enumerate(steps, len(done))]
+    def note_step(self, batch: Batch, number: int, ids: Sequence[str], *, marked: bool) -> Step:
+        """Note what this run is going to end of a batch, before it does. `marked`: with a note that is to end with them."""
+        about = f"{batch.name}/{self._run}/{number}"
+        mark = self._about(batch, f"{STEP}/{about}", ()) if marked else None
+        self._about(batch, f"{ENDS}/{about}", ids)
+        return Step(ids) if mark is None else Step(ids, mark.id, mark.due)
 
     def add_changed(self, batch: Batch, ids: Sequence[str]) -> None:
         """Note what somebody has changed or ended: the copies are to be taken back, and their names are used up."""
         if not batch.changed.issuperset(ids):
             batch.changed.update(ids)
-            batch.notes += self._put((f"{CHANGED}/{batch.name}/{self._run}", msgspec.json.encode(sorted(batch.changed))))
+            self._about(batch, f"{CHANGED}/{batch.name}/{self._run}", sorted(batch.changed))
+
+    def _about(self, batch: Batch, key: str, ids: Sequence[str]) -> Sent:
+        [note] = self._put((key, msgspec.json.encode(ids)))
+        batch.notes.append(note.id)
+        return note
 
     def is_ours(self) -> bool:
         """Whether no other run has taken over."""
@@ -115,10 +133,6 @@ class Log:
         [owner] = engine.get([Ref(topic=MOVING, key=OWNER)])
         return None if owner is None else owner.body.decode()
 
-    def has(self, batch: Batch) -> bool:
-        """Whether a batch is noted still: then whoever has taken over knows of it."""
-        return any(each is not None for each in self._engine.get([Ref(id=id) for id in batch.notes]))
-
     def take_off(self, batches: Sequence[Batch]) -> None:
         """Remove the notes of batches that have been moved."""
         self._cancel([ref for each in batches for ref in notes_of(each)])
@@ -133,9 +147,9 @@ class Log:
             self._cancel([Ref(id=id) for id in self._strays])
             self._engine.cancel([Ref(topic=MOVING, key=OWNER)])
 
-    def _put(self, *notes: tuple[str, bytes]) -> list[str]:
-        """By their keys; gives the ids."""
+    def _put(self, *notes: tuple[str, bytes]) -> list[Sent]:
+        """By their keys."""
         new = [NewMessage(MOVING, body, delay=FOR_GOOD, key=key, if_exists="replace") for key, body in notes]
         sent = self._engine.put(new)
         self.now = sent[0].due - FOR_GOOD
-        return [each.id for each in sent]
+        return sent
