@@ -9,6 +9,7 @@ from bide.engines.base import Claimed, End, NewMessage, Verdict
 from bide.engines.rabbitmq import losses
 from bide.engines.rabbitmq.aio import inbox
 from bide.engines.rabbitmq.aio.engine import AsyncRabbit
+from bide.errors import Unavailable
 from tests.rabbitmq.conftest import New
 from tests.worker.conftest import once
 
@@ -141,6 +142,73 @@ async def test_an_ack_ends_the_receiving_only_if_nothing_can_be_on_its_way(new: 
     [fourth] = await claimed(engine, 1)
     assert await engine.settle([end(each, "done") for each in (second, third, fourth)]) == ["done"] * 3
     assert "mail" not in engine._inbox._sources
+
+
+async def test_an_ack_waits_until_its_consumer_has_ended(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "QUIET", -1.0)
+    engine, begun = await new(), asyncio.Event()
+    await engine.put(messages(3))
+    first, second = await claimed(engine, 2)
+    channel = engine._endings.line.opened
+    assert channel is not None
+    cancel = channel.basic_cancel
+
+    async def slowly(*args: object, **options: object) -> None:
+        begun.set()
+        await asyncio.sleep(0.1)
+        await cancel(*args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(channel, "basic_cancel", slowly)
+    ending = asyncio.create_task(engine.settle([end(first, "done")]))
+    await begun.wait()
+    assert await engine.settle([end(second, "done")]) == ["done"]
+    assert await ending == ["done"]
+    assert not any(engine._inbox._here.values())
+
+
+async def test_an_ack_ends_no_receiving_that_somebody_began_to_wait_for(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await new()
+    await engine.put(messages(1))
+    [first] = await claimed(engine, 1)
+    await asyncio.sleep(2 * inbox.QUIET)
+
+    async def come() -> None:
+        while not engine._inbox._here.get("mail"):
+            await engine.wait(["mail"], PATIENCE)
+
+    async with engine._inbox._consumers._lock:  # another topic is about to be received
+        ending = asyncio.create_task(engine.settle([end(first, "done")]))
+        await once(lambda: first.id not in engine._holdings)
+        waiting = asyncio.create_task(come())
+        await once(lambda: "mail" in engine._inbox._sleepers.topics())
+    assert await ending == ["done"]
+    await engine.put(messages(1))
+    async with asyncio.timeout(2.0):
+        await waiting
+
+
+async def test_receiving_that_is_about_to_begin_when_the_engine_is_closed_begins_no_more(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, one, counted = await new(apart=True), await new(apart=True), asyncio.Event()
+    await sender.put(messages(20, max_attempts=1))
+    count = one._topics.count
+
+    async def slowly(topic: str) -> int:
+        found = await count(topic)
+        counted.set()
+        await asyncio.sleep(0.2)
+        return found
+
+    monkeypatch.setattr(one._topics, "count", slowly)
+    receiving = asyncio.create_task(one._inbox.receive(["mail"], 5))
+    await counted.wait()
+    await one.close()
+    with pytest.raises(Unavailable):
+        await receiving
+    again = await claimed(await new(apart=True), 20)
+    assert {each.attempt for each in again} == {1}
+    assert len({each.id for each in again}) == 20
 
 
 async def test_what_nobody_asks_for_is_received_until_it_is_full_or_quiet(new: New, monkeypatch: pytest.MonkeyPatch) -> None:

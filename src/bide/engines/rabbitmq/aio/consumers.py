@@ -7,7 +7,7 @@ one more consumer, and the others go on.
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
@@ -58,6 +58,8 @@ class AsyncConsumers:
         self._lock = asyncio.Lock()
         self._numbers = itertools.count(1)
         self.closed: bool = False
+        self._refuses = False  # to begin anything new
+        self._leaving: set[str] = set()  # consumers that are about to be ended
         self._channel: AbstractChannel | None = None  # of these sources
         self.sources: dict[str, Source] = {}
 
@@ -70,6 +72,7 @@ class AsyncConsumers:
                 return False
             ready = await self._topics.count(topic)
             channel = await self._line.channel()
+            self._check()
             if channel is not self._channel:
                 self._channel = channel
                 self.sources.clear()
@@ -115,20 +118,32 @@ class AsyncConsumers:
         async with self._lock:
             source, channel = self.sources.pop(topic, None), self._line.opened
             if source is not None and channel is not None:
-                for tag in source.rooms:
-                    await self._cancel(channel, topic, tag)
+                await self._cancel(channel, topic, list(source.rooms))
 
-    async def end_full(self, topic: str, used: Callable[[], Mapping[str, int]]) -> None:
-        """End the consumers of a topic through which nothing can be on its way."""
+    async def end_full(self, topic: str, used: Callable[[], Mapping[str, int] | None]) -> None:
+        """End the consumers of a topic through which nothing can be on its way. `used` says None if it is wanted after all."""
         async with self._lock:
             source, channel, counts = self.sources.get(topic), self._line.opened, used()
-            if source is None or channel is None:
+            if source is None or channel is None or counts is None:
                 return
-            for tag in [tag for tag, room in source.rooms.items() if counts.get(tag, 0) >= room]:
+            full = [tag for tag, room in source.rooms.items() if counts.get(tag, 0) >= room]
+            for tag in full:
                 del source.rooms[tag]
-                await self._cancel(channel, topic, tag)
             if not source.rooms:
                 del self.sources[topic]
+            await self._cancel(channel, topic, full)
+
+    async def have_ended(self, tags: Collection[str | None]) -> None:
+        """Wait for those of these consumers that are about to be ended: with room, they would get one more before that."""
+        if not self._leaving.isdisjoint(tags):
+            async with self._lock:
+                pass
+
+    async def begin_none(self) -> None:
+        """From now on; one that is about to begin has begun afterwards."""
+        self._refuses = True
+        async with self._lock:
+            pass
 
     async def end_all(self) -> None:
         """For good: afterwards, all that the broker had sent before is here."""
@@ -149,15 +164,20 @@ class AsyncConsumers:
                 self._on_removed()
 
     def _check(self) -> None:
-        if self.closed:
+        if self.closed or self._refuses:
             raise Unavailable(CLOSED)
 
-    async def _cancel(self, channel: AbstractChannel, topic: str, tag: str) -> None:
-        """The broker may deliver to it still: the driver would forget the consumer with the answer, and so drop the message."""
-        await channel.basic_cancel(tag, nowait=True, timeout=self._address.timeout)
-        consumers = cast(Channel, channel).consumers
-        consumers[tag] = self._arriving(topic, tag)
-        asyncio.get_running_loop().call_later(LATE, consumers.pop, tag, None)
+    async def _cancel(self, channel: AbstractChannel, topic: str, tags: Sequence[str]) -> None:
+        """The broker may deliver to them still: the driver would forget a consumer with the answer, and so drop the message."""
+        self._leaving.update(tags)
+        try:
+            for tag in tags:
+                await channel.basic_cancel(tag, nowait=True, timeout=self._address.timeout)
+                consumers = cast(Channel, channel).consumers
+                consumers[tag] = self._arriving(topic, tag)
+                asyncio.get_running_loop().call_later(LATE, consumers.pop, tag, None)
+        finally:
+            self._leaving.difference_update(tags)
 
     def _arriving(self, topic: str, tag: str) -> Callable[[DeliveredMessage], Coroutine[Any, Any, None]]:
         async def arrive(message: DeliveredMessage) -> None:

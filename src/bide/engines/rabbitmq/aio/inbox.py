@@ -177,6 +177,7 @@ class AsyncInbox:
             signal.set()
         with contextlib.suppress(Exception):  # of the driver: then the broker gives all of it to others
             async with asyncio.timeout(self._address.timeout):
+                await self._consumers.begin_none()
                 await self._rest(list(self._sources), CALM, PROMPT)
                 await self._consumers.end_all()
         self._consumers.closed = True
@@ -263,7 +264,16 @@ class AsyncInbox:
                     quiet.append(topic)
         for topic in set(quiet).difference(self._sleepers.topics()) if quiet else ():
             with contextlib.suppress(Exception):  # of the driver: then the broker gives all of it to others
-                await self._consumers.end_full(topic, lambda: self._used(ended))
+                await self._end_full(topic, ended)
+        await self._consumers.have_ended([each.consumer for each in ended])
+
+    async def _end_full(self, topic: str, ended: Sequence[Arrived]) -> None:
+        await self._consumers.end_full(topic, lambda: None if self._is_asked(topic) else self._used(ended))
+
+    def _is_asked(self, topic: str) -> bool:
+        """Whether somebody waits for it, or did a moment ago."""
+        source = self._sources.get(topic)
+        return topic in self._sleepers.topics() or (source is not None and source.asked >= time.monotonic() - QUIET)
 
     def do(self, part: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Meanwhile, and to its end if that may be."""
