@@ -45,7 +45,7 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     us bigint := bide.engine_us(given, true);
     answered text[] := case when request is not null then bide.recall(request, us / 1000) end;
-    as_seen bigint[];
+    each record;
 begin
     perform bide.limit_waiting(request);
     if answered is null then
@@ -58,10 +58,10 @@ begin
                 ids := array_fill(0::bigint, array[cardinality(ids)]);  -- which no message has
             end if;
         end if;
-        select array_agg(case when m.until is null and m.due <> g.due then 0 else g.id end order by g.number)
-        into as_seen
-        from unnest(ids, dues) with ordinality as g(id, due, number) left join bide.by_ids(ids, us / 1000) m on m.number = g.number;
-        answered := bide.move_by_ids(as_seen, delays, ats, origins, longest, us, request is not null);
+        for each in select m.number from bide.by_ids(ids, us / 1000) m where m.until is null and m.due <> dues[m.number] loop
+            ids[each.number] := 0;
+        end loop;
+        answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, us / 1000, answered);
         end if;

@@ -40,30 +40,31 @@ local function as_seen(topic, id, value, life, seen)
   return sub(tail, tails.body_at(flags_of(id, value), tail)) == sub(seen, colon + 1)
 end
 
--- What is to be told of it; its topic, id, value, life and state are kept to end it.
-local function look(each)
-  local topic, id, value, life, state = find(each.ref)
+local topics, ids, values, lives, states = {}, {}, {}, {}, {} -- of those that can be cancelled, by their places
+
+local function look(i, ref, seen)
+  local topic, id, value, life, state = find(ref)
   if not id then return 'g' end
   if state == 'leased' then return 'r' end
   if state == 'dead' then return 'd' end
-  if not as_seen(topic, id, value, life, each.seen) then return 'g' end
-  each.topic, each.id, each.value, each.life, each.state = topic, id, value, life, state
+  if not as_seen(topic, id, value, life, seen) then return 'g' end
+  topics[i], ids[i], values[i], lives[i], states[i] = topic, id, value, life or false, state
   return 'c'
 end
 
 local again = before()
 if again then return again end
-local named, results, whole = {}, {}, true
-for i = 1, take_number() do named[i] = {ref = take_ref(), seen = take_text()} end
+local refs, seen, results, whole = {}, {}, {}, true
+for i = 1, take_number() do refs[i], seen[i] = take_ref(), take_text() end
 begin_shrinking()
-for i, each in ipairs(named) do
-  results[i] = look(each)
+for i, ref in ipairs(refs) do
+  results[i] = look(i, ref, seen[i])
   whole = whole and results[i] == 'c'
 end
 if whole then
-  for _, each in ipairs(named) do
-    unschedule(each.topic, each.id, each.state, each.life)
-    finish(each.topic, each.id, each.value, each.life)
+  for i, id in ipairs(ids) do
+    unschedule(topics[i], id, states[i], lives[i])
+    finish(topics[i], id, values[i], lives[i])
   end
 end
 close_topics()
