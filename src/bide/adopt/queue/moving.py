@@ -55,7 +55,7 @@ class QueueSource:
         self.listing: Listing = Listing(engine, topics, able)
         self.log: Log = Log(engine, destination)
         self._held: dict[str, Holding] = {}  # by name
-        self._met: set[str] = set()  # names of batches, of all that there were
+        self._met: dict[str, Batch] = {}  # by name, those of which something is noted
         self._open: Counter[str] = Counter()  # by batch, how many are held
         self._done: list[Batch] = []  # have been moved, and their notes are still there
         self._ending = Ending(engine, self.log, self._get)
@@ -80,8 +80,9 @@ class QueueSource:
             held = Held([], age=self.log.age(batches), ended=[], known=[])
             last = Last.of(batches)
             for batch in batches:
-                if batch.name not in self._met:
-                    self._met.add(batch.name)
+                known = self._met.setdefault(batch.name, batch)
+                known.noted = batch.noted  # it is another time now
+                if known is batch:
                     held = self._look_back(batch, last, held)
             if self._given_up:
                 self._settle()
@@ -140,7 +141,7 @@ class QueueSource:
         if not self.log.now:
             self.log.begin()
         batches = [Batch(uuid4().hex[:12], [mark_of(each) for each in some]) for some in self._ending.batches(messages)]
-        self._met.update(each.name for each in batches)
+        self._met |= {each.name: each for each in batches}
         self.log.add(batches)
         taken = self._dead(messages) if messages[0].state == "dead" else self._sent_away(batches, messages)
         if not (taken and self._ending.whole):
@@ -183,8 +184,12 @@ class QueueSource:
 
     def _end(self, batch: Batch) -> None:
         """What is noted of it can go, unless a part of it is held."""
-        if batch.notes and not self._open[batch.name]:
-            self._done.append(batch)
+        if not self._open[batch.name]:
+            del self._open[batch.name]
+            if batch.notes:
+                self._done.append(batch)
+            else:
+                self._met.pop(batch.name, None)
 
     def finish(self, names: Sequence[str], changed: Names) -> None:
         with self._whole():
@@ -227,6 +232,8 @@ class QueueSource:
         """Remove the notes of batches that are done, if they are more than so many."""
         if len(self._done) > most:
             self.log.take_off(self._done)
+            for batch in self._done:
+                self._met.pop(batch.name, None)
             self._done = []
 
     def close(self) -> None:
