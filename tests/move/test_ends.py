@@ -69,6 +69,43 @@ def test_a_queue_that_can_not_be_reached_gives_it_back_too(bide: Bide, folder: P
         assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
 
 
+def test_a_broker_that_can_not_be_reached_gives_it_back_too(bide: Bide, folder: Path) -> None:
+    broker = "amqp://bide@127.0.0.1:1/"
+    with Queue(OLD) as old, Queue(NEW) as new:
+        sent = send(old, 5)
+        stopped(old, new, to=destination_of(Queue(broker)))
+        some_time_later(old)
+        ended = bide("move", OLD, broker, "--doubtful", "give-back")
+        assert (ended.code, ended.out) == (0, "Given back: 5. Nothing else was moved.\n")
+        assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
+
+
+@pytest.mark.server
+def test_a_database_that_is_gone_is_told_what_to_name_in_its_place(bide: Bide, folder: Path, postgres_url: str) -> None:
+    gone = postgres_url.rpartition("/")[0] + "/gone"
+    with Queue(OLD) as old, Queue(NEW) as new:
+        send(old, 5)
+        stopped(old, new, to=destination_of(Queue(gone)))
+        some_time_later(old)
+        refused = bide("move", OLD, gone, "--doubtful", "give-back")
+        assert refused.code == 1
+        assert "If that queue is gone for good, name another one as TO" in " ".join(refused.err.split())
+        assert bide("move", OLD, OTHER, "--doubtful", "give-back").out == "Given back: 5. Nothing else was moved.\n"
+
+
+def test_copies_of_what_was_changed_or_given_back_before_are_told(bide: Bide, folder: Path) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        sent = send(old, 2)
+        stopped(old, new, to=destination_of(Queue(NOWHERE)))
+        some_time_later(old)
+        old.cancel(sent[0])
+        old.reschedule(sent[1], delay="2h")
+        ended = bide("move", OLD, OTHER, "--doubtful", "give-back")
+        assert (ended.code, ended.out) == (0, "Given back: 0. Nothing else was moved.\n")
+        assert "it may have copies of what was on its way" in " ".join(ended.err.split())
+        assert bide("move", OLD, OTHER, "--doubtful", "give-back").err == ""
+
+
 @pytest.mark.parametrize("more", [("--dry-run",), ("--topic", "mail"), ("--follow",)])
 def test_giving_back_has_no_other_options(bide: Bide, folder: Path, more: tuple[str, ...]) -> None:
     with Queue(OLD) as old, Queue(NEW) as new:

@@ -136,8 +136,9 @@ def _given_back(old: "Queue", *, as_json: bool) -> int:
         echo_json({"moved": 0, "given_back": count})
     else:
         echo(f"Given back: {count:,}. Nothing else was moved.")
-    for each in sorted(destinations) if count else ():
-        note(f"If {each} is there still, it may have copies of them, which its workers would handle, too.")
+    what = "them" if count else "what was on its way"
+    for each in sorted(destinations):
+        note(f"If {each} is there still, it may have copies of {what}, which its workers would handle, too.")
     return Exit.OK
 
 

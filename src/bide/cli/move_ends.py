@@ -50,8 +50,13 @@ def gives_back_alone(old: "Queue", there: QueueOptions) -> bool:
     if destinations(old.session.engine()) != {destination_of(there.queue())}:
         return True
     try:
-        with there.open(create=True):
+        with there.open(create=True) as new:
+            new.session.engine().put([])  # RabbitMQ is asked by the first call
             return False
     except Unavailable as error:
         note(f"bide: {error}")
         return True
+    except ConfigError as error:  # another password may do
+        raise ConfigError(
+            f"{error} If that queue is gone for good, name another one as TO, such as sqlite:///new.db."
+        ) from error

@@ -18,7 +18,7 @@ QUIET = 60.0  # seconds: a run that goes on takes messages more often
 
 class GivenBack(NamedTuple):
     messages: int
-    destinations: Collection[str]  # where they were on their way to
+    destinations: Collection[str]  # that may have copies: of them, or of what was given back or changed before
 
 
 def give_all_back(engine: "Engine", shown: str) -> GivenBack:
@@ -30,8 +30,10 @@ def give_all_back(engine: "Engine", shown: str) -> GivenBack:
             "command again."
         )
     source = QueueSource(engine, shown, re.compile(".*"), Able(), None)
-    names = [each.name for each in source.held().found]
+    held = source.held()
+    names = [each.name for each in held.found]
     for first in range(0, len(names), MAX_BATCH):
         source.give_back(names[first : first + MAX_BATCH])
     source.close()
-    return GivenBack(len(names), {each.destination for each in batches})
+    there = {each.destination for each in batches} if held.found or held.ended or held.known else set[str]()
+    return GivenBack(len(names), there)
