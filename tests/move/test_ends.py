@@ -93,6 +93,33 @@ def test_a_database_that_is_gone_is_told_what_to_name_in_its_place(bide: Bide, f
         assert bide("move", OLD, OTHER, "--doubtful", "give-back").out == "Given back: 5. Nothing else was moved.\n"
 
 
+def test_a_file_that_is_gone_is_not_made_again(bide: Bide, folder: Path) -> None:
+    with Queue(OLD) as old:
+        sent = send(old, 5)
+        with Queue(NEW) as new:
+            stopped(old, new)
+        some_time_later(old)
+        for each in folder.glob("new.db*"):
+            each.unlink()
+        ended = bide("move", OLD, NEW, "--doubtful", "give-back")
+        assert (ended.code, ended.out) == (0, "Given back: 5. Nothing else was moved.\n")
+        assert not (folder / "new.db").exists()
+        assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
+
+
+@pytest.mark.server
+def test_tables_that_are_gone_are_not_made_again(bide: Bide, folder: Path, postgres_url: str) -> None:
+    url = postgres_url + ("&" if "?" in postgres_url else "?") + "namespace=gone"
+    with Queue(OLD) as old, Queue(NEW) as new:
+        send(old, 5)
+        stopped(old, new, to=destination_of(Queue(url)))
+        some_time_later(old)
+        refused = bide("move", OLD, url, "--doubtful", "give-back")
+        assert refused.code == 1
+        assert "If that queue is gone for good, name another one as TO" in " ".join(refused.err.split())
+        assert bide("stats", "--url", url).code == 1
+
+
 def test_copies_of_what_was_changed_or_given_back_before_are_told(bide: Bide, folder: Path) -> None:
     with Queue(OLD) as old, Queue(NEW) as new:
         sent = send(old, 2)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from bide.cli.exits import WrongUsage
 from bide.cli.output import note
 from bide.cli.queues import QueueOptions
-from bide.errors import ConfigError, Unavailable
+from bide.errors import ConfigError, SchemaMismatch, Unavailable
 
 if TYPE_CHECKING:
     from bide.adopt.queue.moving import QueueSource
@@ -42,7 +42,7 @@ def check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
 
 
 def gives_back_alone(old: "Queue", there: QueueOptions) -> bool:
-    """Whether nothing is on its way; or it was to go to another queue than this one, or this one can't be reached."""
+    """Whether nothing is on its way; or it was to go to another queue than this one, or this one is gone or out of reach."""
     from bide.adopt.adopting import destination_of
     from bide.adopt.queue.notes import destinations
 
@@ -50,13 +50,18 @@ def gives_back_alone(old: "Queue", there: QueueOptions) -> bool:
     if destinations(old.session.engine()) != {destination_of(there.queue())}:
         return True
     try:
-        with there.open(create=True) as new:
+        new = there.open(otherwise="It is gone.")
+    except ConfigError as error:  # a file
+        note(f"bide: {error}")
+        return True
+    try:
+        with new:
             new.session.engine().put([])  # RabbitMQ is asked by the first call
             return False
     except Unavailable as error:
         note(f"bide: {error}")
         return True
-    except ConfigError as error:  # another password may do
+    except (ConfigError, SchemaMismatch) as error:  # with another password, or a newer bide, it may be there
         raise ConfigError(
             f"{error} If that queue is gone for good, name another one as TO, such as sqlite:///new.db."
         ) from error
