@@ -102,6 +102,20 @@ def test_a_run_that_was_taken_over_and_goes_on_ends_nothing(old: Queue, new: Que
         source = moving(old)
         source.give_back([each.name for each in source.held().found])
 
-    with pytest.raises(BideError, match="has taken over"):
+    with pytest.raises(BideError, match="It goes on with what this one had"):
         run(source_of(Before(old.session.engine(), "cancel", taken_over)), new)
     assert bodies(old) == [0, 1, 2, 3, 4]
+
+
+def test_a_run_that_stood_still_while_its_messages_were_given_back_says_so(
+    old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving_back, "QUIET", 0.0)
+    sent = send(old, 5)
+    engine = old.session.engine()
+    source = source_of(Before(engine, "cancel", lambda: giving_back.give_all_back(engine, "old")))
+    with pytest.raises(BideError, match="the other queue may have copies"):
+        run(source, new)
+    assert source.log.taken_over
+    assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
+    assert stopped_moves(engine) == []

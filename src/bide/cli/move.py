@@ -211,11 +211,12 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
         echo(f"{adoption.late:,} were cancelled or moved in time at the moment when the other queue delivered them.")
     for reason, number in sorted(adoption.refused.items()):
         echo(f"Left where they are: {number:,}, because each {reason}. The first is {adoption.examples[reason]}")
-    if adoption.broke_off and not adoption.in_hand:
+    taken_over = moving.log.taken_over
+    if adoption.broke_off and not (adoption.in_hand or taken_over):
         echo("Some may be on their way. Run the command again within nine minutes: it goes on with them.")
     if adoption.forgotten:
         echo(f"Forgotten here, as the other queue has them: {adoption.forgotten:,}.")
-    if adoption.in_hand and not adoption.asked:
+    if adoption.in_hand and not (adoption.asked or taken_over):
         echo(f"{adoption.in_hand:,} are on their way. Run the command again within nine minutes: it goes on with them.")
     for name in names:
         known = _words(there.get(name)) if new.capabilities.inspect else "nobody can count"

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
 TAKEN_OVER = "Another run of this command has taken over. It goes on with what this one had; leave it alone."
+ENDED = (
+    "Another run has taken over what this one had, and has ended: it has moved it, or given it back. If it was given back, the "
+    "other queue may have copies."
+)
 
 
 class OtherMove(BideError):
@@ -49,6 +53,7 @@ class Log:
         self._run = uuid4().hex
         self._strays: list[str] = []  # notes that a run which was slow has left
         self.now: int = 0  # of the queue, when something was last written
+        self.taken_over: bool = False  # by another run, as far as is known
 
     def read(self) -> list[Batch]:
         """What an earlier run has begun to move and perhaps not finished. Raises OtherMove if it went to another place."""
@@ -96,8 +101,7 @@ class Log:
         owner = self._owner(self._engine)
         if owner is None:  # the other run has ended, and does not know of this one
             self.take_off(batches)
-        if owner != self._run:
-            raise OtherMove(TAKEN_OVER)
+        self._check(owner)
 
     def note_step(self, batch: Batch, number: int, ids: Sequence[str], *, marked: bool) -> Step:
         """Note what this run is going to end of a batch, before it does. `marked`: with a note that is to end with them."""
@@ -122,8 +126,12 @@ class Log:
         return self.is_in(self._engine)
 
     def check(self) -> None:
-        if not self.is_ours():
-            raise OtherMove(TAKEN_OVER)
+        self._check(self._owner(self._engine))
+
+    def _check(self, owner: str | None) -> None:
+        if owner != self._run:
+            self.taken_over = True
+            raise OtherMove(ENDED if owner is None else TAKEN_OVER)
 
     def is_in(self, engine: "Engine") -> bool:
         """Whether that engine has this run's notes, too: then it is the same queue."""
