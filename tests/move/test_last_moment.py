@@ -119,3 +119,18 @@ def test_a_run_that_stood_still_while_its_messages_were_given_back_says_so(
     assert source.log.taken_over
     assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
     assert stopped_moves(engine) == []
+
+
+def test_a_run_that_looks_again_while_it_has_messages_ends_them(old: Queue, new: Queue) -> None:
+    """As `--follow` does: what is noted has another time then."""
+    send(old, 5)
+    source = moving(old)
+    taken = source.take(10)
+    assert source.held().found == []
+    source.finish([each.name for each in taken.found], nothing)
+    source.close()
+    assert old.topics() == []
+    assert stopped_moves(old.session.engine()) == []
+
+
+def nothing(_: object) -> None: ...
