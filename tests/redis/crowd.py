@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from bide.engines.base import Claimed, End, Hold, Move, NewMessage, Ref, Window
+from bide.engines.base import Claimed, Condition, End, Hold, Move, NewMessage, Ref, Seen, Window
 from bide.engines.gates import Entry, Held, Spend
 from bide.engines.redis.aio.connections import AsyncConnection
 from bide.engines.redis.aio.shard import AsyncShard
@@ -27,6 +27,7 @@ class Crowd(NamedTuple):
     ids: dict[str, str]
     held: list[Claimed]
     inside: list[Held]
+    seen: dict[Ref, Seen]  # pending messages, as they are
 
 
 async def gather_crowd(bench: Bench) -> Crowd:
@@ -65,7 +66,11 @@ async def gather_crowd(bench: Bench) -> Crowd:
     inside = await _let_in(bench)
     await _keep_some(bench, list(ids.values()))
     bench.now = begin + 3 * DAY
-    return Crowd(ids, held, inside)
+    refs = [Ref(id=ids[name]) for name in ("far 0", "far 1", "far 3", "near 0", "tried", "ready")]
+    there = zip(refs, await bench.engine.get(refs, now=bench.now), strict=True)
+    seen = {ref: Seen(each.due, each.body if each.key else None) for ref, each in there if each is not None}
+    assert len(seen) == len(refs)
+    return Crowd(ids, held, inside, seen)
 
 
 async def _lease_some(bench: Bench) -> list[Claimed]:
@@ -129,6 +134,11 @@ def _refs(crowd: Crowd) -> list[Ref]:
     ids = crowd.ids
     named = [ids["far 0"], ids["far 3"], ids["near 0"], ids["tried"], crowd.held[1].id, ids["dead"], ids["ready"], "no such id"]
     return [*map(Ref, named), Ref(topic="slots", key="far 1"), Ref(topic="near", key="near 1"), Ref(topic="none", key="no")]
+
+
+def _condition(crowd: Crowd) -> Condition:
+    ref, seen = next(iter(crowd.seen.items()))
+    return Condition(ref.id or "", seen.due)
 
 
 BATCH = [
@@ -202,11 +212,15 @@ CALLS: dict[str, list[Ask]] = {
     ],
     "extend": [lambda at, crowd: at.engine.extend(_holds(crowd.held[:2]), 99_000, now=at.now)],
     "cancel": [lambda at, crowd: at.engine.cancel(_refs(crowd), now=at.now)],
+    "cancel_seen": [lambda at, crowd: at.engine.cancel([*crowd.seen], seen=[*crowd.seen.values()], now=at.now)],
     "reschedule": [
         lambda at, crowd: at.engine.reschedule([Move(ref, 70_000) for ref in _refs(crowd)], now=at.now),
         lambda at, crowd: at.engine.reschedule([Move(_refs(crowd)[0], at=at.now + DAY)], now=at.now),
         lambda at, crowd: at.engine.reschedule([Move(ref, 5, origin="due") for ref in _refs(crowd)], now=at.now),
         lambda at, crowd: at.engine.reschedule([Move(ref, 5, origin="since") for ref in _refs(crowd)], now=at.now),
+        lambda at, crowd: at.engine.reschedule(
+            [Move(ref, 5, seen=each.due) for ref, each in crowd.seen.items()], condition=_condition(crowd), now=at.now
+        ),
     ],
     "tend": [lambda at, _: at.engine.tend(now=at.now)],
     "requeue": [

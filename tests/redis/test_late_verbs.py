@@ -1,16 +1,17 @@
 """Every verb that writes, kept back by the network until it was repeated, answered and overtaken: it changes nothing then."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 import redis
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import NewMessage, Verdict
+from bide.engines.base import Condition, Move, NewMessage, Ref, Seen, Verdict
 from bide.engines.gates import Entry, Held, Spend
 from bide.engines.gates.aio import AsyncGates
 from bide.testing.contract.bench import Bench
+from bide.types import Sent
 from tests.redis.keyspace import COLOURS, held
 from tests.redis.late import Place, delayed, repeated
 
@@ -38,6 +39,22 @@ async def nothing(_: Bench) -> None:
 async def pending(bench: Bench) -> str:
     await bench.put("t", b"ready")
     return (await bench.put("t", b"later", key="k", delay=5_000)).id
+
+
+async def seen(bench: Bench) -> list[Sent]:
+    return [await bench.put("t", b"a", delay=5_000), await bench.put("t", b"b", key="k", delay=6_000)]
+
+
+async def as_seen(bench: Bench, sent: Sequence[Sent]) -> Any:
+    """Over several shards, one alone."""
+    refs, told = [Ref(id=each.id) for each in sent], [Seen(sent[0].due), Seen(sent[1].due, b"b")]
+    most = bench.engine.capabilities.together
+    return await bench.engine.cancel(refs[-most:], seen=told[-most:], now=bench.now)
+
+
+async def moved_as_seen(bench: Bench, sent: Sequence[Sent]) -> Any:
+    condition = Condition(sent[0].id, sent[0].due) if bench.engine.capabilities.together > 1 else None
+    return await bench.engine.reschedule([Move(Ref(id=sent[1].id), 1, seen=sent[1].due)], condition=condition, now=bench.now)
 
 
 async def running(bench: Bench) -> Any:
@@ -91,7 +108,9 @@ LATE = {
     "extend": Late("extend", running, lambda at, claimed: at.extend(claimed, 90_000), extended_less),
     "cancel": Late("cancel", pending, lambda at, id: at.cancel(id=id)),
     "cancel by key": Late("cancel", pending, lambda at, _: at.cancel(topic="t", key="k")),
+    "cancel as seen": Late("cancel", seen, as_seen),
     "reschedule": Late("reschedule", pending, lambda at, id: at.reschedule(id, delay=1)),
+    "reschedule as seen": Late("reschedule", seen, moved_as_seen),
     "reschedule for later": Late("reschedule", pending, lambda at, id: at.reschedule(id, delay=DAY)),
     "tend": Late("tend", left, lambda at, _: at.engine.tend(now=at.now)),
     "requeue": Late("requeue", dead, lambda at, _: at.engine.requeue("t", now=at.now)),

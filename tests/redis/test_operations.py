@@ -20,7 +20,20 @@ from tests.redis.proxy import Proxy, hasty, proxied
 from tests.servers.redis import RedisServer
 
 MINUTE = 60_000
-ONCE = ["put", "put_named", "put_ruled", "settle", "extend", "cancel", "reschedule", "requeue", "purge", "purge_dead", "pause"]
+ONCE = [
+    "put",
+    "put_named",
+    "put_ruled",
+    "settle",
+    "extend",
+    "cancel",
+    "cancel_seen",
+    "reschedule",
+    "requeue",
+    "purge",
+    "purge_dead",
+    "pause",
+]
 
 
 def send(scene: Scene, call: Call, **changed: Any) -> object:

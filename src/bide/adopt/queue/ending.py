@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from bide.engines.sync import Engine
 
 
+_LARGE = 2**20  # bytes of bodies that are compared at once
+
+
 class Holding(NamedTuple):
     """A message that is on its way."""
 
@@ -46,8 +49,14 @@ class Ending:
     def batches(self, messages: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
         """What can end together: the pending, or dead letters of one topic."""
         for _, alike in groupby(messages, lambda each: each.state == "dead" and each.topic):
-            all_of_it = list(alike)
-            yield from (all_of_it[first : first + self._size] for first in range(0, len(all_of_it), self._size))
+            some, size = list[Stored](), 0
+            for each in alike:
+                size += len(_body(each) or b"")
+                if some and (len(some) == self._size or size > _LARGE):
+                    yield some
+                    some, size = [], len(_body(each) or b"")
+                some.append(each)
+            yield some
 
     def condition(self, batch: Batch) -> Condition | None:
         """That no run has taken it over, where an engine can see to that."""
@@ -86,7 +95,7 @@ class Ending:
     def _cancel(self, held: Mapping[str, Holding], ids: Sequence[str], note: str, noted: int) -> tuple[set[str], bool]:
         """All of them with their note, or none. Gives those of others, and whether it was done now."""
         messages = [held[id] for id in ids]
-        seen = [Seen(each.away, None if each.message.key is None else each.message.body) for each in messages]
+        seen = [Seen(each.away, _body(each.message)) for each in messages]
         *ends, end = self._engine.cancel([Ref(id=id) for id in (*ids, note)], seen=[*seen, Seen(noted)])
         if end is CancelResult.GONE:  # it was done: by this call, which was repeated; or by a run that has taken over
             self._log.check()
@@ -110,6 +119,11 @@ class Ending:
             same = [id for id in step.ids if (there := now[id]) is not None and _is_still(there, held[id].message)]
             if len(same) == len(step.ids):
                 return now, step
+
+
+def _body(message: Stored) -> bytes | None:
+    """That somebody may change without its time: whose key is known."""
+    return None if message.key is None else message.body
 
 
 def _dead(holding: Holding) -> bool:
