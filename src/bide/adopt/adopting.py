@@ -156,10 +156,7 @@ class Adoption:
         if self._copies.known and not doubtful:
             self._take_back_what_was_sent(held)
         if doubtful and self._doubt in ("give-back", "forget"):
-            end = self._give_back if self._doubt == "give-back" else self._forget
-            end([each.name for each in held.found])
-            self.given_back += len(held.found) if self._doubt == "give-back" else 0
-            self.forgotten += len(held.found) if self._doubt == "forget" else 0
+            self._leave_alone([each.name for each in held.found])
             return
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]
@@ -168,6 +165,17 @@ class Adoption:
             except OutcomeUnknown as error:
                 self._finish(batch, error.answers)
                 raise
+
+    def _leave_alone(self, names: Sequence[str]) -> None:
+        """As the operator wants it."""
+        if self._doubt == "give-back":
+            self._give_back(names)
+            self.given_back += len(names)
+            return
+        changed: list[str] = []
+        self._forget(names, changed.extend)
+        self.forgotten += len(names) - len(changed)
+        self.late += len(changed)
 
     def _leave_to_another(self, names: Sequence[str]) -> None:
         """What an earlier run has taken for another queue may be there already."""

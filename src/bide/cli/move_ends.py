@@ -37,7 +37,6 @@ def check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
     """One queue may have two URLs. Then what is written to one of them is in the other, too."""
     moving.log.begin()
     if new.capabilities.inspect and moving.log.is_in(new.session.engine()):
-        moving.close()
         raise WrongUsage("FROM and TO are the same queue, by two URLs. Name another one.")
 
 

@@ -40,7 +40,7 @@ class Ending:
         self._engine = engine
         self._log = log
         self._get = get
-        self._numbers = count()  # of the steps of this run
+        self._number = count().__next__  # of a step of this run
 
     def page(self, limit: int) -> int:
         """How many messages are taken at once, so that batches are full."""
@@ -51,11 +51,12 @@ class Ending:
         for _, alike in groupby(messages, lambda each: each.state == "dead" and each.topic):
             some, size = list[Stored](), 0
             for each in alike:
-                size += len(_body(each) or b"")
-                if some and (len(some) == self._size or size > _LARGE):
+                large = len(_body(each) or b"")
+                if some and (len(some) == self._size or size + large > _LARGE):
                     yield some
-                    some, size = [], len(_body(each) or b"")
+                    some, size = [], 0
                 some.append(each)
+                size += large
             yield some
 
     def condition(self, batch: Batch) -> Condition | None:
@@ -66,17 +67,34 @@ class Ending:
         """By name; `rest`: they are all that is left of the batch. Gives the names of those that somebody has changed or ended:
         if there are any, nothing was done."""
         named = {each.message.id: each for each in held.values()}
-        end = self._together if rest and self.whole and not any(map(_dead, named.values())) else self._by_step
-        others = end(batch, named)
+        if not self.whole or any(map(_dead, named.values())):
+            others = self._looking(batch, named)
+        else:
+            others = self._changed(named) or self._together(batch, named, rest=rest)
         return [name for name, each in held.items() if each.message.id in others]
 
-    def _together(self, batch: Batch, held: Mapping[str, Holding]) -> set[str]:
-        others, done = self._cancel(held, list(held), batch.own, batch.noted)
-        if done:
+    def _changed(self, held: Mapping[str, Holding]) -> set[str]:
+        """Those to which somebody has sent something new under their key. That may have left their time and body."""
+        keyed = [id for id, each in held.items() if each.message.key is not None]
+        now = self._get(keyed)
+        return {id for id, each in zip(keyed, now, strict=True) if each is None or not is_same(each, held[id].message)}
+
+    def _together(self, batch: Batch, held: Mapping[str, Holding], *, rest: bool) -> set[str]:
+        """All of them with a note, or none."""
+        step = Step(list(held), batch.own, batch.noted) if rest else self._log.note_step(batch, self._number(), list(held))
+        seen = [Seen(each.away, _body(each.message)) for each in held.values()]
+        refs = [Ref(id=id) for id in (*held, step.mark)]
+        *ends, end = self._engine.cancel(refs, seen=[*seen, Seen(step.noted)])
+        if end is CancelResult.GONE:  # it was done: by this call, which was repeated; or by a run that has taken over
+            self._log.check()
+            return set()
+        others = {id for id, end in zip(held, ends, strict=True) if end is not CancelResult.CANCELLED}
+        if rest and not others:
             batch.notes.remove(batch.own)
         return others
 
-    def _by_step(self, batch: Batch, held: Mapping[str, Holding]) -> set[str]:
+    def _looking(self, batch: Batch, held: Mapping[str, Holding]) -> set[str]:
+        """Dead letters, or what nothing can end together."""
         now, step = self._looked(batch, held)
         gone = [id for id, each in now.items() if each is None]
         there = still(batch, self._get) if gone and self.whole else []
@@ -84,37 +102,23 @@ class Ending:
         others.update(ended_by_others(gone, batch.steps, there))
         if others or not step.ids:
             return others
-        if step.mark:
-            return self._cancel(held, step.ids, step.mark, step.noted)[0]
         if _dead(first := held[step.ids[0]]):
             self._engine.purge(first.message.topic, "dead", step.ids)
         else:
             self._engine.cancel([Ref(id=id) for id in step.ids])
         return set()
 
-    def _cancel(self, held: Mapping[str, Holding], ids: Sequence[str], note: str, noted: int) -> tuple[set[str], bool]:
-        """All of them with their note, or none. Gives those of others, and whether it was done now."""
-        messages = [held[id] for id in ids]
-        seen = [Seen(each.away, _body(each.message)) for each in messages]
-        *ends, end = self._engine.cancel([Ref(id=id) for id in (*ids, note)], seen=[*seen, Seen(noted)])
-        if end is CancelResult.GONE:  # it was done: by this call, which was repeated; or by a run that has taken over
-            self._log.check()
-            return set(), False
-        others = {id for id, end in zip(ids, ends, strict=True) if end is not CancelResult.CANCELLED}
-        return others, not others
-
     def _looked(self, batch: Batch, held: Mapping[str, Holding]) -> tuple[Mapping[str, Stored | None], Step]:
         """Note a step, and look: what somebody has changed or ended is not to be taken for ended by us. Raises OtherMove."""
-        same, number = list(held), next(self._numbers)
-        marked = self.whole and not any(map(_dead, held.values()))
+        same, number = list(held), self._number()
         while True:
             try:
-                step = self._log.note_step(batch, number, same, marked=marked)
+                step = self._log.note_step(batch, number, same, marked=False)
                 self._log.check()
                 now = dict(zip(held, self._get(list(held)), strict=True))
             except BideError:
                 with suppress(BideError):  # it fails for another reason already
-                    self._log.note_step(batch, number, [], marked=marked)
+                    self._log.note_step(batch, number, [], marked=False)
                 raise
             same = [id for id in step.ids if (there := now[id]) is not None and _is_still(there, held[id].message)]
             if len(same) == len(step.ids):
@@ -122,7 +126,7 @@ class Ending:
 
 
 def _body(message: Stored) -> bytes | None:
-    """That somebody may change without its time: whose key is known."""
+    """If somebody can change it without its time: that needs a key."""
     return None if message.key is None else message.body
 
 

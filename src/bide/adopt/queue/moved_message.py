@@ -9,7 +9,7 @@ from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage, Past, Stored
 
 YEAR = 365 * 86_400_000
-AWAY = 35 * YEAR  # ms that a message is moved away: twice, should two runs meet, is still within the longest delay
+AWAY = 35 * YEAR  # ms that a message is moved away
 FURTHEST = AWAY - 10 * YEAR  # ms until a message is due that can be moved: later ones were moved away, ten years ago at most
 
 
@@ -28,7 +28,7 @@ def is_away(message: Stored) -> bool:
 
 
 def brought_back(message: Stored) -> Stored:
-    """As it was before it was moved away; also before two runs did so, one of which was slow."""
+    """As it was before it was moved away."""
     way = _way(message)
     if not way:
         return message
@@ -38,10 +38,8 @@ def brought_back(message: Stored) -> Stored:
 
 def _way(message: Stored) -> int:
     """The ms that a message was moved away."""
-    if message.state != "scheduled":
-        return 0
-    beyond = message.due - time.time_ns() // 1_000_000 - FURTHEST
-    return max(0, -(-beyond // AWAY)) * AWAY
+    far = message.state == "scheduled" and message.due - time.time_ns() // 1_000_000 > FURTHEST
+    return AWAY if far else 0
 
 
 def has_failed(message: Stored) -> bool:

@@ -1,8 +1,8 @@
 """Another queue of bide as a source: the messages of one engine, to be moved to another while workers and senders go on.
 
 A pending message is taken by moving its time AWAY: no worker gets it, and its own time can be read off it. Then it is sent to
-the other queue, looked at once more, and cancelled. Who cancels or reschedules it in between changes it here, and then the copy
-is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
+the other queue, and cancelled here if it is as it was taken. Who cancels or reschedules it in between changes it here, and then
+the copy is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from bide.adopt.queue.left import Last, left_of
 from bide.adopt.queue.listing import Listing
 from bide.adopt.queue.moved_message import AWAY, Able, brought_back, has_failed, is_away, message_of
 from bide.adopt.queue.notes import Batch, Mark, mark_of
-from bide.adopt.queue.on_the_way import Log
+from bide.adopt.queue.on_the_way import ENDED, Log, OtherMove
 from bide.adopt.source import Entries, Found, Held, Names, Refused
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import Move, NewMessage, Past, Ref, Stored
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _SOON = 60_000  # ms: what is due by then may have been handled while it was listed
 _MANY = 100  # batches that are done, before what is noted of them is removed
-_TRIES = 10  # to bring back what somebody changes again and again
 
 
 class QueueSource:
@@ -75,22 +74,24 @@ class QueueSource:
 
     def held(self) -> Held:
         """What is known already is not told again."""
-        with self._whole():
+        with self._or_broken():
             batches = self.log.read() if self._looks else self.log.begin()
-            held = Held([], age=self.log.age(batches), ended=[], known=[])
+            held = Held([], ended=[], known=[])
             last = Last.of(batches)
             for batch in batches:
                 known = self._met.setdefault(batch.name, batch)
                 known.noted = batch.noted  # it is another time now
                 if known is batch:
                     held = self._look_back(batch, last, held)
+            left = [each for each in batches if self._open[each.name] or each in self._unsettled]
+            held = held._replace(age=self.log.age(left))
             if self._given_up:
                 self._settle()
             self._tidy(0)
             return held
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _or_broken(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -132,7 +133,7 @@ class QueueSource:
             refused += unable
             if not able:
                 continue
-            with self._whole():
+            with self._or_broken():
                 taken = self._take(able)
             if taken.found or taken.gone:
                 return taken._replace(refused=refused)
@@ -144,13 +145,21 @@ class QueueSource:
         self._met |= {each.name: each for each in batches}
         self.log.add(batches)
         taken = self._dead(messages) if messages[0].state == "dead" else self._sent_away(batches, messages)
-        if not (taken and self._ending.whole):
-            self.log.check()
+        if len(taken) < len(messages) or not self._ending.whole:
+            self._check_after(batches)
         placed = {mark.id: (batch, mark) for batch in batches for mark in batch.marks}
         found = [self._hold(*placed[each.id], each, each.due + AWAY) for each in taken]
         for batch in batches:
             self._end(batch)
         return Entries(found, gone=len(messages) - len(taken))
+
+    def _check_after(self, batches: Sequence[Batch]) -> None:
+        """Raise OtherMove if another run has taken over. What was moved away when that one had ended comes back."""
+        if not self._ending.whole and not self.log.is_ours():
+            for batch in batches:
+                if self._get([batch.own]) == [None]:
+                    self._bring_back(batch, batch.ids)
+        self.log.check()
 
     def _sent_away(self, batches: Sequence[Batch], messages: Sequence[Stored]) -> list[Stored]:
         due, moved = {each.id: each.due for each in messages}, list[RescheduleResult]()
@@ -192,7 +201,7 @@ class QueueSource:
                 self._met.pop(batch.name, None)
 
     def finish(self, names: Sequence[str], changed: Names) -> None:
-        with self._whole():
+        with self._or_broken():
             for batch, held in self._let_go(names):
                 while held and (others := self._ending.end(batch, held, rest=not self._open[batch.name])):
                     self.log.check()  # else another run has ended them, and has sent them
@@ -203,7 +212,7 @@ class QueueSource:
                 self._end(batch)
 
     def give_back(self, names: Sequence[str]) -> None:
-        with self._whole():
+        with self._or_broken():
             for batch, held in self._let_go(names):
                 messages = [each.message for each in held.values()]
                 self.listing.left |= {each.id for each in messages}
@@ -212,13 +221,12 @@ class QueueSource:
 
     def _bring_back(self, batch: Batch, ids: Sequence[str]) -> None:
         """To their own times, but for those that somebody has given a new one. Raises OtherMove."""
-        for _ in range(_TRIES):
-            away = [each for each in self._get(ids) if each is not None and is_away(each)]
-            if not away:
-                return
+        while away := [each for each in self._get(ids) if each is not None and is_away(each)]:
             moves = [Move(Ref(id=each.id), at=brought_back(each).due, seen=each.due) for each in away]
             ends = self._engine.reschedule(moves, condition=self._ending.condition(batch))
             ids = [each.id for each, end in zip(away, ends, strict=True) if end is not RescheduleResult.MOVED]
+            if self._ending.whole and self._get([batch.own]) == [None]:
+                raise OtherMove(ENDED)
             if len(ids) == len(away):
                 self.log.check()
 
@@ -238,7 +246,7 @@ class QueueSource:
 
     def close(self) -> None:
         """Take off the notes of what is on its way, if nothing is. The engine is its owner's."""
-        if not (self._unsettled or self._looks or self._held or self._broken) and self.log.is_ours():
+        if not (self._unsettled or self._looks or self._held or self._broken):
             self._tidy(0)
             self.log.end()
 

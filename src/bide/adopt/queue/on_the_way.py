@@ -1,7 +1,8 @@
 """Notes the messages of a queue that are on their way to another one. Two moves from a queue meet there.
 
-Who takes over writes its name first and then reads the notes. Who moves writes a note first and then reads the name, before it
-acts. So what a run does has been noted before another takes over, or is not done.
+Who takes over writes its name first, then reads the notes, and gives each another time. Who moves writes a note first and then
+reads the name, before it acts; and what it does names the note, with its time. So what a run does has been noted before another
+takes over, or is not done; and what it still does afterwards has no effect.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from bide.adopt.queue.notes import (
     batches_of,
     notes_of,
 )
-from bide.engines.base import MAX_BATCH, Move, NewMessage, Ref
+from bide.engines.base import MAX_BATCH, Move, NewMessage, Ref, Seen
 from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
 from bide.types import RescheduleResult, Sent
@@ -74,10 +75,12 @@ class Log:
         """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place."""
         self.read()
         self._put((OWNER, self._run.encode()))
-        return self._fenced(self.read())
+        while not self._fence(batches := self.read()):  # one has ended meanwhile, or another run does the same
+            self.check()
+        return batches
 
-    def _fenced(self, batches: Sequence[Batch]) -> list[Batch]:
-        """With other times for what is noted about them: then what earlier runs are still doing has no effect any more."""
+    def _fence(self, batches: Sequence[Batch]) -> bool:
+        """Give other times to what is noted about them: then what earlier runs are still doing has no effect any more."""
         noted = [(each.own, each.noted) for each in batches]
         noted += [(step.mark, step.noted) for each in batches for step in each.steps if step.mark]
         moved: dict[str, int] = {}
@@ -88,8 +91,7 @@ class Log:
             moved |= {id: due - 1 for (id, due), end in zip(some, ends, strict=True) if end is RescheduleResult.MOVED}
         for each in batches:
             each.noted = moved.get(each.own, 0)
-            each.steps = [step._replace(mark=step.mark if step.mark in moved else "") for step in each.steps]
-        return [each for each in batches if each.noted]
+        return len(moved) == len(noted)
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Note batches before they are moved away. Raises OtherMove if another run has taken over."""
@@ -103,7 +105,7 @@ class Log:
             self.take_off(batches)
         self._check(owner)
 
-    def note_step(self, batch: Batch, number: int, ids: Sequence[str], *, marked: bool) -> Step:
+    def note_step(self, batch: Batch, number: int, ids: Sequence[str], *, marked: bool = True) -> Step:
         """Note what this run is going to end of a batch, before it does. `marked`: with a note that is to end with them."""
         about = f"{batch.name}/{self._run}/{number}"
         mark = self._about(batch, f"{STEP}/{about}", ()) if marked else None
@@ -151,9 +153,10 @@ class Log:
 
     def end(self) -> None:
         """Nothing is on its way."""
-        if self.is_ours():
+        [owner] = self._engine.get([Ref(topic=MOVING, key=OWNER)])
+        if owner is not None and owner.body.decode() == self._run:
             self._cancel([Ref(id=id) for id in self._strays])
-            self._engine.cancel([Ref(topic=MOVING, key=OWNER)])
+            self._engine.cancel([Ref(id=owner.id)], seen=[Seen(owner.due, owner.body)])
 
     def _put(self, *notes: tuple[str, bytes]) -> list[Sent]:
         """By their keys."""

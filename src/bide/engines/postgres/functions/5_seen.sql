@@ -45,6 +45,8 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_ha
 declare
     us bigint := bide.engine_us(given, true);
     answered text[] := case when request is not null then bide.recall(request, us / 1000) end;
+    holds boolean := of_id is null;
+    others bigint[] := '{}';
     each record;
 begin
     perform bide.limit_waiting(request);
@@ -52,15 +54,17 @@ begin
         if exists (select 1 from unnest(delays, ats) as g(delay, at) where g.delay > longest or g.at - us / 1000 > longest) then
             raise exception 'too far' using errcode = 'BD001';
         end if;
-        if of_id is not null then
-            perform 1 from bide.message m where m.id = of_id and m.due = of_due and m.until is null for share;
-            if not found then
-                ids := array_fill(0::bigint, array[cardinality(ids)]);  -- which no message has
+        for each in select * from bide.by_ids(ids || of_id, us / 1000) loop
+            if each.number > cardinality(ids) then
+                holds := each.until is null and not each.over and each.due = of_due;
+            elsif each.until is null and each.due <> dues[each.number] then
+                others := others || each.number;
             end if;
-        end if;
-        for each in select m.number from bide.by_ids(ids, us / 1000) m where m.until is null and m.due <> dues[m.number] loop
-            ids[each.number] := 0;
         end loop;
+        ids := array(
+            select case when holds and not g.number = any (others) then g.id else 0 end  -- which no message has
+            from unnest(ids) with ordinality as g(id, number) order by g.number
+        );
         answered := bide.move_by_ids(ids, delays, ats, origins, longest, us, request is not null);
         if request is not null then
             insert into bide.answer (name, born, answers) values (request, us / 1000, answered);
