@@ -211,6 +211,37 @@ async def test_receiving_that_is_about_to_begin_when_the_engine_is_closed_begins
     assert len({each.id for each in again}) == 20
 
 
+async def test_an_engine_whose_closing_is_cancelled_gives_back_what_nobody_has_claimed_once(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, one, asked = await new(apart=True), await new(apart=True), asyncio.Event()
+    await sender.put(messages(20, max_attempts=1))
+    await one._inbox.receive(["mail"], 20)
+    await once(lambda: len(one._inbox._here["mail"]) == 20)
+    channel = one._endings.line.opened
+    assert channel is not None
+    flow = channel.flow
+
+    async def ask(*args: object, **options: object) -> None:
+        asyncio.get_running_loop().call_later(0.0002, asked.set)
+        await flow(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(channel, "flow", ask)
+    closing = asyncio.create_task(one.close())
+    await asked.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await one.close()
+    other = await new(apart=True)
+    again = await claimed(other, 20)
+    assert {each.attempt for each in again} == {1}
+    assert len({each.id for each in again}) == 20
+    await asyncio.sleep(0.5)  # for copies, which there must not be
+    assert not (await other.claim(["mail"], 20, LEASE)).messages
+    assert not (await sender.scan("mail", "dead", 100)).messages
+
+
 async def test_what_nobody_asks_for_is_received_until_it_is_full_or_quiet(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
     sender, one, free = await new(apart=True), await new(apart=True), list[int]()
     ending = one._inbox._consumers.end

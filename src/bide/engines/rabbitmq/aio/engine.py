@@ -64,6 +64,7 @@ class AsyncRabbit(AsyncLacking):
         self._telling = AsyncTelling(self._line, self._time, names.prefix)
         self._opening = asyncio.Lock()
         self._opened = False
+        self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         async with self._opening:
@@ -99,6 +100,12 @@ class AsyncRabbit(AsyncLacking):
                     await channel.close()
 
     async def close(self) -> None:
+        """To the end, also when the caller is cancelled: the driver would close the channel with all deliveries on it."""
+        if self._closing is None or self._closing.done():
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await self._telling.close()
         await self._parking.close()
         await self._inbox.close()
