@@ -242,6 +242,37 @@ async def test_an_engine_whose_closing_is_cancelled_gives_back_what_nobody_has_c
     assert not (await sender.scan("mail", "dead", 100)).messages
 
 
+async def test_what_nobody_asks_for_is_given_back_when_its_consumer_has_ended(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, one, answered, before = await new(apart=True), await new(apart=True), list[str](), list[list[str]]()
+    await sender.put(messages(6, max_attempts=1))
+    await one._inbox.receive(["mail"], 10)
+    channel = one._endings.line.opened
+    assert channel is not None
+    cancel, flow, give_back = channel.basic_cancel, channel.flow, one._endings.send_round
+
+    async def end(*args: object, **options: object) -> None:
+        await cancel(*args, **options)  # type: ignore[call-overload]
+        answered.append("sent")
+
+    async def ask(*args: object, **options: object) -> None:
+        await flow(*args, **options)  # type: ignore[arg-type]
+        answered.append("ended")
+
+    async def notice(*args: object) -> None:
+        before.append(answered.copy())
+        await give_back(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(channel, "basic_cancel", end)
+    monkeypatch.setattr(channel, "flow", ask)
+    monkeypatch.setattr(one._endings, "send_round", notice)
+    await once(lambda: bool(before))
+    assert before == [["sent", "ended"]]
+    again = await claimed(await new(apart=True), 6)
+    assert {each.attempt for each in again} == {1}
+
+
 async def test_what_nobody_asks_for_is_received_until_it_is_full_or_quiet(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
     sender, one, free = await new(apart=True), await new(apart=True), list[int]()
     ending = one._inbox._consumers.end

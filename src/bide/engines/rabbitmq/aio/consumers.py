@@ -150,6 +150,10 @@ class AsyncConsumers:
         self.closed = True
         for topic in list(self.sources):
             await self.end(topic)
+        await self.have_come()
+
+    async def have_come(self) -> None:
+        """Wait until the broker has ended those that were ended, and all that it had sent before is here."""
         channel = self._line.opened
         if channel is not None:
             await channel.flow(active=True, timeout=self._address.timeout)

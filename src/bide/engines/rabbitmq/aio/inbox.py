@@ -340,6 +340,7 @@ class AsyncInbox:
             if self._is_unwanted(topic, time.monotonic()):
                 await self._consumers.end(topic)
                 self._sleepers.wake({topic}.intersection(self._sleepers.topics()))  # of those who came meanwhile
+                await self._consumers.have_come()  # or what is given back may go to a consumer that is ending, and be lost
                 await self._endings.send_round(list(self._here.pop(topic, ())))
         finally:
             self._stopping.discard(topic)
