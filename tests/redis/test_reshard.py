@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from bide import BadOption, ConfigError, Queue
-from bide.engines.base import Move, NewMessage, Ref
+from bide import BadOption, ConfigError, Queue, Unsupported
+from bide.engines.base import Condition, Move, NewMessage, Ref, Seen
 from bide.engines.redis import resharding
 from bide.engines.redis.protocol.encoding import name_of
 from bide.engines.redis.resharding import Emptying, Resharding
@@ -102,6 +102,27 @@ async def test_a_key_has_one_message_in_old_shards_and_new_ones(redis_url: str, 
         new = [(await bench.put("t", key=key)).id for key in KEYS]
         assert shards_of(new) <= {3, 4, 5, 6}
         assert [(await bench.put("t", key=key)).id for key in KEYS] == new
+
+
+@both_colours
+async def test_who_has_opened_one_shard_is_told_that_several_do_nothing_together(redis_url: str, colour: str) -> None:
+    async with bench_at(redis_url, colour) as bench:
+        before = await bench.put_all(*[NewMessage("t", b"b", delay=5_000) for _ in range(2)])
+        reshard(redis_url, 3)
+        after = await bench.put("t", b"a", delay=5_000)
+        holds, moved = Condition(before[0].id, before[0].due), Move(Ref(id=before[1].id), 9_000)
+        both, seen = [Ref(id=before[0].id), Ref(id=after.id)], [Seen(before[0].due), Seen(after.due)]
+        for _ in range(2):
+            with pytest.raises(Unsupported, match="open it again"):
+                await bench.engine.reschedule([moved, Move(Ref(id=after.id), 9_000)], condition=holds, now=bench.now)
+            with pytest.raises(Unsupported, match="open it again"):
+                await bench.engine.cancel(both, seen=seen, now=bench.now)
+        assert {each.due for each in await bench.stored("t")} == {each.due for each in (*before, after)}
+        # Then what one shard has still changes as a whole
+        assert await bench.engine.reschedule([moved], condition=holds, now=bench.now) == [RescheduleResult.MOVED]
+        both = [Ref(id=each.id) for each in before]
+        seen = [Seen(each.due) for each in await bench.engine.get(both, now=bench.now) if each]
+        assert await bench.engine.cancel(both, seen=seen, now=bench.now) == [CancelResult.CANCELLED] * 2
 
 
 @both_colours

@@ -20,6 +20,7 @@ from bide.engines.redis.protocol.encoding import (
     id_texts,
     name_of,
 )
+from bide.errors import Unsupported
 from bide.types import CancelResult, Outcome, RescheduleResult, Sent
 
 T = TypeVar("T")
@@ -183,6 +184,14 @@ def seen(both: Sequence[tuple[Ref, Seen]], shard: int) -> list[Arg]:
     for named, each in both:
         args += (*ref(named, shard), str(each.due) if each.body is None else b"%d:%b" % (each.due, each.body))
     return args
+
+
+def check_together(named: Iterable[Ref]) -> None:
+    """Of several shards each acts by itself. Who opened the queue when it had one may not know that."""
+    if len({name_of(each.id or "").shard for each in named}) > 1:
+        raise Unsupported(
+            "The queue was resharded, and its shards can't change these messages as a whole: open it again, or begin again."
+        )
 
 
 def cancel_answer(reply: Sequence[Any]) -> list[CancelResult]:

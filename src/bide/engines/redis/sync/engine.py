@@ -154,6 +154,7 @@ class Redis(Engine):
             both, only = list(zip(refs, seen, strict=True)), self._opened().only
             if only is not None:  # what has gone to another shard meanwhile is gone
                 return only.cancel_seen(both, now)
+            sending.check_together(refs)
             return self._divided().by_ref(both, refs, lambda shard, some: shard.cancel_seen(some, now), CancelResult.GONE)
         return self._divided().by_ref(refs, refs, lambda shard, some: shard.cancel(some, now), CancelResult.GONE)
 
@@ -166,6 +167,8 @@ class Redis(Engine):
         now: int | None = None,
     ) -> list[RescheduleResult]:
         refs, shards = [move.ref for move in moves], self._opened()
+        if condition is not None and shards.only is None:
+            sending.check_together([Ref(id=condition.id), *refs])
         clock = max(shard.clock.known for shard in shards)
         for move in moves if shards.only is None or len(moves) > sending.PART else ():  # before the first part is done
             check_delay(move.delay, move.at, max(clock, now or 0))
