@@ -11,9 +11,11 @@ from bide import Queue
 from bide.adopt.adopting import Adoption
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.on_the_way import Log
-from bide.engines.base import Move, Ref
+from bide.adopt.queue.notes import FOR_GOOD, batches_of, stopped_moves
+from bide.adopt.queue.on_the_way import Log, OtherMove
+from bide.engines.base import Move, NewMessage, Ref
 from bide.errors import OutcomeUnknown, Unavailable
+from bide.queue.schedules.records import MOVING
 from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
 
 __all__ = ["new", "old"]
@@ -79,6 +81,25 @@ def test_a_run_that_can_not_read_what_an_earlier_one_left_keeps_its_record(old: 
         run(source_of(Second()), new)
     run(moving(old), new)
     assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+    assert old.stats().scheduled == 0
+
+
+def test_what_another_release_has_noted_in_its_own_way_is_left_to_it(old: Queue, new: Queue) -> None:
+    sent = send(old)
+    killed(old, new, "finishing")
+    engine = old.session.engine()
+    [batch] = batches_of(engine)[0]
+    [note] = engine.put([NewMessage(MOVING, b"[[0]]", delay=FOR_GOOD, key=f"ending/{batch.name}/a run")])
+    assert engine.cancel([Ref(id=sent[0].id)])
+    for _ in range(2):
+        with pytest.raises(OtherMove, match="another release"):
+            run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
+    assert [each.name for each in stopped_moves(engine)] == ["moving"]
+    # When that release has ended its move
+    engine.cancel([Ref(id=each) for each in (sent[1].id, sent[2].id, note.id, *batch.notes)])
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
     assert old.stats().scheduled == 0
 
 

@@ -65,6 +65,7 @@ class Batch(msgspec.Struct):
     noted: int = 0  # when its own note is due
     steps: list[Step] = msgspec.field(default_factory=list)  # that earlier runs have done, or were going to do
     changed: set[str] = msgspec.field(default_factory=set)  # ids of those that somebody has changed or ended
+    unread: bool = False  # another release has noted something about it
     own: str = ""  # the id of its own note
     notes: list[str] = msgspec.field(default_factory=list)  # and of all that is noted about it
 
@@ -127,6 +128,8 @@ def batches_of(engine: "Engine") -> tuple[list[Batch], list[str]]:
             batch.changed |= msgspec.json.decode(each.body, type=set[str])
         elif kind == ENDS:
             batch.steps.append(Step(msgspec.json.decode(each.body, type=list[str]), *marks.get(about, ("", 0))))
+        elif kind != STEP:
+            batch.unread = True
     return list(found.values()), strays
 
 

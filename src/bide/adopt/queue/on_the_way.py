@@ -65,6 +65,11 @@ class Log:
                     f"A move to {each.destination} was stopped on its way, or goes on. First let it end: run the same command "
                     "again, with the same URL. If that queue is gone, add --doubtful give-back: its messages are left here."
                 )
+        if self._destination is not None and any(each.unread for each in batches):
+            raise OtherMove(
+                "A move that was stopped on its way was begun by another release of bide, which notes differently what it has "
+                "ended. First let it end: run the same command with that release."
+            )
         return batches
 
     def age(self, batches: Sequence[Batch]) -> float:
