@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from bide import Outgoing, Queue
+from bide.adopt import adopting
+from bide.adopt.adopting import Adoption
 from bide.adopt.queue import giving_back
 from bide.adopt.queue.notes import stopped_moves
+from bide.engines.base import Move, Ref
 from bide.errors import BideError
+from bide.queue.schedules.records import MOVING
 from bide.types import RescheduleResult, Sent
-from tests.move.test_meanwhile import bodies, moving, new, old, run, send
+from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
 from tests.move.test_zombies import Before, killed_in, source_of
 
 __all__ = ["new", "old"]
@@ -20,6 +24,7 @@ CHANGES: dict[str, Callable[[Queue, Sent], object]] = {
     "rescheduled": lambda old, sent: old.reschedule(sent, delay="5h"),
     "replaced": lambda old, sent: old.send("mail", ["new"], key="k", delay="5h", if_exists="replace"),
     "put off": lambda old, sent: old.send("mail", ["new"], key="k", delay="5h", if_exists="later"),
+    "put off as it is": lambda old, sent: old.send("mail", ["a"], key="k", if_exists="later", headers={"x": "y"}),
     "merged": lambda old, sent: old.send("mail", "b", key="k", delay="5h", if_exists="merge"),
 }
 LEFT: dict[str, list[Any]] = {
@@ -27,22 +32,44 @@ LEFT: dict[str, list[Any]] = {
     "rescheduled": [["a"], ["other"]],
     "replaced": [["new"], ["other"]],
     "put off": [["new"], ["other"]],
+    "put off as it is": [["a"], ["other"]],
     "merged": [["a", "b"], ["other"]],
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_is_changed_just_before_it_ends_counts(old: Queue, new: Queue, change: str) -> None:
+class AfterTake:
+    """An engine where something happens before the first call of a verb after messages were taken."""
+
+    def __init__(self, engine: Any, verb: str, act: Callable[[], object]) -> None:
+        self._engine, self._verb, self._act, self._taken = engine, verb, act, False
+
+    def __getattr__(self, name: str) -> Any:
+        if self._taken and name == self._verb:
+            act, self._act = self._act, lambda: None
+            act()
+        self._taken = self._taken or name == "reschedule"
+        return getattr(self._engine, name)
+
+
+WAYS = [("taken", change) for change in CHANGES] + [("ending", change) for change in CHANGES if change != "put off as it is"]
+"""What leaves the time and the body is looked for before the end, and not in its moment."""
+
+
+@pytest.mark.parametrize(("when", "change"), WAYS)
+def test_what_is_changed_on_its_way_counts(old: Queue, new: Queue, change: str, when: str) -> None:
     sent = old.send("mail", "a", key="k", delay="2h", if_exists="merge")
     old.send("mail", ["other"], delay="2h")
-    run(source_of(Before(old.session.engine(), "cancel", lambda: CHANGES[change](old, sent))), new)
+    verb = "get" if when == "taken" else "cancel"
+    run(source_of(AfterTake(old.session.engine(), verb, lambda: CHANGES[change](old, sent))), new)
     run(moving(old), new)
     assert bodies(new) == LEFT[change]
     assert new.stats("mail").pending == len(LEFT[change])
     assert old.topics() == []
+    found = {each.body[0]: each for each in new.messages("mail")}
     if change == "rescheduled":
-        [found] = [each for each in new.messages("mail") if each.body == ["a"]]
-        assert found.due > sent.due + 10_000_000
+        assert found["a"].due > sent.due + 10_000_000
+    if change == "put off as it is":
+        assert found["a"].headers == {"x": "y"}
 
 
 def test_what_is_rescheduled_just_before_it_is_given_back_keeps_that_time(old: Queue, new: Queue) -> None:
@@ -134,3 +161,50 @@ def test_a_run_that_looks_again_while_it_has_messages_ends_them(old: Queue, new:
 
 
 def nothing(_: object) -> None: ...
+
+
+def test_a_run_that_ends_leaves_alone_what_the_next_one_has_begun(old: Queue, new: Queue) -> None:
+    """It has read that it is still the one, and the next one begins then."""
+    engine, second = old.session.engine(), moving(old)
+    send(old, 1)
+    first = source_of(engine)
+    run_to_its_end = Adoption(first, new)
+    run_to_its_end.run(nothing, lambda: False)
+    send(old, 2)
+    first.log._engine = Before(engine, "cancel", lambda: (second.held(), second.take(1)))  # type: ignore[assignment]
+    first.close()
+    assert len(second.take(10).found) == 1
+    run(moving(old), new)
+    assert bodies(new) == [0, 1]
+    assert bodies(old) == [0], "the key of the first one is taken"
+
+
+def test_a_killed_run_that_is_still_taking_over_hides_nothing(old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives another time to what is noted, just before the next one does."""
+    monkeypatch.setattr(giving_back, "QUIET", 0.0)
+    sent = send(old, 5)
+    killed(old, new, "taken")
+    late = killed_in(old, new, "reschedule")
+    engine: Any = Before(old.session.engine(), "reschedule", late.acts)
+    assert giving_back.give_all_back(engine, "old").messages == 5
+    assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
+    assert stopped_moves(old.session.engine()) == []
+
+
+def test_a_run_that_is_killed_late_in_its_pass_is_not_called_old(
+    old: Queue, new: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it gave back early is not what it has."""
+    monkeypatch.setattr(adopting, "SURE", 60.0)
+    here = send(old, 2)
+    new.send("mail", "theirs", key="k0", delay="2h")
+    new.send("mail", "theirs", key="k1", delay="2h")
+    source = moving(old)
+    early = source.take(10)
+    source.give_back([each.name for each in early.found])
+    engine = old.session.engine()
+    for each in engine.scan(MOVING, "scheduled", 1_000).messages:
+        if (each.key or "").startswith("batch/"):
+            engine.reschedule([Move(Ref(id=each.id), at=each.due - 3_600_000)])
+    assert source.held().age < 60
+    assert {each.due for each in old.messages("mail")} == {each.due for each in here}

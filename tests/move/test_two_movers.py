@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bide import Outgoing, Queue
 from bide.adopt.queue.moved_message import Able
@@ -200,6 +201,36 @@ def test_a_message_that_took_the_key_in_the_new_queue_is_left_alone(old: Queue, 
     found = new.get(topic="mail", key="k1")
     assert found is not None
     assert found.body == "theirs"
+
+
+class Apart:
+    """An engine that does nothing together, such as several shards."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.capabilities = replace(engine.capabilities, together=1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def test_what_a_run_moves_away_when_another_one_has_come_and_gone_is_brought_back(old: Queue, new: Queue) -> None:
+    sent = send(old)
+    there = new.send("mail", "there", delay=HOUR, key="k1")
+    engine = Apart(old.session.engine())
+
+    def second() -> None:
+        run(QueueSource(engine, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
+
+    slow = Sly(engine, "reschedule", second, 1)
+    with pytest.raises(OtherMove):
+        run(QueueSource(slow, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
+    assert [(each.body, each.due) for each in old.messages("mail")] == [(1, sent[1].due)]
+    new.cancel(there.id)
+    run(moving(old), new)
+    assert bodies(new) == [0, 1, 2]
+    assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+    assert old.stats().scheduled == 0
 
 
 @pytest.mark.parametrize("keyed", [True, False])

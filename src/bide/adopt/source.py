@@ -90,7 +90,7 @@ class Source(Protocol):
         """So many entries of those that are due first. Nothing is changed."""
 
     def held(self) -> Held:
-        """What an earlier run took and neither finished nor gave back. Nothing is changed."""
+        """What an earlier run took and neither finished nor gave back. No entry is finished or given back."""
 
     def take(self, limit: int) -> Entries:
         """Take at most so many entries, and none that was refused or given back in this run. No entry at all: there is none."""

@@ -124,7 +124,7 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What somebody has seen of a pending message, who would not end it if it has changed since."""
+    """A pending message as the caller saw it: it is left alone if it has changed."""
 
     due: int
     body: bytes | None = None  # None: it may be another
@@ -144,7 +144,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     delay: int = 0
     at: int | None = None
     origin: Origin = "now"  # what the delay counts from: the engine's now, its due time, or since when it waits
-    seen: int | None = None  # its due time as it was seen: if it has another, it is left alone, and is gone
+    seen: int | None = None  # its due time as it was seen: if it has another, it is left alone, and the answer is gone
 
     def due(self, due: int, since: int, floor: int, ceiling: int) -> int:
         """Of a message with these times, when now is between floor and ceiling."""

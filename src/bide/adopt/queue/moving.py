@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from bide.adopt.queue.ending import Ending, Holding
 from bide.adopt.queue.left import Last, left_of
-from bide.adopt.queue.listing import Listing
+from bide.adopt.queue.listing import TOO_FAR, Listing
 from bide.adopt.queue.moved_message import AWAY, Able, brought_back, has_failed, is_away, message_of
 from bide.adopt.queue.notes import Batch, Mark, mark_of
 from bide.adopt.queue.on_the_way import ENDED, Log, OtherMove
@@ -130,6 +130,8 @@ class QueueSource:
                 fresh, self._pages = True, self.listing.pages(self._ending.page(limit))
                 continue
             able, unable = self.listing.sorted_out(page, {each.message.id for each in self._held.values()})
+            if self.log.now and any(each.reason is TOO_FAR for each in unable):
+                self.log.check()  # else another run has moved it away
             refused += unable
             if not able:
                 continue

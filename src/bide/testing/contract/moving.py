@@ -168,9 +168,12 @@ class Moving:
             return
         note, sent = await bench.put("notes", delay=50_000), await bench.put("mail", delay=5_000)
         running, dead = await bench.running("news"), await bench.bury("old")
+        expired = await bench.put("notes", delay=1_000, expires_in=1_000)
+        bench.move(2_000)
         move = Move(Ref(id=sent.id), 1_000)
-        for id, due in ((note.id, note.due - 1), (running.id, running.due), (dead.id, bench.now), ("no such id", note.due)):
-            says = await bench.engine.reschedule([move], condition=Condition(id, due), now=bench.now)
+        fail = [Condition(expired.id, expired.due), Condition(note.id, note.due - 1), Condition(running.id, running.due)]
+        for condition in (*fail, Condition(dead.id, bench.now), Condition("no such id", note.due)):
+            says = await bench.engine.reschedule([move], condition=condition, now=bench.now)
             assert says == [RescheduleResult.GONE]
         holds = Condition(note.id, note.due)
         several = [replace(move, seen=sent.due), Move(Ref(id=note.id), 1_000, origin="due")]
