@@ -177,38 +177,24 @@ class Skeleton(AsyncEngine):
             message.lease_until = at + lease
         return [message is not None for message in found]
 
-    async def cancel(
-        self, refs: Sequence[Ref], *, seen: Sequence[Seen] | None = None, connection: Any = None, now: Now = None
-    ) -> list[CancelResult]:
+    async def cancel(self, refs: Sequence[Ref], *, seen: Any = None, now: Now = None, **_: Any) -> list[CancelResult]:
         self._shelf.at(now)
-        for ref, each in zip(refs, seen or (), strict=False):  # at most one
-            message = self._shelf.find(ref.id)
-            if (
-                message
-                and message.kind == "scheduled"
-                and (message.due != each.due or each.body not in (None, message.new.body))
-            ):
-                return [CancelResult.GONE]
-        return [self._cancel(self._shelf.find(ref.id)) for ref in refs]
+        return [self._cancel(self._shelf.find(ref.id), *(seen or ())) for ref in refs]  # what was seen is of one alone
 
-    def _cancel(self, message: Message | None) -> CancelResult:
-        if message is not None and message.kind == "scheduled":
+    def _cancel(self, message: Message | None, seen: Seen | None = None) -> CancelResult:
+        if message and message.kind == "scheduled" and seen in (None, Seen(message.due), Seen(message.due, message.new.body)):
             del self._shelf.messages[message.id]
             return CancelResult.CANCELLED
         return CancelResult[_why(message)]
 
-    async def reschedule(
-        self, moves: Sequence[Move], *, condition: Any = None, connection: Any = None, now: Now = None
-    ) -> list[RescheduleResult]:
+    async def reschedule(self, moves: Sequence[Move], *, now: Now = None, **_: Any) -> list[RescheduleResult]:
         at = self._shelf.at(now)
         for move in moves:
             check_delay(move.delay, move.at, at)
         return [self._move(self._shelf.find(each.ref.id), each, at) for each in moves]
 
     def _move(self, message: Message | None, move: base.Move, at: int) -> RescheduleResult:
-        if message is not None and message.kind == "scheduled":
-            if move.seen not in (None, message.due):
-                return RescheduleResult.GONE
+        if message and message.kind == "scheduled" and move.seen in (None, message.due):
             message.since, message.began = move.due(message.due, message.since, at, at), None
             self._shelf.schedule(message, message.since)
             return RescheduleResult.MOVED
@@ -301,7 +287,7 @@ class Skeleton(AsyncEngine):
 
 
 def _why(message: Message | None) -> str:
-    return "GONE" if message is None else "DEAD" if message.kind == "dead" else "RUNNING"
+    return {"dead": "DEAD", "leased": "RUNNING"}.get(message.kind if message else "", "GONE")
 
 
 def _mark(after: str) -> tuple[int, int, str]:

@@ -32,33 +32,42 @@ return answer({format('%d', now), table.concat(results)})
 
 -- include: tails
 
-local function as_seen(topic, id, value, life, seen)
+local function take_seen()
+  local seen = take_text()
   local colon = string.find(seen, ':', 1, true)
-  if number(colon and sub(seen, 1, colon - 1) or seen) ~= (life and life.due or born_due(id, value)) then return false end
-  if not colon then return true end
+  if not colon then return number(seen) end
+  return number(sub(seen, 1, colon - 1)), sub(seen, colon + 1)
+end
+
+local function as_seen(topic, id, value, life, due, body)
+  if due ~= (life and life.due or born_due(id, value)) then return false end
+  if not body then return true end
   local tail = tails.of(topic, id, value)
-  return sub(tail, tails.body_at(flags_of(id, value), tail)) == sub(seen, colon + 1)
+  return sub(tail, tails.body_at(flags_of(id, value), tail)) == body
 end
 
 local topics, ids, values, lives, states = {}, {}, {}, {}, {} -- of those that can be cancelled, by their places
 
-local function look(i, ref, seen)
+local function look(i, ref, due, body)
   local topic, id, value, life, state = find(ref)
   if not id then return 'g' end
   if state == 'leased' then return 'r' end
   if state == 'dead' then return 'd' end
-  if not as_seen(topic, id, value, life, seen) then return 'g' end
+  if not as_seen(topic, id, value, life, due, body) then return 'g' end
   topics[i], ids[i], values[i], lives[i], states[i] = topic, id, value, life or false, state
   return 'c'
 end
 
 local again = before()
 if again then return again end
-local refs, seen, results, whole = {}, {}, {}, true
-for i = 1, take_number() do refs[i], seen[i] = take_ref(), take_text() end
+local refs, dues, bodies, results, whole = {}, {}, {}, {}, true
+for i = 1, take_number() do
+  refs[i] = take_ref()
+  dues[i], bodies[i] = take_seen()
+end
 begin_shrinking()
 for i, ref in ipairs(refs) do
-  results[i] = look(i, ref, seen[i])
+  results[i] = look(i, ref, dues[i], bodies[i])
   whole = whole and results[i] == 'c'
 end
 if whole then
@@ -107,7 +116,7 @@ local again = before()
 if again then return again end
 local longest, moves, results = take_number(), {}, {}
 local must_be, holder = take_text(), nil
-if must_be ~= '' then holder = take_ref() end
+if must_be ~= '' then must_be, holder = number(must_be), take_ref() end
 for i = 1, take_number() do
   local when, seen = take_text(), nil
   local blank = string.find(when, ' ', 1, true)
@@ -122,7 +131,7 @@ for i = 1, take_number() do
   end
 end
 begin_growing()
-local may = not holder or holds(number(must_be), holder)
+local may = not holder or holds(must_be, holder)
 for i, each in ipairs(moves) do results[i] = may and move(each, now + longest) or 'g' end
 close_topics()
 return answer({format('%d', now), table.concat(results)})

@@ -10,16 +10,17 @@ local SLOT = {[0] = 134217728, 4194304, 65536, 2048, 64, 1} -- ms, by sort
 local FORM = {[0] = '>I4', '>I3', '>I2', '>I2', '>I1', '', '>I6', '>I6'} -- of a due time: from the start of its slot; in a row, as it is
 local FLAGS_AT = {[0] = 7, 6, 5, 5, 4, 3, 9, 9} -- where in a value the flags are, behind salt and due time
 local FEW, SOME = 512, 4096
-local ROOM = {[0] = FEW, FEW, SOME, SOME, SOME, 16777216} -- messages in a slot; the last is what an id can tell apart
+local NUMBERS = 16777216 -- as many as an id can tell apart in one slot
+local ROOM = {[0] = FEW, FEW, SOME, SOME, SOME, NUMBERS} -- messages in a slot
 local BUCKET = 64
 local ROW = 1048576 -- numbers of a row that share a slot
 
-local FIRST, LAST = byte('A'), byte('X') -- of the kinds
+local FIRST = byte('A') -- of the kinds
 local LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWX'
 local function kind_of(level, sort) return sub(LETTERS, level * 8 + sort + 1, level * 8 + sort + 1) end
 local function level_of(kind) return floor((byte(kind) - FIRST) / 8) end
 local function sort_of(kind) return (byte(kind) - FIRST) % 8 end
-local function is_kind(text) return byte(text) >= FIRST and byte(text) <= LAST end -- also of what begins with one
+local function is_kind(text) return byte(text) >= FIRST and byte(text) <= byte('X') end -- also of what begins with one
 
 local TOPIC, ID, FULLID = 5, 10, 15 -- bytes
 
