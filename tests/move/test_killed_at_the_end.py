@@ -63,7 +63,7 @@ def test_what_was_ended_before_a_kill_stays_in_the_new_queue(old: Queue, new: Qu
     assert bodies(new) == list(range(5))
 
 
-def test_a_batch_of_several_steps_is_told_apart_step_by_step(redis_url: str, new: Queue) -> None:
+def test_batches_that_end_apart_are_told_apart(redis_url: str, new: Queue) -> None:
     """Redis ends 250 messages as a whole, and no more."""
     with Queue(redis_url) as old:
         sent = old.send_many("mail", [Outgoing(n, delay=3_600 + n) for n in range(600)])
@@ -72,7 +72,7 @@ def test_a_batch_of_several_steps_is_told_apart_step_by_step(redis_url: str, new
         with pytest.raises(Killed):
             run(source, new)
         there = {each.id for each in old.messages("mail", limit=1_000)}
-        assert 300 < len(there) < 400, "one step of three was done"
+        assert 300 < len(there) < 400, "one batch of three has ended"
         ended = [n for n, each in enumerate(sent) if each.id in there][::7]
         assert {old.cancel(sent[n].id) for n in ended} == {CancelResult.CANCELLED}
         adoption = run(moving(old), new)

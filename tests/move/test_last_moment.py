@@ -15,6 +15,7 @@ from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
 from bide.types import RescheduleResult, Sent
 from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
+from tests.move.test_two_movers import Sly
 from tests.move.test_zombies import Before, killed_in, source_of
 
 __all__ = ["new", "old"]
@@ -76,26 +77,11 @@ def test_what_is_rescheduled_just_before_it_is_given_back_keeps_that_time(old: Q
     sent = old.send("mail", "here", key="k", delay="2h")
     new.send("mail", "there", key="k", delay="2h")
     said: list[RescheduleResult] = []
-    engine = Before(old.session.engine(), "reschedule", lambda: said.append(old.reschedule(sent, delay="5h")))
-    source = source_of(Again(engine, old))
-    run(source, new)
+    engine = Sly(old.session.engine(), "reschedule", lambda: said.append(old.reschedule(sent, delay="5h")), 2)
+    run(source_of(engine), new)
     assert said == [RescheduleResult.MOVED]
     [left] = old.messages("mail")
     assert sent.due + 10_000_000 < left.due < sent.due + 12_000_000
-
-
-class Again:
-    """An engine where something happens before the second call of reschedule, which brings messages back."""
-
-    def __init__(self, armed: Before, queue: Queue) -> None:
-        self._armed, self._engine, self._calls = armed, queue.session.engine(), 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "reschedule":
-            self._calls += 1
-            if self._calls == 2:
-                return getattr(self._armed, name)
-        return getattr(self._engine, name)
 
 
 @pytest.mark.parametrize("verb", ["reschedule", "cancel"])

@@ -186,12 +186,20 @@ def cancel(
 def _cancel(tx: Transaction, known: Known | None, seen: Seen | None, ended: dict[int, None]) -> CancelResult:
     if known is None or known.id in ended:
         return CancelResult.GONE
+    answer = _end_of(tx, known, seen)
+    if answer is CancelResult.CANCELLED:
+        ended[known.id] = None
+    return answer
+
+
+def _end_of(tx: Transaction, known: Known | None, seen: Seen | None) -> CancelResult:
+    """What cancelling it answers."""
+    if known is None:
+        return CancelResult.GONE
     if known.stage != PENDING:
         return CancelResult.DEAD if known.stage == DEAD else CancelResult.RUNNING
-    if seen is not None and not _is_as_seen(tx, known, seen):
-        return CancelResult.GONE
-    ended[known.id] = None
-    return CancelResult.CANCELLED
+    same = seen is None or _is_as_seen(tx, known, seen)
+    return CancelResult.CANCELLED if same else CancelResult.GONE
 
 
 def _is_as_seen(tx: Transaction, known: Known, seen: Seen) -> bool:
@@ -209,7 +217,7 @@ def reschedule(
         check_delay(move.delay, move.at, floor)
     if condition is not None:
         holder = tx.messages.find(namespace, Ref(id=condition.id), floor)
-        if _cancel(tx, holder, Seen(condition.due), {}) is not CancelResult.CANCELLED:
+        if _end_of(tx, holder, Seen(condition.due)) is not CancelResult.CANCELLED:
             return [RescheduleResult.GONE] * len(moves)
     firsts: dict[int, int | None] = {}  # by topic, when its first message was due before
     return [_reschedule(tx, namespace, move, floor, ceiling, firsts) for move in moves]
