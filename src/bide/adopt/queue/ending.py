@@ -82,6 +82,8 @@ class Ending:
     def _together(self, batch: Batch, held: Mapping[str, Holding], *, rest: bool) -> set[str]:
         """All of them with a note, or none."""
         step = Step(list(held), batch.own, batch.noted) if rest else self._log.note_step(batch, self._number(), list(held))
+        if not rest:
+            self._log.check()  # who has taken over before the step was noted does not know of it
         seen = [Seen(each.away, _body(each.message)) for each in held.values()]
         refs = [Ref(id=id) for id in (*held, step.mark)]
         *ends, end = self._engine.cancel(refs, seen=[*seen, Seen(step.noted)])

@@ -228,6 +228,7 @@ class QueueSource:
             ends = self._engine.reschedule(moves, condition=self._ending.condition(batch))
             ids = [each.id for each, end in zip(away, ends, strict=True) if end is not RescheduleResult.MOVED]
             if self._ending.whole and self._get([batch.own]) == [None]:
+                self.log.check()
                 raise OtherMove(ENDED)
             if len(ids) == len(away):
                 self.log.check()
