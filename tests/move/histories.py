@@ -7,45 +7,28 @@ In the end each message is in one place, and is what its user has made of it.
 All of it is decided by the seed, and is due in an hour or later.
 """
 
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from msgspec import json
-from msgspec.structs import replace
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
-from bide.adopt.queue.listing import TOO_FAR
-from bide.adopt.queue.moved_message import YEAR, Able
-from bide.adopt.queue.moving import QueueSource
+from bide.adopt import adopting
+from bide.adopt.queue.moved_message import YEAR
 from bide.engines.base import Move, NewMessage, Ref, Stored
-from bide.errors import BideError, OutcomeUnknown, QueueFull, Unavailable
 from bide.queue.schedules.records import MOVING
-from bide.types import CancelResult, RescheduleResult, Sent
-
-Plan: TypeAlias = dict[tuple[str, int], str]  # by side, and which of its calls: what happens there
+from bide.types import CancelResult, RescheduleResult
+from tests.move.runs import EVENTS, Beside, Hands, Plan, Run
 
 HOUR = 3_600_000
-VERBS = ("put", "reschedule", "get", "cancel", "scan", "purge", "stats", "claim")
-EVENTS = {
-    "kill": ("kill", "kill after"),
-    "error": ("unavailable", "unknown", "unknown, done", "partly"),
-    "user": ("user", "user after"),
-    "two": ("second", "second, killed"),
-    "late": ("late",),
-}
+MOST_BESIDE = 2
 SHARDED = ({"two"}, {"kill", "error"})  # what a queue of several shards goes through without a loss
-BATCH = 5
-
-
-class Killed(BaseException):
-    """The process of the mover is gone."""
 
 
 class Kept(msgspec.Struct):
@@ -58,88 +41,6 @@ class Kept(msgspec.Struct):
     attempt: int = 0
 
 
-class Watched:
-    """An engine at whose calls the plan's events happen."""
-
-    def __init__(self, history: "History", side: str, plan: Plan) -> None:
-        self.engine: Any = history.engines[side]
-        self.capabilities: Any = replace(self.engine.capabilities, together=history.together)
-        self._history, self._side, self._plan = history, side, plan
-        self._calls = 0
-        self._ends_one = False  # has noted that it is going to
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self.engine, name)
-        return self._watched(name, real) if name in VERBS else real
-
-    def _watched(self, verb: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*asked: Any, **options: Any) -> Any:
-            history = self._history
-            if history.killed:
-                raise Killed
-            self._calls += 1
-            self._note_ends(verb, asked)
-            history.act_late()
-            event = self._plan.get((self._side, self._calls))
-            if event is None:
-                return real(*asked, **options)
-            history.log.append(f"  {self._side} call {self._calls}, {verb}: {event}")
-            return self._happens(event, verb, asked, options, real)
-
-        return call
-
-    def _note_ends(self, verb: str, asked: Sequence[Any]) -> None:
-        """Of one dead letter that a killed run was going to purge by itself, nobody can tell who has ended it."""
-        if verb == "put" and self._side == "old":
-            new = asked[0][0]
-            ends = (new.key or "").startswith("ends/")
-            self._ends_one = ends and (self._ends_one or len(json.decode(new.body)) == 1)
-        elif verb in ("scan", "reschedule"):
-            self._ends_one = False
-
-    def _may_be_late(self, verb: str, asked: Sequence[Any], options: Mapping[str, Any]) -> bool:
-        """What ends messages without a condition would end what somebody has changed since."""
-        return verb in ("put", "reschedule") or "seen" in options
-
-    def _happens(
-        self, event: str, verb: str, asked: Sequence[Any], options: Mapping[str, Any], real: Callable[..., Any]
-    ) -> Any:
-        history = self._history
-
-        def do() -> Any:
-            return real(*asked, **options)
-
-        # a dead letter that changes in the milliseconds between the last look at it and its end may come to life again
-        looked = self._side == "old" and (verb, event) in (("get", "user after"), ("purge", "user"))
-        history.unsure |= self._ends_one and event not in EVENTS["user"]
-        if event in ("kill", "kill after", "late"):
-            if event == "kill after":
-                do()
-            if event == "late" and self._may_be_late(verb, asked, options):
-                history.late.append(do)
-            history.killed = True
-            raise Killed
-        if event == "unavailable":
-            raise QueueFull("full") if verb == "put" and self._side == "new" else Unavailable("away")
-        if event in ("unknown", "unknown, done", "partly"):
-            if event == "partly" and verb == "put" and self._side == "new":
-                done = [history.chance.random() < 0.5 for _ in asked[0]]
-                answers = iter(real([new for new, each in zip(asked[0], done, strict=True) if each]) if any(done) else ())
-                raise OutcomeUnknown("partly", answers=[next(answers) if each else None for each in done])
-            if event == "unknown, done":
-                do()
-            raise OutcomeUnknown("unknown")
-        if event in ("second", "second, killed") and self._side == "old" and not (verb == "cancel" and len(asked[0]) == 1):
-            # a third run, between the note of a late one and its end, is too much
-            history.second(killed=event == "second, killed")
-        if event == "user":
-            history.user(dead=not looked)
-        found = do()
-        if event == "user after":
-            history.user(dead=not looked)
-        return found
-
-
 class History:
     def __init__(self, seed: int, *, shards: bool = False) -> None:
         """`shards`: perhaps over several shards, which end nothing together."""
@@ -150,7 +51,7 @@ class History:
         self.kept: dict[str, Kept] = {}
         self.ended: dict[str, str] = {}  # by what
         self.late: list[Callable[[], Any]] = []
-        self.killed = False
+        self.beside: list[Beside] = []
         self.unsure = False  # who has ended a message
         self.log: list[str] = []
         self.faults: list[str] = []
@@ -196,32 +97,37 @@ class History:
 
     def run(self, plan: Plan, title: str) -> bool:
         """Move all; whether it came to its end."""
-        self.killed = False
-        source = QueueSource(Watched(self, "old", plan), "old", re.compile(".*"), Able(), "new")  # type: ignore[arg-type]
-        adoption = Adoption(source, _Destination(self, plan), batch=BATCH)  # type: ignore[arg-type]
-        result = "ended"
-        try:
-            try:
-                adoption.run(lambda _: None, lambda: False)
-            finally:
-                if not self.killed:
-                    source.close()
-        except Killed:
-            result = "killed"
-        except BideError as error:
-            result = f"{type(error).__name__}: {error}"
-        self.killed = False
-        self.log.append(f"{title}: {result}; {adoption.adopted} moved, {adoption.counts}")
-        if TOO_FAR in adoption.refused and self.together > 1:
-            self.faults.append(f"{title} takes what is on its way for something that is due in many years")
-        return result == "ended"
+        return Run(self, plan, title).go()
 
     def second(self, *, killed: bool) -> None:
         """Another run, from begin to end, or until it is killed."""
         if self._within:
             return
         self._within = True
-        self.run({(self.chance.choice(["old", "new"]), self.chance.randrange(1, 30)): "kill"} if killed else {}, "  second run")
+        self.run({self._call(): "kill"} if killed else {}, "second run")
+        self._within = False
+
+    def begin_beside(self) -> None:
+        """Another run, which stands still at some of its calls, and goes on later."""
+        if len(self.beside) < MOST_BESIDE and not self._within:
+            plan = {self._call(): "pause" for _ in range(self.chance.choice([2, 5, 20]))}
+            if self.chance.random() < 0.3:
+                plan[self._call()] = self.chance.choice(["kill", "kill after", "unknown", "unknown, done"])
+            self.beside.append(Beside(Run(self, plan, f"run beside {len(self.log)}")))
+
+    def _call(self) -> tuple[str, int]:
+        """One of a run."""
+        return self.chance.choice(["old", "old", "new"]), self.chance.randrange(1, 30)
+
+    def others_go_on(self, often: float = 0.4) -> None:
+        if self._within:
+            return
+        self._within = True
+        for each in list(self.beside):
+            if self.chance.random() < often:
+                each.go_on()
+                if each.ended:
+                    self.beside.remove(each)
         self._within = False
 
     def act_late(self) -> None:
@@ -306,23 +212,6 @@ class History:
         self.faults += [f"a note is left: {each.key}" for each in self.engines["old"].scan(MOVING, "scheduled", 1_000).messages]
 
 
-class _Destination:
-    """The new queue, as an adoption uses it, with its engine watched."""
-
-    def __init__(self, history: History, plan: Plan) -> None:
-        self._engine = Watched(history, "new", plan)
-        self.capabilities = history.new.capabilities
-        self.setup = history.new.session.setup
-        self.session = self
-
-    def engine(self) -> Any:
-        return self._engine
-
-    def put_many(self, messages: Sequence[NewMessage]) -> Sequence[Sent]:
-        found: Sequence[Sent] = self._engine.put(messages) if messages else ()
-        return found
-
-
 def _all(engine: Any) -> list[Stored]:
     return [
         each
@@ -350,6 +239,13 @@ def _differences(stored: Stored, kept: Kept) -> "Sequence[str]":
 def played(seed: int, kinds: Collection[str]) -> History:
     """One to four runs at which something happens, and then runs until nothing is left to do."""
     history = History(seed, shards=kinds in SHARDED)
+    with patch.object(adopting, "ThreadPoolExecutor", lambda *_: Hands(history.chance)):
+        _play(history, kinds)
+    history.judge()
+    return history
+
+
+def _play(history: History, kinds: Collection[str]) -> None:
     chance = history.chance
     events = [event for kind in sorted(kinds) for event in EVENTS[kind]]
     for number in range(chance.choice([1, 1, 2, 3, 4])):
@@ -360,11 +256,11 @@ def played(seed: int, kinds: Collection[str]) -> History:
         history.run(plan, f"run {number}")
         if "user" in kinds and chance.random() < 0.3:
             history.user()
+    while history.beside:
+        history.others_go_on(0.5)
     for each in history.late:
         each()
     history.late.clear()
     for number in range(3):
         if not history.run({}, f"last run {number}"):
             history.faults.append("a run that nobody disturbs fails")
-    history.judge()
-    return history

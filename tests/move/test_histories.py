@@ -12,6 +12,8 @@ KINDS = [
     ("two",),
     ("kill", "error", "user", "late"),
     ("kill", "error", "two", "user"),
+    ("beside",),
+    ("beside", "kill", "error", "user", "late"),
 ]
 
 

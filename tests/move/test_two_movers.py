@@ -14,6 +14,7 @@ from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.notes import Batch
 from bide.adopt.queue.on_the_way import Log, OtherMove
 from bide.adopt.source import Held
+from bide.engines.base import Ref
 from bide.types import CancelResult
 from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
 
@@ -84,10 +85,14 @@ def test_a_second_mover_that_runs_at_any_moment_of_the_first_loses_and_doubles_n
 @pytest.mark.parametrize("old", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("call", range(1, 7))
 @pytest.mark.parametrize("verb", ["put", "reschedule", "get", "cancel", "scan"])
+@pytest.mark.parametrize("after", ["nothing", "a kill"])
 def test_a_second_mover_that_begins_at_any_moment_of_the_first_loses_and_doubles_nothing(
-    old: Queue, new: Queue, verb: str, call: int
+    old: Queue, new: Queue, verb: str, call: int, after: str
 ) -> None:
+    """After a kill, the first one ends what there was in two steps."""
     sent = send(old, 5)
+    if after == "a kill":
+        killed(old, new, "finishing")
     second = moving(old)
     seen: list[Held] = []
 
@@ -96,7 +101,7 @@ def test_a_second_mover_that_begins_at_any_moment_of_the_first_loses_and_doubles
             seen.append(second.held())  # and then the first one goes on, as far as it gets
 
     with suppress(OtherMove):
-        run(sly_source(old, verb, begin, call), new)
+        run(sly_source(old, verb, begin, call), new, batch=3)
     real, second.held = second.held, lambda: seen.pop() if seen else real()  # type: ignore[method-assign]
     with suppress(OtherMove):
         run(second, new)
@@ -138,6 +143,36 @@ def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
     with pytest.raises(OtherMove, match="has taken over"):
         second.add([Batch("a", [])])
     slow.end()
+    assert old.stats().scheduled == 0
+
+
+def test_one_that_begins_and_is_slow_does_nothing_to_what_its_successor_has(old: Queue) -> None:
+    engine, batch = old.session.engine(), Batch("a", [])
+    second = Log(engine, "new")
+
+    def takes_over() -> None:
+        second.begin()
+        second.add([batch])
+
+    with suppress(OtherMove):
+        Log(Sly(engine, "scan", takes_over, 2), "new").begin()  # type: ignore[arg-type]
+    [note] = engine.get([Ref(id=batch.own)])
+    assert note is not None
+    assert note.due == batch.noted
+    second.check()
+
+
+def test_one_that_was_taken_over_leaves_the_notes_to_its_successor(old: Queue) -> None:
+    engine, batch = old.session.engine(), Batch("a", [])
+    first, second = Log(engine, "new"), Log(engine, "new")
+    first.begin()
+    first.add([batch])
+    [taken] = second.begin()
+    with pytest.raises(OtherMove, match="has taken over"):
+        first.take_off([batch])
+    assert [each.name for each in second.read()] == ["a"]
+    second.take_off([taken])
+    second.end()
     assert old.stats().scheduled == 0
 
 
@@ -189,6 +224,28 @@ def test_a_dead_letter_that_lives_again_after_a_kill_is_moved_once(old: Queue, n
     assert old.requeue("mail") == 1
     run(moving(old), new)
     assert [(each.body, each.state, each.key) for each in new.messages("mail")] == [("dead", "ready", "k")]
+
+
+def test_a_dead_letter_that_lives_again_just_before_a_run_ends_it_and_is_killed_takes_no_other_with_it(
+    old: Queue, new: Queue
+) -> None:
+    for name in ("lives", "stays"):
+        old.send("mail", name)
+        [delivery] = old.receive("mail")
+        delivery.bury("no use")
+    [lives, _] = old.messages("mail")
+
+    def die() -> None:
+        raise Killed
+
+    engine = Sly(old.session.engine(), "purge", lambda: old.requeue("mail", ids=[lives.id]), 1)
+    with pytest.raises(Killed):
+        run(QueueSource(After(engine, "purge", die), "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
+    assert [each.body for each in old.messages("mail")] == ["lives"]
+    run(moving(old), new)
+    assert {each.body: each.state for each in new.messages("mail")} == {"lives": "ready", "stays": "dead"}
+    assert len(list(new.messages("mail"))) == 2
+    assert old.stats().scheduled == 0
 
 
 def test_a_message_that_took_the_key_in_the_new_queue_is_left_alone(old: Queue, new: Queue) -> None:

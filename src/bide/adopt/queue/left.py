@@ -1,7 +1,8 @@
 """What a run that was killed has left on its way, and who has ended what is no longer there: that run, or somebody else.
 
 As long as the note of a batch is there, only a step that was noted can have ended a message of it. An engine does a step as a
-whole or not at all: if its mark or a message of it is there, it was not done, and somebody else has ended what is gone.
+whole or not at all: if its mark is there, or a message of it as it was, it was not done, and somebody else has ended what is
+gone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -56,9 +57,11 @@ def left_of(batch: Batch, get: Get, last: Last, *, whole: bool) -> Left:
 
 
 def still(batch: Batch, get: Get) -> Sequence[str]:
-    """Of all that earlier runs may have ended in steps, what is there now, when all others have been read."""
+    """Of all that earlier runs may have ended in steps, what is as it was, when all others have been read. What somebody has
+    changed tells nothing: a dead letter that gets a new life just before such a step is not ended with the others."""
+    named = {mark.id: mark for mark in batch.marks}
     ids = list(dict.fromkeys(id for step in batch.steps if not step.mark for id in step.ids))
-    return [id for id, stored in zip(ids, get(ids), strict=True) if stored is not None]
+    return [id for id, stored in zip(ids, get(ids), strict=True) if stored is not None and named[id] == mark_of(stored)]
 
 
 def ended_by_others(gone: Iterable[str], steps: Iterable[Step], there: Collection[str]) -> list[str]:

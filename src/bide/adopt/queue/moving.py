@@ -56,7 +56,7 @@ class QueueSource:
         self._held: dict[str, Holding] = {}  # by name
         self._met: dict[str, Batch] = {}  # by name, those of which something is noted
         self._open: Counter[str] = Counter()  # by batch, how many are held
-        self._done: list[Batch] = []  # have been moved, and their notes are still there
+        self._done: dict[str, Batch] = {}  # by name: have been moved, and their notes are still there
         self._ending = Ending(engine, self.log, self._get)
         self._pages: Iterator[list[Stored]] = iter(())
         self._unsettled: list[Batch] = []  # copies of what was changed after a kill are being taken back
@@ -198,7 +198,7 @@ class QueueSource:
         if not self._open[batch.name]:
             del self._open[batch.name]
             if batch.notes:
-                self._done.append(batch)
+                self._done[batch.name] = batch
             else:
                 self._met.pop(batch.name, None)
 
@@ -227,11 +227,16 @@ class QueueSource:
             moves = [Move(Ref(id=each.id), at=brought_back(each).due, seen=each.due) for each in away]
             ends = self._engine.reschedule(moves, condition=self._ending.condition(batch))
             ids = [each.id for each, end in zip(away, ends, strict=True) if end is not RescheduleResult.MOVED]
-            if self._ending.whole and self._get([batch.own]) == [None]:
+            if self._ending.whole and not self._is_ours(batch):
                 self.log.check()
                 raise OtherMove(ENDED)
             if len(ids) == len(away):
                 self.log.check()
+
+    def _is_ours(self, batch: Batch) -> bool:
+        """Whether its note is there, as this run knows it."""
+        [note] = self._get([batch.own])
+        return note is not None and note.due == batch.noted
 
     def _settle(self) -> None:
         """Copies of what was changed after an earlier run was killed have been taken back."""
@@ -242,10 +247,11 @@ class QueueSource:
     def _tidy(self, most: int) -> None:
         """Remove the notes of batches that are done, if they are more than so many."""
         if len(self._done) > most:
-            self.log.take_off(self._done)
-            for batch in self._done:
-                self._met.pop(batch.name, None)
-            self._done = []
+            with self._or_broken():
+                self.log.take_off(list(self._done.values()))
+            for name in self._done:
+                self._met.pop(name, None)
+            self._done = {}
 
     def close(self) -> None:
         """Take off the notes of what is on its way, if nothing is. The engine is its owner's."""

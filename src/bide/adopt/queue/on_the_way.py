@@ -6,6 +6,7 @@ takes over, or is not done; and what it still does afterwards has no effect.
 """
 
 from collections.abc import Sequence
+from random import randrange
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -25,10 +26,10 @@ from bide.adopt.queue.notes import (
     batches_of,
     notes_of,
 )
-from bide.engines.base import MAX_BATCH, Move, NewMessage, Ref, Seen
+from bide.engines.base import MAX_BATCH, Condition, Move, NewMessage, Ref, Seen
 from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
-from bide.types import RescheduleResult, Sent
+from bide.types import CancelResult, RescheduleResult, Sent
 
 if TYPE_CHECKING:
     from bide.engines.sync import Engine
@@ -38,6 +39,7 @@ ENDED = (
     "Another run has taken over what this one had, and has ended: it has moved it, or given it back. If it was given back, the "
     "other queue may have copies."
 )
+_APART = 2**30  # ms: two runs that begin at once name themselves in notes that are due at other times
 
 
 class OtherMove(BideError):
@@ -52,6 +54,7 @@ class Log:
         self._engine = engine
         self._destination = destination
         self._run = uuid4().hex
+        self._owned: Sent  # the note that names it
         self._strays: list[str] = []  # notes that a run which was slow has left
         self.now: int = 0  # of the queue, when something was last written
         self.taken_over: bool = False  # by another run, as far as is known
@@ -79,20 +82,22 @@ class Log:
     def begin(self) -> list[Batch]:
         """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place."""
         self.read()
-        self._put((OWNER, self._run.encode()))
+        [self._owned] = self._put((OWNER, self._run.encode()), delay=FOR_GOOD - randrange(_APART))
         while not self._fence(batches := self.read()):  # one has ended meanwhile, or another run does the same
             self.check()
         return batches
 
     def _fence(self, batches: Sequence[Batch]) -> bool:
-        """Give other times to what is noted about them: then what earlier runs are still doing has no effect any more."""
+        """Give other times to what is noted about them: then what earlier runs are still doing has no effect any more. Where an
+        engine can see to it, a run that was taken over meanwhile does nothing."""
+        condition = Condition(self._owned.id, self._owned.due) if self._engine.capabilities.together > 1 else None
         noted = [(each.own, each.noted) for each in batches]
         noted += [(step.mark, step.noted) for each in batches for step in each.steps if step.mark]
         moved: dict[str, int] = {}
         for first in range(0, len(noted), MAX_BATCH):
             some = noted[first : first + MAX_BATCH]
             moves = [Move(Ref(id=id), at=due - 1, seen=due) for id, due in some]
-            ends = self._engine.reschedule(moves)
+            ends = self._engine.reschedule(moves, condition=condition)
             moved |= {id: due - 1 for (id, due), end in zip(some, ends, strict=True) if end is RescheduleResult.MOVED}
         for each in batches:
             each.noted = moved.get(each.own, 0)
@@ -149,7 +154,13 @@ class Log:
         return None if owner is None else owner.body.decode()
 
     def take_off(self, batches: Sequence[Batch]) -> None:
-        """Remove the notes of batches that have been moved."""
+        """Remove the notes of batches that have been moved. Raises OtherMove if another run has taken over: it needs them."""
+        noted = [each for each in batches if each.own in each.notes]
+        for first in range(0, len(noted), most := self._engine.capabilities.together):
+            some = noted[first : first + most]
+            ends = self._engine.cancel([Ref(id=each.own) for each in some], seen=[Seen(each.noted) for each in some])
+            if any(end is not CancelResult.CANCELLED for end in ends):
+                self.check()
         self._cancel([ref for each in batches for ref in notes_of(each)])
 
     def _cancel(self, refs: Sequence[Ref]) -> None:
@@ -163,9 +174,9 @@ class Log:
             self._cancel([Ref(id=id) for id in self._strays])
             self._engine.cancel([Ref(id=owner.id)], seen=[Seen(owner.due, owner.body)])
 
-    def _put(self, *notes: tuple[str, bytes]) -> list[Sent]:
+    def _put(self, *notes: tuple[str, bytes], delay: int = FOR_GOOD) -> list[Sent]:
         """By their keys."""
-        new = [NewMessage(MOVING, body, delay=FOR_GOOD, key=key, if_exists="replace") for key, body in notes]
+        new = [NewMessage(MOVING, body, delay=delay, key=key, if_exists="replace") for key, body in notes]
         sent = self._engine.put(new)
-        self.now = sent[0].due - FOR_GOOD
+        self.now = sent[0].due - delay
         return sent
