@@ -244,6 +244,24 @@ async def test_leaving_listen_gives_back_what_was_not_looked_at(make_queue: Call
     await queue.close()
 
 
+async def test_leaving_one_of_two_listeners_leaves_the_other_one_what_it_has(make_queue: Callable[..., Any]) -> None:
+    async with make_queue() as queue:
+        first, second = queue.listen("t", limit=10), queue.listen("other", limit=10)
+        await queue.send("t", 1)
+        await queue.send("other", 1)
+        for each in (first, second):
+            async with await anext(each):
+                pass
+        await second.aclose()
+        for n in range(3):
+            await queue.send("t", n)
+        async with await anext(first):
+            pass
+        await first.aclose()
+        again = await queue.receive("t", limit=3)
+        assert [(each.body, each.attempt) for each in again] == [(1, 1), (2, 1)]
+
+
 async def test_closing_gives_back_what_a_listener_has_not_looked_at(make_queue: Callable[..., Any]) -> None:
     queue = make_queue("memory://closed-while-listening")
     await queue.send_many("t", range(10))

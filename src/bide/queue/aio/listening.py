@@ -24,7 +24,7 @@ async def listen(
     """
     receiver = await opened()
     fresh: deque[AsyncDelivery] = deque()
-    receiver.fresh.append(fresh)
+    receiver.fresh[id(fresh)] = fresh
     held: set[Hold] = set()
     freed = AsyncSignal()
     cycles = Cycles()
@@ -53,5 +53,5 @@ async def listen(
                 else:
                     fresh.popleft()
     finally:
-        receiver.fresh.remove(fresh)
+        del receiver.fresh[id(fresh)]
         await receiver.give_back(fresh)

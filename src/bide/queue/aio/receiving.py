@@ -42,7 +42,7 @@ class AsyncReceiver:
         self._new_request = requests()
         self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
-        self.fresh: list[deque[AsyncDelivery]] = []  # of each listener: what nobody has looked at yet
+        self.fresh: dict[int, deque[AsyncDelivery]] = {}  # of each listener, by which it is: what nobody has looked at yet
 
     async def take(
         self,
@@ -204,7 +204,7 @@ class AsyncReceiver:
 
     async def close(self) -> None:
         """Give back what is held, and was handed to nobody."""
-        for fresh in list(self.fresh):
+        for fresh in list(self.fresh.values()):
             await self.give_back(fresh)
         with contextlib.suppress(BideError):
             await self._give_back_unanswered()

@@ -22,7 +22,7 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
     """
     receiver = opened()
     fresh: deque[Delivery] = deque()
-    receiver.fresh.append(fresh)
+    receiver.fresh[id(fresh)] = fresh
     held: set[Hold] = set()
     freed = Signal()
     cycles = Cycles()
@@ -51,5 +51,5 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
                 else:
                     fresh.popleft()
     finally:
-        receiver.fresh.remove(fresh)
+        del receiver.fresh[id(fresh)]
         receiver.give_back(fresh)

@@ -40,7 +40,7 @@ class Receiver:
         self._new_request = requests()
         self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
-        self.fresh: list[deque[Delivery]] = []  # of each listener: what nobody has looked at yet
+        self.fresh: dict[int, deque[Delivery]] = {}  # of each listener, by which it is: what nobody has looked at yet
 
     def take(
         self,
@@ -202,7 +202,7 @@ class Receiver:
 
     def close(self) -> None:
         """Give back what is held, and was handed to nobody."""
-        for fresh in list(self.fresh):
+        for fresh in list(self.fresh.values()):
             self.give_back(fresh)
         with contextlib.suppress(BideError):
             self._give_back_unanswered()
