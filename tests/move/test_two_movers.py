@@ -261,11 +261,11 @@ def test_a_message_that_took_the_key_in_the_new_queue_is_left_alone(old: Queue, 
 
 
 class Apart:
-    """An engine that does nothing together, such as several shards."""
+    """An engine that does so many together; one, if it has several shards."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, together: int = 1) -> None:
         self._engine = engine
-        self.capabilities = replace(engine.capabilities, together=1)
+        self.capabilities = replace(engine.capabilities, together=together)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -307,3 +307,31 @@ def test_what_is_in_the_notes_of_two_runs_that_were_killed_is_moved_once(old: Qu
     assert bodies(new) == [0, 1, 2]
     assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
     assert old.stats().scheduled == 0
+
+
+@pytest.mark.parametrize("step", ["taken", "finishing"])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_what_was_noted_when_the_queue_had_several_shards_is_moved_when_it_has_one(
+    old: Queue, new: Queue, step: str, keyed: bool
+) -> None:
+    sent = [old.send("mail", n, delay=HOUR + n, key=f"k{n}" if keyed else None) for n in range(20)]
+    there = [new.send("mail", "there", delay=HOUR, key=f"k{n}") for n in range(10, 20)]
+    engine: Any = old.session.engine()
+
+    def die() -> None:
+        raise Killed
+
+    first = Sly(Apart(engine), "get" if step == "taken" else "cancel", die, 1)
+    with pytest.raises(Killed):
+        run(QueueSource(first, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
+    ended = sent[:8] if step == "taken" else []  # what is cancelled after a step of several shards is taken for moved
+    old.cancel_many(ended)
+    engine.capabilities = replace(engine.capabilities, together=4)
+    run(moving(old), new)
+    kept = sent[len(ended) : 10] if keyed else sent[len(ended) :]
+    assert {each.body: each.due for each in new.messages("mail") if each.body != "there"} == {
+        n: each.due for n, each in enumerate(sent) if each in kept
+    }
+    assert {each.due for each in old.messages("mail")} == {each.due for each in sent[10:] if keyed}
+    assert len(list(new.messages("mail"))) == len(kept) + len(there)
+    assert old.stats().scheduled == (10 if keyed else 0)

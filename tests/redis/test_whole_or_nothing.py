@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import redis
 
+from bide.engines.base import Ref, Seen
 from bide.engines.redis.script import scripts
 from bide.errors import BideError
+from bide.types import CancelResult
 from tests.redis.crowd import SETTINGS, TOPICS, Call, Scene, calls, recorded
 from tests.redis.keyspace import bench_at, bring_back, counts_are_true, drain, held
 from tests.servers.programs import is_redis_6
@@ -118,3 +120,16 @@ async def test_the_crowd_is_of_every_state_and_can_be_drained(scene: Scene) -> N
         told = await bench.engine.stats(now=bench.now)
         assert min(told.scheduled, told.ready, told.leased, told.dead) >= 2
         await drain(bench, TOPICS)
+
+
+async def test_a_message_that_is_named_twice_takes_no_other_with_it(scene: Scene) -> None:
+    """The guard refuses that; the script does not end another message, either."""
+    async with bench_at(scene.url, now=scene.now, **SETTINGS) as bench:
+        one, other = [await bench.put("twice", delay=5_000) for _ in range(2)]
+        refs = [Ref(id=one.id), Ref(id=one.id), Ref(id=other.id)]
+        seen = [Seen(one.due), Seen(one.due), Seen(other.due)]
+        cancelled, gone = CancelResult.CANCELLED, CancelResult.GONE
+        unguarded: Any = vars(bench.engine)["_verbs"]
+        assert await unguarded.cancel(refs, seen=seen, now=bench.now) == [cancelled, gone, cancelled]
+        assert None not in await bench.engine.get(refs, now=bench.now)
+        await counts_are_true(bench, [*TOPICS, "twice"])

@@ -46,7 +46,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_delay: int = MAX_DELAY_MS
     max_body: int = 2**30
     max_topics: int = 2**31  # in one claim
-    together: int = 1  # messages that one purge by ids, or one cancel of what was seen, ends as a whole or not at all
+    together: int = (
+        1  # messages that one purge by ids, a cancel of what was seen, or a reschedule on a condition does as a whole
+    )
     colours: frozenset[str] = frozenset({"sync", "async"})
 
 

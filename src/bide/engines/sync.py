@@ -220,8 +220,8 @@ class Engine(ABC):
     ) -> list[RescheduleResult]:
         """Give pending messages a new time.
 
-        `condition`: of an engine that ends messages together. If it does not hold, nothing is changed, and each answer is gone.
-        With it, and where moves tell what was seen, messages are named once, by their ids.
+        `condition`: of an engine that ends messages together, and of no more than so many. If it does not hold, nothing is
+        changed, and each answer is gone. With it, and where moves tell what was seen, messages are named once, by their ids.
 
         - A rescheduled message is due at its new time only.
         - A rescheduled message keeps its key and its attempts.

@@ -36,7 +36,7 @@ class Ending:
     def __init__(self, engine: "Engine", log: Log, get: Get) -> None:
         most = engine.capabilities.together
         self.whole: bool = most > 1  # messages end together or not at all, so many
-        self._size = most - 1 if self.whole else MAX_BATCH  # of a batch, which has a note
+        self.size: int = most - 1 if self.whole else MAX_BATCH  # of a batch, which has a note
         self._engine = engine
         self._log = log
         self._get = get
@@ -44,7 +44,7 @@ class Ending:
 
     def page(self, limit: int) -> int:
         """How many messages are taken at once, so that batches are full."""
-        return limit - limit % self._size if limit > self._size else limit
+        return limit - limit % self.size if limit > self.size else limit
 
     def batches(self, messages: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
         """What can end together: the pending, or dead letters of one topic."""
@@ -52,7 +52,7 @@ class Ending:
             some, size = list[Stored](), 0
             for each in alike:
                 large = len(_body(each) or b"")
-                if some and (len(some) == self._size or size + large > _LARGE):
+                if some and (len(some) == self.size or size + large > _LARGE):
                     yield some
                     some, size = [], 0
                 some.append(each)

@@ -184,14 +184,17 @@ class QueueSource:
         self._open[batch.name] += 1
         return Found(name, message_of(message, self._able, self.log.now))
 
-    def _let_go(self, names: Sequence[str]) -> list[tuple[Batch, dict[str, Holding]]]:
-        """By batch: the messages, by their names."""
-        found: dict[str, tuple[Batch, dict[str, Holding]]] = {}
+    def _let_go(self, names: Sequence[str]) -> Iterator[tuple[Batch, dict[str, Holding]]]:
+        """The messages by their names, by batch, and by what can end together: the queue may have had more shards before."""
+        of: dict[str, list[str]] = {}
         for name in names:
-            held = self._held.pop(name)
-            found.setdefault(held.batch.name, (held.batch, {}))[1][name] = held
-            self._open[held.batch.name] -= 1
-        return list(found.values())
+            of.setdefault(self._held[name].batch.name, []).append(name)
+        for named in of.values():
+            for first in range(0, len(named), self._ending.size):
+                held = {name: self._held.pop(name) for name in named[first : first + self._ending.size]}
+                [batch] = {each.batch.name: each.batch for each in held.values()}.values()
+                self._open[batch.name] -= len(held)
+                yield batch, held
 
     def _end(self, batch: Batch) -> None:
         """What is noted of it can go, unless a part of it is held."""
@@ -224,9 +227,11 @@ class QueueSource:
     def _bring_back(self, batch: Batch, ids: Sequence[str]) -> None:
         """To their own times, but for those that somebody has given a new one. Raises OtherMove."""
         while away := [each for each in self._get(ids) if each is not None and is_away(each)]:
-            moves = [Move(Ref(id=each.id), at=brought_back(each).due, seen=each.due) for each in away]
+            some, others = away[: self._ending.size], away[self._ending.size :]
+            moves = [Move(Ref(id=each.id), at=brought_back(each).due, seen=each.due) for each in some]
             ends = self._engine.reschedule(moves, condition=self._ending.condition(batch))
-            ids = [each.id for each, end in zip(away, ends, strict=True) if end is not RescheduleResult.MOVED]
+            ids = [each.id for each, end in zip(some, ends, strict=True) if end is not RescheduleResult.MOVED]
+            ids += [each.id for each in others]
             if self._ending.whole and not self._is_ours(batch):
                 self.log.check()
                 raise OtherMove(ENDED)

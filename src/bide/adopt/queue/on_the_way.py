@@ -90,12 +90,13 @@ class Log:
     def _fence(self, batches: Sequence[Batch]) -> bool:
         """Give other times to what is noted about them: then what earlier runs are still doing has no effect any more. Where an
         engine can see to it, a run that was taken over meanwhile does nothing."""
-        condition = Condition(self._owned.id, self._owned.due) if self._engine.capabilities.together > 1 else None
+        together = self._engine.capabilities.together
+        condition, most = (Condition(self._owned.id, self._owned.due), together) if together > 1 else (None, MAX_BATCH)
         noted = [(each.own, each.noted) for each in batches]
         noted += [(step.mark, step.noted) for each in batches for step in each.steps if step.mark]
         moved: dict[str, int] = {}
-        for first in range(0, len(noted), MAX_BATCH):
-            some = noted[first : first + MAX_BATCH]
+        for first in range(0, len(noted), most):
+            some = noted[first : first + most]
             moves = [Move(Ref(id=id), at=due - 1, seen=due) for id, due in some]
             ends = self._engine.reschedule(moves, condition=condition)
             moved |= {id: due - 1 for (id, due), end in zip(some, ends, strict=True) if end is RescheduleResult.MOVED}

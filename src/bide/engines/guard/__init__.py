@@ -82,6 +82,9 @@ class Rules:
             raise BadOption("With seen, or with a condition, name each message once, by its id.")
         if condition is not None and together == 1:
             raise Unsupported(f"{self._shown} does nothing together: leave condition= out.")
+        if condition is not None and len(moves) > together:
+            many = f"{len(moves):,}"
+            raise Unsupported(f"{self._shown} moves no more than {together:,} at once on a condition, and these are {many}.")
 
     def check_messages(self, messages: Sequence[NewMessage]) -> None:
         for new in messages:

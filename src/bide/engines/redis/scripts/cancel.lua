@@ -47,10 +47,12 @@ local function as_seen(topic, id, value, life, due, body)
 end
 
 local topics, ids, values, lives, states = {}, {}, {}, {}, {} -- of those that can be cancelled, by their places
+local named = {} -- what has been looked at: a message that is named twice is gone by then
 
 local function look(i, ref, due, body)
   local topic, id, value, life, state = find(ref)
-  if not id then return 'g' end
+  if not id or named[topic.digits .. id] then return 'g' end
+  named[topic.digits .. id] = true
   if state == 'leased' then return 'r' end
   if state == 'dead' then return 'd' end
   if not as_seen(topic, id, value, life, due, body) then return 'g' end
