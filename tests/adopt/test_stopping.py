@@ -1,10 +1,12 @@
 """`bide adopt` at a terminal: its progress, and what Ctrl-C and SIGTERM do."""
 
 import json
+from typing import Any
 
 import pytest
 import redis
 
+from bide.cli.adopt.running import carry_out
 from tests.adopt.reading import everything
 from tests.cli.running import AtTerminal
 
@@ -33,3 +35,19 @@ def test_a_run_shows_how_far_it_is(at_terminal: AtTerminal, old: redis.Redis, re
     assert ended.out.startswith(f"Adopted 3,000 messages of delayed at {redis_url} to 1 topic of sqlite:///")
     assert "adopting" in ended.err
     assert "of 3,000" in ended.err
+
+
+class _EndedAmid:
+    """What a second Ctrl-C ends."""
+
+    def run(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_second_ctrl_c_tells_that_some_are_on_their_way(capsys: pytest.CaptureFixture[str]) -> None:
+    ended: Any = _EndedAmid()
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(ended, ended, "moving", follow=True, as_json=False)
+    assert "What was on its way stays so: run the command again within nine minutes." in " ".join(
+        capsys.readouterr().err.split()
+    )

@@ -31,11 +31,11 @@ def stopped(old: Queue, new: Queue, *, to: str | None = None) -> None:
         Adoption(source, new).run(lambda _: None, lambda: False)
 
 
-def some_time_later(old: Queue) -> None:
-    """What is noted was noted a minute before."""
+def some_time_later(old: Queue, minutes: int = 1) -> None:
+    """What is noted was noted so long before."""
     engine = old.session.engine()
     for each in engine.scan(MOVING, "scheduled", 1_000).messages:
-        engine.reschedule([Move(Ref(id=each.id), at=each.due - 60_000)])
+        engine.reschedule([Move(Ref(id=each.id), at=each.due - 60_000 * minutes)])
 
 
 def test_a_queue_that_is_gone_gives_back_what_was_on_its_way_there(bide: Bide, folder: Path) -> None:
@@ -131,6 +131,29 @@ def test_copies_of_what_was_changed_or_given_back_before_are_told(bide: Bide, fo
         assert (ended.code, ended.out) == (0, "Given back: 0. Nothing else was moved.\n")
         assert "it may have copies of what was on its way" in " ".join(ended.err.split())
         assert bide("move", OLD, OTHER, "--doubtful", "give-back").err == ""
+
+
+@pytest.mark.parametrize("to", ["sqlite", "redis", "postgres"])
+def test_a_queue_that_is_there_and_knows_no_more_what_it_got_has_it_given_back(
+    bide: Bide, folder: Path, to: str, request: pytest.FixtureRequest
+) -> None:
+    url = NEW if to == "sqlite" else request.getfixturevalue(f"{to}_url")
+    with Queue(OLD) as old, Queue(url) as new:
+        sent = [old.send("mail", n, delay=3_600 + n, key=f"k{n}") for n in range(5)]
+        stopped(old, new)
+        refused = bide("move", OLD, url, "--doubtful", "give-back")
+        assert (refused.code, refused.out) == (1, "")
+        assert "nothing is in doubt: leave out --doubtful" in " ".join(refused.err.split())
+        some_time_later(old, 10)
+        asked = bide("move", OLD, url)
+        assert asked.code == 1
+        assert "The first is one of topic mail, with the key 'k0', due at " in " ".join(asked.err.split())
+        ended = bide("move", OLD, url, "--doubtful", "give-back")
+        assert (ended.code, ended.out.splitlines()[:2]) == (
+            0,
+            ["Moved 0 messages to 0 topics.", "Given back: 5. Run the command again to move them."],
+        )
+        assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
 
 
 @pytest.mark.parametrize("more", [("--dry-run",), ("--topic", "mail"), ("--follow",)])

@@ -81,6 +81,16 @@ def test_a_dry_run_shows_what_is_due_first_and_changes_nothing(bide: Bide, folde
         assert everything(queue) == before
 
 
+def test_a_topic_without_a_name_is_refused(bide: Bide, folder: Path) -> None:
+    """Such as that of a variable that is not set."""
+    with Queue(FIRST) as queue:
+        queue.send("mail", delay=HOUR)
+        ended = bide("move", FIRST, SECOND, "--topic", "mail", "--topic", "")
+        assert (ended.code, ended.out) == (2, "")
+        assert "--topic is empty: give it a value, or leave it out." in ended.err
+        assert queue.stats("mail").scheduled == 1
+
+
 def test_nothing_follows_a_dry_run(bide: Bide, folder: Path) -> None:
     ended = bide("move", FIRST, SECOND, "--dry-run", "--follow")
     assert ended.code == 2

@@ -152,7 +152,8 @@ class Adoption:
             return
         doubtful = held.age > SURE or held.unsure
         if self._doubt == "stop" and (held.unsure or (doubtful and self._copies.known)):
-            raise InDoubt(len(held.found) + len(held.ended), held.age, unsure=held.unsure)
+            found = held.found or held.ended
+            raise InDoubt(len(found), held.age, found[0].message, unsure=held.unsure)
         if self._copies.known and not doubtful:
             self._take_back_what_was_sent(held)
         if doubtful and self._doubt in ("give-back", "forget"):

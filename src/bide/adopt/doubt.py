@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 
 from bide.adopt.source import Refused
 from bide.core.amounts import plural
-from bide.engines.base import OPERATION_MS
+from bide.core.json_shapes import iso
+from bide.engines.base import OPERATION_MS, NewMessage
 from bide.errors import BideError
 
 SURE = OPERATION_MS / 1000 - 60  # seconds since a take in which its put can be repeated; a minute is for clocks that differ
@@ -14,19 +15,26 @@ Doubt: TypeAlias = Literal["stop", "send", "give-back", "forget"]
 """What to do with a batch whose put may have been done, when that is too long ago to find out."""
 
 
+def _told(message: NewMessage) -> str:
+    """What it can be found by in another queue, where it has another id."""
+    key = "" if message.key is None else f", with the key {message.key!r}"
+    return key if message.at is None else f"{key}, due at {iso(message.at)}"
+
+
 class InDoubt(BideError):
     """A run was stopped between the take and the finish of a batch, too long ago to repeat its put. Nothing was changed."""
 
-    def __init__(self, count: int, age: float, *, unsure: bool = False) -> None:
+    def __init__(self, count: int, age: float, example: NewMessage | None = None, *, unsure: bool = False) -> None:
+        first = "" if example is None else f" The first is one of topic {example.topic}{_told(example)}."
         what = (
             f"A run was stopped while it moved {plural(count, 'message')}, and workers may have begun some of them before they "
             "were told not to. Look in their logs, then run this command again with one more option: --doubtful send, if none "
             "was begun; --doubtful forget, if all were; --doubtful give-back, if the old system is to have them."
             if unsure
-            else f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the queue no "
-            "longer knows whether it got them. Look for them with `bide list`, then run this command again with one more "
-            "option: --doubtful send, if the queue has none of them; --doubtful forget, if it has them; --doubtful give-back, "
-            "if the old consumers are to have them."
+            else f"A run was stopped {age / 60:,.0f} minutes ago while it moved {plural(count, 'message')}, and the new queue "
+            f"no longer knows whether it got them.{first} Look there with `bide list` for several of them: it may have a part. "
+            "Then run this command again with one more option: --doubtful send, if the new queue has none of them; --doubtful "
+            "forget, if it has them all; --doubtful give-back, if they are to go back to where they were."
         )
         super().__init__(what)
         self.count: int = count
@@ -51,5 +59,5 @@ class Unread(BideError):
         super().__init__(
             f"Of what a run was moving when it was stopped, {plural(len(held), 'message')} can't be read now, and the queue "
             f"may have them. One {held[0].reason}, for example: {held[0].entry}. Give the options of that run; or --doubtful "
-            "give-back, if the old consumers are to have what can't be read."
+            "give-back, if what can't be read is to go back to where it was."
         )

@@ -84,6 +84,8 @@ def move(
 ) -> int:
     if follow and dry_run:
         raise WrongUsage("Both --follow and --dry-run were given: leave one of them out.")
+    if topic and "" in topic:
+        raise WrongUsage("--topic is empty: give it a value, or leave it out.")
     if doubtful and dry_run:
         raise WrongUsage("Both --doubtful and --dry-run were given: leave one of them out.")
     matching = topic_pattern(*(topic or ["*"]))
@@ -92,7 +94,8 @@ def move(
         if dry_run:  # the other queue need not be there yet
             check(old, there.queue())
             looking = _source(old, there.queue(), matching, looks=True)
-            return look(looking, as_json=as_json, nothing=_nothing(old, looking, topic))
+            ended = "Nothing was changed. TO was not asked whether it can be reached, and has one of these keys already."
+            return look(looking, as_json=as_json, nothing=_nothing(old, looking, topic), ended=ended)
         if doubtful == "give-back" and gives_back_alone(old, there):
             if topic or follow:
                 raise WrongUsage("All that is on its way is given back, and that is all: leave out --topic and --follow.")

@@ -56,11 +56,26 @@ def gives_back_alone(old: "Queue", there: QueueOptions) -> bool:
     try:
         with new:
             new.session.engine().put([])  # RabbitMQ is asked by the first call
+            _check_that_it_is_in_doubt(old)
             return False
     except Unavailable as error:
         note(f"bide: {error}")
         return True
     except (ConfigError, SchemaMismatch) as error:  # with another password, or a newer bide, it may be there
         raise ConfigError(
-            f"{error} If that queue is gone for good, name another one as TO, such as sqlite:///new.db."
+            f"{error} To go on with what was on its way, leave out --doubtful. If that queue is gone for good, name another "
+            "one as TO, such as sqlite:///new.db."
         ) from error
+
+
+def _check_that_it_is_in_doubt(old: "Queue") -> None:
+    from bide.adopt.doubt import SURE
+    from bide.adopt.queue.notes import age_of, batches_of
+    from bide.adopt.queue.on_the_way import OtherMove
+
+    batches, _ = batches_of(old.session.engine())
+    if age_of(old.session.engine(), batches) <= SURE:
+        raise OtherMove(
+            "TO is there, and knows for nine minutes what it got, so nothing is in doubt: leave out --doubtful, and the "
+            "command goes on with what was on its way. To go back, let it end, and move from TO to FROM."
+        )

@@ -110,6 +110,7 @@ class Engine(ABC):
         - A dead letter that comes takes no key.
         - A batch with a past acts once.
         - A connection that can't be joined is refused.
+        - An empty batch is answered with nothing.
         """
 
     @abstractmethod

@@ -23,7 +23,7 @@ FOR_GOOD = MAX_DELAY_MS
 OWNER, BATCH, ENDS, STEP, CHANGED = "owner", "batch", "ends", "step", "changed"  # keys, or what they begin with
 ADVICE = (
     "If no `bide move` is running, one was stopped on its way, and no worker gets these messages. Run the same command again: "
-    "it goes on with them."
+    "it goes on with them, or asks what to do if the kill was more than nine minutes ago."
 )
 
 

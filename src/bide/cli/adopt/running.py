@@ -27,8 +27,8 @@ WIDTH = 60  # characters of a body
 NOTHING = "Nothing waits there. Is the name right?"
 
 
-def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
-    """The dry run. `nothing`: the note if nothing is there."""
+def look(source: "Source", *, as_json: bool, nothing: str = NOTHING, ended: str = "Nothing was changed.") -> int:
+    """The dry run. `nothing`: the note if nothing is there. `ended`: the last line."""
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     now = now_ms()
     first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
@@ -54,7 +54,7 @@ def look(source: "Source", *, as_json: bool, nothing: str = NOTHING) -> int:
         reasons.setdefault(left.reason, []).append(left.entry)
     for reason, entries in reasons.items():
         echo(left_there(len(entries), reason, entries[0], of=f" of the first {LOOKED_AT:,}"))
-    echo("Nothing was changed.")
+    echo(ended)
     if nothing and not (count or any((*seen[:2], *held[:2], held.ended))):
         note(nothing)
     return Exit.OK
@@ -98,6 +98,9 @@ def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool
         except BideError as error:
             note(f"bide: {error}")
             code = Exit.FAILED
+        except KeyboardInterrupt:
+            note("Ended amid a batch. What was on its way stays so: run the command again within nine minutes.")
+            raise
         if stop.is_set():
             note("Stopped after a whole batch. The same command goes on.")
             code = code or (Exit.OK if follow else Exit.STOPPED)

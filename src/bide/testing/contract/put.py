@@ -18,6 +18,10 @@ class Putting:
         bench.move(1_000)
         assert bodies(await bench.claim("mail", limit=5)) == [b"second"]
 
+    async def test_an_empty_batch_is_answered_with_nothing(self, bench: Bench) -> None:
+        assert await bench.engine.put([], now=bench.now) == []
+        assert await bench.claim("mail", limit=5) == []
+
     async def test_an_instant_in_the_past_means_now(self, bench: Bench) -> None:
         past = await bench.put("mail", b"past", at=bench.now - 60_000)
         future = await bench.put("mail", b"future", at=bench.now + 60_000)

@@ -42,6 +42,8 @@ class AsyncSends:
     async def _put(self, messages: Sequence[NewMessage], spread: Spread, now: int | None) -> list[Sent]:
         shards, (*old, current) = self._shards, spread.generations
         parts = self._parts(messages, current)
+        if not parts:
+            return []
         if self._passed_over is not None:
             passed_over, self._passed_over = self._passed_over, None
             await passed_over.is_away()  # whoever only sends finds out here that it is back
