@@ -5,14 +5,19 @@ which have no URL, do both. With --stuck a consumer never finishes its first mes
 """
 
 import argparse
+import contextlib
 import importlib
 import os
+import pkgutil
 import signal
 import sys
 import threading
 
+import examples.roads
+
+ways = sorted(each.name for each in pkgutil.iter_modules(examples.roads.__path__) if each.name != "__main__")
 parser = argparse.ArgumentParser(prog="python -m examples.roads", description=__doc__)
-parser.add_argument("way", help="the name of a file in examples/roads, such as zset_polled")
+parser.add_argument("way", metavar="WAY", choices=ways, help="a file in examples/roads: " + ", ".join(ways))
 parser.add_argument("url", nargs="?", default="", help="the server; not needed inside one process")
 parser.add_argument("--send", action="store_true", help="send the lines of the input")
 parser.add_argument("--stuck", action="store_true", help="never finish the first message")
@@ -38,9 +43,10 @@ def send() -> None:
         tell(f"sent {body}")
 
 
-if arguments.send:
-    send()
-else:
-    if not arguments.url:
-        threading.Thread(target=send, daemon=True).start()
-    way.work(place, handle)
+with contextlib.suppress(KeyboardInterrupt):
+    if arguments.send:
+        send()
+    else:
+        if not arguments.url:
+            threading.Thread(target=send, daemon=True).start()
+        way.work(place, handle)
