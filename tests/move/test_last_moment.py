@@ -14,8 +14,8 @@ from bide.engines.base import Move, Ref
 from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
 from bide.types import RescheduleResult, Sent
-from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
-from tests.move.test_two_movers import Sly
+from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
+from tests.move.test_two_movers import After, Sly
 from tests.move.test_zombies import Before, killed_in, source_of
 
 __all__ = ["new", "old"]
@@ -36,6 +36,10 @@ LEFT: dict[str, list[Any]] = {
     "put off as it is": [["a"], ["other"]],
     "merged": [["a", "b"], ["other"]],
 }
+
+
+def die() -> None:
+    raise Killed
 
 
 class AfterTake:
@@ -71,6 +75,26 @@ def test_what_is_changed_on_its_way_counts(old: Queue, new: Queue, change: str, 
         assert found["a"].due > sent.due + 10_000_000
     if change == "put off as it is":
         assert found["a"].headers == {"x": "y"}
+
+
+def test_what_loses_its_key_as_it_is_taken_is_moved_once_without_it(old: Queue, new: Queue) -> None:
+    """A message that has been tried gets a successor under its key. The run is killed when it has sent what it took."""
+    old.send("mail", ["tried"], key="k")
+    [delivery] = old.receive("mail")
+    delivery.retry("2h", error="it broke")
+
+    def merges() -> None:
+        assert old.send("mail", "more", key="k", delay="3h", if_exists="merge").created
+
+    meddled = After(old.session.engine(), "reschedule", merges)
+    with pytest.raises(Killed):
+        run(source_of(Sly(meddled, "cancel", die, 1)), new)
+    run(moving(old), new)
+    assert sorted((each.body[0], each.key, each.attempt) for each in new.messages("mail")) == [
+        ("more", "k", 0),
+        ("tried", None, 1),
+    ]
+    assert old.topics() == []
 
 
 def test_what_is_rescheduled_just_before_it_is_given_back_keeps_that_time(old: Queue, new: Queue) -> None:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from bide import Outgoing, Queue
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
-from bide.adopt.queue.notes import Batch
+from bide.adopt.queue.notes import Batch, batches_of
 from bide.adopt.queue.on_the_way import Log, OtherMove
-from bide.adopt.source import Held
+from bide.adopt.source import Found, Held
 from bide.engines.base import Ref
 from bide.types import CancelResult
 from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
@@ -121,6 +121,32 @@ def test_a_mover_that_is_slow_to_move_messages_away_sends_nothing(old: Queue, ne
     run(moving(old), new)
     assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
     assert old.stats().scheduled == 0
+
+
+@pytest.mark.parametrize("ended", ["told", "killed"])
+def test_a_mover_that_is_slow_to_note_what_it_takes_hides_nothing_that_its_successor_has(
+    old: Queue, new: Queue, ended: str
+) -> None:
+    send(old, 3)
+    second, taken = moving(old), list[Found]()
+    engine = Sly(old.session.engine(), "put", lambda: taken.extend(second.take(10).found), 2)
+
+    def die() -> None:
+        raise Killed
+
+    slow = engine if ended == "told" else Sly(engine, "get", die, 1)  # it has noted them, and asks whose they are
+    with pytest.raises(OtherMove if ended == "told" else Killed):
+        QueueSource(slow, "old", re.compile(".*"), Able(), "new").take(10)  # type: ignore[arg-type]
+    batches, _ = batches_of(old.session.engine())
+    assert len(batches) == (1 if ended == "told" else 2)
+    third = moving(old)
+    held = third.held()
+    assert {each.name for each in held.found} == {each.name for each in taken}
+    third.give_back([each.name for each in held.found])
+    third.held()
+    third.close()
+    assert len(list(old.messages("mail"))) == 3
+    assert old.stats().scheduled == 3
 
 
 def test_a_mover_that_another_has_taken_over_leaves_that_one_what_is_due(old: Queue, new: Queue) -> None:

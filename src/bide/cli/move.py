@@ -203,6 +203,7 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
             }
         )
         return
+    taken_over = moving.log.taken_over
     echo(f"Moved {plural(adoption.adopted, 'message')} to {plural(len(adoption.topics), 'topic')}.")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been begun by a run that was stopped.")
@@ -210,11 +211,10 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
         echo(f"Given back: {adoption.given_back:,}. Run the command again to move them.")
     if adoption.gone:
         echo(f"Taken by workers, cancelled or moved in time meanwhile: {adoption.gone:,}.")
-    if adoption.late:
+    if adoption.late and not taken_over:  # the other run counts what it has taken back
         echo(f"{adoption.late:,} were cancelled or moved in time at the moment when the other queue delivered them.")
     for reason, number in sorted(adoption.refused.items()):
         echo(f"Left where they are: {number:,}, because each {reason}. The first is {adoption.examples[reason]}")
-    taken_over = moving.log.taken_over
     if adoption.broke_off and not (adoption.in_hand or taken_over):
         echo("Some may be on their way. Run the command again within nine minutes: it goes on with them.")
     if adoption.forgotten:

@@ -24,7 +24,8 @@ class Left(NamedTuple):
 class Last(NamedTuple):
     """Of each id, the name of the last batch that has it, and of the last one that has a step for it.
 
-    Before a second kill a message may have been taken again; or have been noted again by a run that then did not move it.
+    Before a second kill a message may have been taken again; or have been noted again by a run that did not move it then. Of
+    two runs the one that began later is the last one, also if the other one was slow to note something.
     """
 
     has: Mapping[str, str]
@@ -32,7 +33,7 @@ class Last(NamedTuple):
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> "Last":
-        ordered = sorted(batches, key=lambda each: each.since)
+        ordered = sorted(batches, key=lambda each: (each.began, each.since))
         has = {id: each.name for each in ordered for id in each.ids}
         return cls(has, {id: each.name for each in ordered for step in each.steps for id in step.ids})
 

@@ -172,7 +172,10 @@ class QueueSource:
         soon = self.log.now + _SOON
         again = [each.id for each in taken if each.due < soon or has_failed(each)]
         now = {each.id: brought_back(each) for each in self._get(again) if each is not None}
-        return [now.get(each.id, each) for each in taken]
+        keyless = {each.id for each in taken if each.key is not None and each.id in now and now[each.id].key is None}
+        for batch in batches if keyless else ():  # a copy is told by its key, too
+            self._bring_back(batch, [id for id in batch.ids if id in keyless])
+        return [now.get(each.id, each) for each in taken if each.id not in keyless]
 
     def _dead(self, messages: Sequence[Stored]) -> list[Stored]:
         there = self._get([each.id for each in messages])

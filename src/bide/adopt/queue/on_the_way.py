@@ -55,6 +55,7 @@ class Log:
         self._destination = destination
         self._run = uuid4().hex
         self._owned: Sent  # the note that names it
+        self._began = 0  # by the clock of the queue, when it took over
         self._strays: list[str] = []  # notes that a run which was slow has left
         self.now: int = 0  # of the queue, when something was last written
         self.taken_over: bool = False  # by another run, as far as is known
@@ -83,6 +84,7 @@ class Log:
         """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place."""
         self.read()
         [self._owned] = self._put((OWNER, self._run.encode()), delay=FOR_GOOD - randrange(_APART))
+        self._began = self.now
         while not self._fence(batches := self.read()):  # one has ended meanwhile, or another run does the same
             self.check()
         return batches
@@ -106,13 +108,13 @@ class Log:
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Note batches before they are moved away. Raises OtherMove if another run has taken over."""
-        notes = [Note(self._destination or "", each.marks) for each in batches]
+        notes = [Note(self._destination or "", each.marks, self._began) for each in batches]
         named = [f"{BATCH}/{each.name}" for each in batches]
         sent = self._put(*zip(named, map(msgspec.json.encode, notes), strict=True))
         for batch, note in zip(batches, sent, strict=True):
             batch.own, batch.noted, batch.notes = note.id, note.due, [note.id]
         owner = self._owner(self._engine)
-        if owner is None:  # the other run has ended, and does not know of this one
+        if owner != self._run:  # the other run may not know of these
             self.take_off(batches)
         self._check(owner)
 
