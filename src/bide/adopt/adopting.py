@@ -87,12 +87,15 @@ class Adoption:
         """
         self._moved = moved
         self.resume()
-        with ThreadPoolExecutor(1, "bide-adopt") as beside:
-            self._move_all(beside, stopped)
-        if not stopped():
-            self.resume()  # a take whose answer was lost is held, too
+        self._move_all(stopped)
+        if not stopped() and self.resume():  # a take whose answer was lost is held, too
+            self._move_all(stopped)
 
-    def _move_all(self, beside: Executor, stopped: Callable[[], bool]) -> None:
+    def _move_all(self, stopped: Callable[[], bool]) -> None:
+        with ThreadPoolExecutor(1, "bide-adopt") as beside:
+            self._move_beside(beside, stopped)
+
+    def _move_beside(self, beside: Executor, stopped: Callable[[], bool]) -> None:
         """While a batch is put, the one before it is finished and the next one taken: only this thread uses the source."""
         before: tuple[Sequence[Found], Sequence[Sent]] = (), ()
         taken = Entries() if stopped() else self._take()
@@ -129,15 +132,15 @@ class Adoption:
             self._finish(batch, error.answers)
             raise
 
-    def resume(self) -> None:
-        """Finish what an earlier run has taken. Raises InDoubt, OtherQueue, Unread."""
+    def resume(self) -> bool:
+        """Finish what an earlier run has taken, if there is something. Raises InDoubt, OtherQueue, Unread."""
         try:
-            self._resume()
+            return self._resume()
         except (InDoubt, OtherQueue, Unread):
             self.asked = True
             raise
 
-    def _resume(self) -> None:
+    def _resume(self) -> bool:
         looked_at = time.time()
         held = self._source.held()
         if held.refused and self._doubt == "stop":
@@ -145,11 +148,11 @@ class Adoption:
             raise Unread(held.refused)
         self._leave(held.refused)
         if not (held.found or held.ended or held.known):
-            return
+            return False
         self._in_hand |= {each.name for each in held.found}
         if elsewhere := [each.name for each in held.found if is_for_another(each.name, self._destination)]:
             self._leave_to_another(elsewhere)
-            return
+            return True
         doubtful = held.age > SURE or held.unsure
         if self._doubt == "stop" and (held.unsure or (doubtful and self._copies.known)):
             found = held.found or held.ended
@@ -158,7 +161,7 @@ class Adoption:
             self._take_back_what_was_sent(held)
         if doubtful and self._doubt in ("give-back", "forget"):
             self._leave_alone([each.name for each in held.found])
-            return
+            return True
         for first in range(0, len(held.found), self._batch):
             batch = held.found[first : first + self._batch]
             try:
@@ -166,6 +169,7 @@ class Adoption:
             except OutcomeUnknown as error:
                 self._finish(batch, error.answers)
                 raise
+        return True
 
     def _leave_alone(self, names: Sequence[str]) -> None:
         """As the operator wants it."""
@@ -195,7 +199,8 @@ class Adoption:
             self.examples.setdefault(HAS_KEY, kept[0].message.key or "")
             for each in kept:
                 del stored[each.name]
-        self._forget(list(stored), lambda changed: self._take_back([stored.pop(name) for name in changed]))
+        by_name = {each.name: each for each in batch}
+        self._forget(list(stored), lambda changed: self._take_back([(by_name[name], stored.pop(name)) for name in changed]))
         self.adopted += len(stored)
         self.topics |= {sent.topic for sent in stored.values()}
         self._moved(self.adopted + self.gone)
@@ -209,7 +214,7 @@ class Adoption:
         for each in self._parts(held.known):
             self._count_ends(self._copies.end_if_sent(each))
 
-    def _take_back(self, copies: Sequence[Sent]) -> None:
+    def _take_back(self, copies: Sequence[tuple[Found, Sent]]) -> None:
         """End copies of entries that were changed or ended at the source meanwhile."""
         ends = self._copies.end(copies)
         self._count_ends(ends)

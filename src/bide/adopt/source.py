@@ -22,6 +22,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
     name: str  # of at most 100 printable characters, and of this take alone: the operation of its put, also after a kill
     message: NewMessage  # its operation is set by the adoption
+    crc: int | None = None  # of the body that an earlier run has sent, if the message is not that one
 
 
 class Refused(NamedTuple):

@@ -212,7 +212,9 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
     if adoption.gone:
         echo(f"Taken by workers, cancelled or moved in time meanwhile: {adoption.gone:,}.")
     if adoption.late and not taken_over:  # the other run counts what it has taken back
-        echo(f"{adoption.late:,} were cancelled or moved in time at the moment when the other queue delivered them.")
+        echo(
+            f"{adoption.late:,} were changed here when the other queue had delivered them, or somebody had changed them there."
+        )
     for reason, number in sorted(adoption.refused.items()):
         echo(f"Left where they are: {number:,}, because each {reason}. The first is {adoption.examples[reason]}")
     if adoption.broke_off and not (adoption.in_hand or taken_over):

@@ -51,7 +51,12 @@ def fingerprint(message: Stored) -> str:
     """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
     of_time = message.due, message.expires, message.attempt, message.max_attempts
     told = *of_time, message.level, message.key, dict(message.headers)
-    return f"{zlib.crc32(message.body, zlib.crc32(repr(told).encode())):08x}"
+    return f"{zlib.crc32(message.body):08x}{zlib.crc32(repr(told).encode()):08x}"
+
+
+def crc_in(print: str) -> int:
+    """Of the body, in a fingerprint."""
+    return int(print[:8], 16)
 
 
 def is_same(message: Stored, held: Stored) -> bool:

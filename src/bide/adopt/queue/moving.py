@@ -7,14 +7,14 @@ the copy is taken back. A dead letter stays what it is until it has been sent, a
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from bide.adopt.queue.ending import Ending, Holding
 from bide.adopt.queue.left import Last, left_of
 from bide.adopt.queue.listing import TOO_FAR, Listing
-from bide.adopt.queue.moved_message import AWAY, Able, brought_back, has_failed, is_away, message_of
+from bide.adopt.queue.moved_message import AWAY, Able, brought_back, crc_in, has_failed, is_away, message_of
 from bide.adopt.queue.notes import Batch, Mark, mark_of
 from bide.adopt.queue.on_the_way import ENDED, Log, OtherMove
 from bide.adopt.source import Entries, Found, Held, Names, Refused
@@ -112,7 +112,7 @@ class QueueSource:
             self._unsettled.append(batch)
         elif not self._looks:
             self._end(batch)
-        ended, known = ([Found(batch.named(mark), _nothing_of(mark)) for mark in marks] for marks in (left.changed, left.known))
+        ended, known = ([_copy_of(batch, mark) for mark in marks] for marks in (left.changed, left.known))
         return held._replace(found=[*held.found, *found], ended=[*held.ended, *ended], known=[*held.known, *known])
 
     def take(self, limit: int) -> Entries:
@@ -264,14 +264,16 @@ class QueueSource:
     def close(self) -> None:
         """Take off the notes of what is on its way, if nothing is. The engine is its owner's."""
         if not (self._unsettled or self._looks or self._held or self._broken):
-            self._tidy(0)
+            with suppress(OtherMove):  # they are the other run's
+                self._tidy(0)
             self.log.end()
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
         return self._engine.get([Ref(id=id) for id in ids]) if ids else []
 
 
-def _nothing_of(mark: Mark) -> NewMessage:
-    """Of a message that is no longer as it was: with its name, it is the copy that was sent, or one that nobody gets."""
+def _copy_of(batch: Batch, mark: Mark) -> Found:
+    """Of a message that is no longer as it was: by its name, it is the copy that was sent, or one that nobody gets."""
     dead = mark.dead or mark.key is not None
-    return NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=Past(dead=True) if dead else None)
+    nothing = NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=Past(dead=True) if dead else None)
+    return Found(batch.named(mark), nothing, crc_in(mark.print))

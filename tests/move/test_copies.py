@@ -1,0 +1,79 @@
+"""A copy that somebody has changed in the new queue is theirs: it stays, whatever becomes of the message in the old one."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bide import Queue
+from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run
+
+__all__ = ["new", "old"]
+Act = Callable[[Queue], object]
+THERE: dict[str, Act] = {
+    "merged": lambda new: new.send("mail", "there", key="k", delay="2h", if_exists="merge"),
+    "replaced": lambda new: new.send("mail", ["there"], key="k", delay="2h", if_exists="replace"),
+    "put off": lambda new: new.send("mail", ["there"], key="k", delay="2h", if_exists="later"),
+}
+HERE: dict[str, Act] = {
+    "nothing": lambda old: None,
+    "cancelled": lambda old: old.cancel(topic="mail", key="k"),
+    "rescheduled": lambda old: old.reschedule(topic="mail", key="k", delay="3h"),
+    "replaced": lambda old: old.send("mail", ["here"], key="k", delay="2h", if_exists="replace"),
+    "merged": lambda old: old.send("mail", "here", key="k", delay="2h", if_exists="merge"),
+}
+LEFT: dict[str, list[Any]] = {
+    "nothing": [],
+    "cancelled": [],
+    "rescheduled": [["a"]],
+    "replaced": [["here"]],
+    "merged": [["a", "here"]],
+}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("there", THERE)
+@pytest.mark.parametrize("here", HERE)
+def test_a_copy_that_somebody_has_changed_there_stays(old: Queue, new: Queue, here: str, there: str, killed: bool) -> None:
+    old.send("mail", "a", key="k", delay="2h", if_exists="merge")
+    source = moving(old)
+
+    def meanwhile() -> None:
+        source.finishing = lambda: None
+        THERE[there](new)
+        HERE[here](old)
+        if killed:
+            raise Killed
+
+    source.finishing = meanwhile
+    if killed:
+        with pytest.raises(Killed):
+            run(source, new)
+    else:
+        run(source, new)
+    again = run(moving(old), new)
+    assert bodies(new) == [["a", "there"] if there == "merged" else ["there"]]
+    assert bodies(old) == LEFT[here]
+    assert again.refused.total() == len(LEFT[here])
+    assert again.late == int(killed and here != "nothing")
+    assert old.stats().scheduled == len(LEFT[here])
+
+
+def test_a_copy_that_nobody_has_changed_is_taken_back_with_its_neighbours(old: Queue, new: Queue) -> None:
+    for n in range(5):
+        old.send("mail", [n], key=f"k{n}", delay=7_200 + n)
+    source = moving(old)
+
+    def meanwhile() -> None:
+        source.finishing = lambda: None
+        new.send("mail", ["there"], key="k3", delay="2h", if_exists="replace")
+        for n in range(5):
+            old.reschedule(topic="mail", key=f"k{n}", delay=10_800 + n)
+
+    source.finishing = meanwhile
+    run(source, new)
+    run(moving(old), new)
+    assert {each.body[0] for each in new.messages("mail")} == {0, 1, 2, 4, "there"}
+    assert bodies(old) == [[3]]
+    assert min(each.due for each in new.messages("mail") if each.body != ["there"]) > time.time() * 1000 + 10_000_000
