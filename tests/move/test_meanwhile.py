@@ -332,7 +332,7 @@ def test_small_topics_move_together(old: Queue, new: Queue) -> None:
     [delivery] = old.receive("dead")
     delivery.bury("no use")
     source, sizes = moving(old), list[int]()
-    source.taken = lambda: sizes.append(len(source._held))
+    source.taken = lambda: sizes.append(len(source._in_hand.ids))
     assert run(source, new).adopted == 121
     assert len(new.topics()) == 121
     assert len(sizes) == 2

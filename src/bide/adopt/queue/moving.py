@@ -5,13 +5,13 @@ the other queue, and cancelled here if it is as it was taken. Who cancels or res
 the copy is taken back. A dead letter stays what it is until it has been sent, as no worker takes it.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from bide.adopt.queue.ending import Ending, Holding
+from bide.adopt.queue.ending import Ending
+from bide.adopt.queue.in_hand import InHand
 from bide.adopt.queue.left import Last, left_of
 from bide.adopt.queue.listing import TOO_FAR, Listing
 from bide.adopt.queue.moved_message import AWAY, Able, brought_back, crc_in, has_failed, is_away, message_of
@@ -53,14 +53,10 @@ class QueueSource:
         self._able = able
         self.listing: Listing = Listing(engine, topics, able)
         self.log: Log = Log(engine, destination)
-        self._held: dict[str, Holding] = {}  # by name
-        self._met: dict[str, Batch] = {}  # by name, those of which something is noted
-        self._open: Counter[str] = Counter()  # by batch, how many are held
-        self._done: dict[str, Batch] = {}  # by name: have been moved, and their notes are still there
         self._ending = Ending(engine, self.log, self._get)
+        self._in_hand = InHand(self.log, self._ending.size)
         self._pages: Iterator[list[Stored]] = iter(())
-        self._unsettled: list[Batch] = []  # copies of what was changed after a kill are being taken back
-        self._broken = False  # a verb has failed half-way: only the notes tell what is away
+        self._broken = False  # a part of a batch may have failed: only the notes tell what is away
 
     def aim(self, destination: str) -> None:
         """It was told at first."""
@@ -79,14 +75,11 @@ class QueueSource:
             held = Held([], ended=[], known=[])
             last = Last.of(batches)
             for batch in batches:
-                known = self._met.setdefault(batch.name, batch)
-                known.noted = batch.noted  # it is another time now
-                if known is batch:
+                if self._in_hand.meet(batch):
                     held = self._look_back(batch, last, held)
-            left = [each for each in batches if self._open[each.name] or each in self._unsettled]
-            held = held._replace(age=self.log.age(left))
+            held = held._replace(age=self.log.age([each for each in batches if self._in_hand.waits(each)]))
             if self._given_up:
-                self._settle()
+                self._in_hand.settle()
             self._tidy(0)
             return held
 
@@ -109,9 +102,9 @@ class QueueSource:
             self._bring_back(batch, [id for id in changed if last.has[id] == batch.name])
         found = [self._hold(batch, mark, brought_back(each), each.due) for mark, each in left.held]
         if changed:
-            self._unsettled.append(batch)
+            self._in_hand.settle_later(batch)
         elif not self._looks:
-            self._end(batch)
+            self._in_hand.end(batch)
         ended, known = ([_copy_of(batch, mark) for mark in marks] for marks in (left.changed, left.known))
         return held._replace(found=[*held.found, *found], ended=[*held.ended, *ended], known=[*held.known, *known])
 
@@ -119,7 +112,7 @@ class QueueSource:
         """A pass goes through all topics once. The last one finds nothing."""
         refused: list[Refused] = []
         fresh = False
-        self._settle()
+        self._in_hand.settle()
         self._tidy(_MANY)
         while True:
             page = next(self._pages, None)
@@ -129,7 +122,7 @@ class QueueSource:
                     return Entries(refused=refused)
                 fresh, self._pages = True, self.listing.pages(self._ending.page(limit))
                 continue
-            able, unable = self.listing.sorted_out(page, {each.message.id for each in self._held.values()})
+            able, unable = self.listing.sorted_out(page, self._in_hand.ids)
             if self.log.now and any(each.reason is TOO_FAR for each in unable):
                 self.log.check()  # else another run has moved it away
             refused += unable
@@ -144,7 +137,7 @@ class QueueSource:
         if not self.log.now:
             self.log.begin()
         batches = [Batch(uuid4().hex[:12], [mark_of(each) for each in some]) for some in self._ending.batches(messages)]
-        self._met |= {each.name: each for each in batches}
+        self._in_hand.add(batches)
         self.log.add(batches)
         taken = self._dead(messages) if messages[0].state == "dead" else self._sent_away(batches, messages)
         if len(taken) < len(messages) or not self._ending.whole:
@@ -152,7 +145,7 @@ class QueueSource:
         placed = {mark.id: (batch, mark) for batch in batches for mark in batch.marks}
         found = [self._hold(*placed[each.id], each, each.due + AWAY) for each in taken]
         for batch in batches:
-            self._end(batch)
+            self._in_hand.end(batch)
         return Entries(found, gone=len(messages) - len(taken))
 
     def _check_after(self, batches: Sequence[Batch]) -> None:
@@ -182,50 +175,26 @@ class QueueSource:
         return [each for each in there if each is not None and each.state == "dead"]
 
     def _hold(self, batch: Batch, mark: Mark, message: Stored, away: int) -> Found:
-        name = batch.named(mark)
-        self._held[name] = Holding(batch, message, away)
-        self._open[batch.name] += 1
-        return Found(name, message_of(message, self._able, self.log.now))
-
-    def _let_go(self, names: Sequence[str]) -> Iterator[tuple[Batch, dict[str, Holding]]]:
-        """The messages by their names, by batch, and by what can end together: the queue may have had more shards before."""
-        of: dict[str, list[str]] = {}
-        for name in names:
-            of.setdefault(self._held[name].batch.name, []).append(name)
-        for named in of.values():
-            for first in range(0, len(named), self._ending.size):
-                held = {name: self._held.pop(name) for name in named[first : first + self._ending.size]}
-                [batch] = {each.batch.name: each.batch for each in held.values()}.values()
-                self._open[batch.name] -= len(held)
-                yield batch, held
-
-    def _end(self, batch: Batch) -> None:
-        """What is noted of it can go, unless a part of it is held."""
-        if not self._open[batch.name]:
-            del self._open[batch.name]
-            if batch.notes:
-                self._done[batch.name] = batch
-            else:
-                self._met.pop(batch.name, None)
+        return Found(self._in_hand.hold(batch, mark, message, away), message_of(message, self._able, self.log.now))
 
     def finish(self, names: Sequence[str], changed: Names) -> None:
         with self._or_broken():
-            for batch, held in self._let_go(names):
-                while held and (others := self._ending.end(batch, held, rest=not self._open[batch.name])):
+            for batch, held in self._in_hand.let_go(names):
+                while held and (others := self._ending.end(batch, held, rest=not self._in_hand.is_open(batch))):
                     self.log.check()  # else another run has ended them, and has sent them
                     ids = [held.pop(name).message.id for name in others]
                     self.log.add_changed(batch, ids)
                     self._bring_back(batch, ids)
                     changed(others)
-                self._end(batch)
+                self._in_hand.end(batch)
 
     def give_back(self, names: Sequence[str]) -> None:
         with self._or_broken():
-            for batch, held in self._let_go(names):
+            for batch, held in self._in_hand.let_go(names):
                 messages = [each.message for each in held.values()]
                 self.listing.left |= {each.id for each in messages}
                 self._bring_back(batch, [each.id for each in messages if each.state != "dead"])
-                self._end(batch)
+                self._in_hand.end(batch)
 
     def _bring_back(self, batch: Batch, ids: Sequence[str]) -> None:
         """To their own times, but for those that somebody has given a new one. Raises OtherMove."""
@@ -246,24 +215,13 @@ class QueueSource:
         [note] = self._get([batch.own])
         return note is not None and note.due == batch.noted
 
-    def _settle(self) -> None:
-        """Copies of what was changed after an earlier run was killed have been taken back."""
-        unsettled, self._unsettled = self._unsettled, []
-        for batch in unsettled:
-            self._end(batch)
-
     def _tidy(self, most: int) -> None:
-        """Remove the notes of batches that are done, if they are more than so many."""
-        if len(self._done) > most:
-            with self._or_broken():
-                self.log.take_off(list(self._done.values()))
-            for name in self._done:
-                self._met.pop(name, None)
-            self._done = {}
+        with self._or_broken():
+            self._in_hand.tidy(most)
 
     def close(self) -> None:
         """Take off the notes of what is on its way, if nothing is. The engine is its owner's."""
-        if not (self._unsettled or self._looks or self._held or self._broken):
+        if self._in_hand.is_empty and not (self._looks or self._broken):
             with suppress(OtherMove):  # they are the other run's
                 self._tidy(0)
             self.log.end()
