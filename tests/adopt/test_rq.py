@@ -16,6 +16,7 @@ from bide.adopt.arguments import TaskShape
 from bide.adopt.redis.rq import rq
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
+from bide.core.when import MAX_DELAY_MS
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -105,7 +106,18 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("g", "nonsense", {}, "is no job of RQ"),
     ("h", CALL, {"data": b"]]"}, "has arguments that can't be read"),
     ("i", ("shop.cancel", None, ("x" * 5_000_000,), {}), {}, "has arguments over 4,194,304 bytes"),
+    ("l", CALL, {"ttl": 0}, "has a ttl of 0"),
 ]
+
+
+@pytest.mark.parametrize("ttl", [281_474_976_710_657, 9_223_372_036_854_775, 10**20])
+def test_a_ttl_of_more_than_a_hundred_years_is_a_hundred_years(bide: Bide, old: redis.Redis, redis_url: str, ttl: int) -> None:
+    at = soon()
+    job(old, "one", CALL, at=at, ttl=ttl)
+    job(old, "two", CALL, at=at, ttl=-1)
+    ended = bide(*COMMAND, "--source", redis_url)
+    assert (ended.code, json.loads(ended.out)["adopted"]) == (0, 2)
+    assert {each.key: each.expires for each in everything("t")} == {"one": at * 1_000 + MAX_DELAY_MS, "two": None}
 
 
 def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: redis.Redis, redis_url: str) -> None:

@@ -57,8 +57,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
+        life: int | None = None,
     ) -> NewMessage:
-        """The message with this body, which is JSON. Where the options say nothing, it is as given here. Raises Unreadable."""
+        """The message with this body, which is JSON. Where the options say nothing, it is as given here. Raises Unreadable.
+
+        `life`: after so many ms from its due time it expires; what is longer than bide keeps anything, is as long as that.
+        """
         now = time.time_ns() // 1_000_000
         if due is not None and due - now > self.longest:
             raise Unreadable(f"is due in more than {self.longest // 86_400_000:,} days")
@@ -82,7 +86,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             raise Unreadable(f"can't be sent: {error}".rstrip(".")) from None
         if len(body) > MAX_BODY:
             raise Unreadable(f"has a body over {MAX_BODY:,} bytes")
-        return made if due is None else msgspec.structs.replace(made, at=max(0, due))
+        at, expires_in = None if due is None else max(0, due), None if life is None else min(life, MAX_DELAY_MS)
+        return msgspec.structs.replace(made, at=at, expires_in=expires_in)
 
 
 def due_ms(score: float, unit: str = "auto") -> int:

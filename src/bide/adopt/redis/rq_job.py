@@ -62,8 +62,9 @@ def message(job: Job, known: str, due: int | None, shape: Shape, tasks: TaskShap
         headers["rq-meta"] = _json(_read(job.meta))
     attempts = 1 + _number(job.retries_left) if job.retries_left else None
     key = shape.names(body)[1] or known
-    made = tasks.shape(name, shape).sealed(body, due, key=key, headers=headers, max_attempts=attempts)
-    return msgspec.structs.replace(made, expires_in=_number(job.ttl) * 1000) if job.ttl else made
+    return tasks.shape(name, shape).sealed(
+        body, due, key=key, headers=headers, max_attempts=attempts, life=_life(job.ttl) if job.ttl else None
+    )
 
 
 def _check(job: Job) -> None:
@@ -101,8 +102,20 @@ def _json(value: Any) -> str:
         raise Unreadable("has meta that JSON can't express") from None
 
 
+def _life(ttl: bytes) -> int | None:
+    """How many ms the job lives, of seconds; RQ lets a job live without end if they are negative, as its result_ttl -1."""
+    seconds = _whole(ttl)
+    if not seconds:
+        raise Unreadable("has a ttl of 0: it would expire at once")
+    return seconds * 1000 if seconds > 0 else None
+
+
 def _number(text: bytes | None) -> int:
+    return max(0, _whole(text or b"0"))
+
+
+def _whole(text: bytes) -> int:
     try:
-        return max(0, int(text or b"0"))
+        return int(text)
     except ValueError:
         raise Unreadable("is no job of RQ") from None
