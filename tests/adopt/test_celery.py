@@ -16,6 +16,7 @@ from bide.adopt.redis.celery import celery
 from bide.adopt.redis.celery_limits import Rules
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
+from bide.core.when import MAX_DELAY_MS
 from bide.errors import QueueFull
 from tests.adopt.celery_worker import Worker, delivered, envelope, queued
 from tests.adopt.reading import URL, everything
@@ -47,6 +48,17 @@ def test_tasks_in_lists_become_messages(bide: Bide, old: redis.Redis, redis_url:
     assert found.expires == 4_102_444_800_000
     assert sorted(str(each.body) for each in everything("mail")) == ["{'to': 'a'}", "{'when': '2030-01-01T00:00:00'}"]
     assert left(old) == set()
+
+
+def test_a_task_without_an_eta_expires_when_it_would_have(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    before = time.time() * 1_000
+    for expires in ("2100-01-01T00:00:00+00:00", "9999-12-31T00:00:00+00:00"):
+        queued(old, envelope("a", [], {}, id=expires[:4], expires=expires))
+    assert bide(*COMMAND, "--immediate", "--source", redis_url).code == 0
+    after = time.time() * 1_000
+    found = {each.key: each.expires or 0 for each in everything("t")}
+    assert 4_102_444_800_000 <= found["2100"] <= 4_102_444_800_000 + after - before + 1
+    assert before + MAX_DELAY_MS - 1 <= found["9999"] <= after + MAX_DELAY_MS + 1
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

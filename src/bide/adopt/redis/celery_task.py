@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -109,12 +110,19 @@ def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:
             raise Unreadable(f"has a {name.rstrip('s')}: let a Celery worker finish it")
     body = tasks.body(task.name, [_value(each) for each in args], {name: _value(each) for name, each in kwargs.items()})
     key = shape.names(body)[1] or task.id
-    made = tasks.shape(task.name, shape).sealed(body, task.eta, key=key, headers=_headers(task))
+    return tasks.shape(task.name, shape).sealed(body, task.eta, key=key, headers=_headers(task), life=_life(task))
+
+
+def _life(task: Task) -> int | None:
+    """How many ms it lives from its due time. One without an ETA is due now, and expires as soon as it would have."""
     if task.expires is None:
-        return made
-    if task.expires <= (made.at or 0):
+        return None
+    if task.eta is None:
+        return max(1, task.expires - time.time_ns() // 1_000_000)
+    life = task.expires - max(0, task.eta)
+    if life <= 0:
         raise Unreadable("expires before it is due")
-    return msgspec.structs.replace(made, expires_in=task.expires - (made.at or 0))
+    return life
 
 
 def _task(envelope: Envelope, exchange: Any = "", routing_key: Any = "") -> Task:
