@@ -1,5 +1,6 @@
 """`bide adopt celery`: each waiting task is run by Celery or by bide, also while workers have tasks in their memory."""
 
+import base64
 import json
 import threading
 import time
@@ -66,6 +67,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (envelope("a", [], {}, 4e9, after={"chain": [{"task": "b"}]}), "has a chain"),
     (envelope("a", [], {}, 4e9, after={"chord": {"task": "b"}}), "has a chord"),
     (envelope("a", [], {"x": {"__type__": "bytes", "__value__": "eA=="}}, 4e9), "has an argument of the type bytes"),
+    (envelope("a", [], {"x": {"__type__": {}}}, 4e9), "has an argument whose type has no name"),
     (envelope("a", [], {}, 4e9, expires="2030-01-01T00:00:00+00:00"), "expires before it is due"),
     (envelope("a", [], {}, 4e9) | {"content-type": "application/x-python-serialize"}, "has arguments that are not JSON"),
     (envelope("a", [], {}, 4e9, compression="application/x-gzip"), "has compressed arguments"),
@@ -78,6 +80,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: redis.Redis, redis_url: str) -> None:
     for task, _ in REFUSED:
         old.lpush("celery", json.dumps(task))
+    for text in (b'{"x":1e999}', b'{"x":{"__type__":"datetime","__value__":1e999}}'):
+        body = base64.b64encode(b"[[],%s,{}]" % text).decode()
+        old.lpush("celery", json.dumps(envelope("a", [], {}, 4e9) | {"body": body}))
     old.lpush("celery", "no json")
     queued(old, envelope("a", [], {}, soon()))
     ended = bide(*COMMAND, "--source", redis_url)
@@ -85,12 +90,13 @@ def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: redis.Red
     assert (ended.code, told["adopted"]) == (1, 1)
     for _, reason in REFUSED:
         assert [count for each, count in told["refused"].items() if each.startswith(reason)] == [1], reason
-    assert old.llen("celery") == len(REFUSED) + 1
+    assert told["refused"]["is not JSON"] == 3
+    assert old.llen("celery") == len(REFUSED) + 3
     looked = json.loads(bide(*COMMAND, "--dry-run", "--source", redis_url).out)
     shown = {each["reason"]: each["entry"] for each in looked["refused"]}
     assert shown["has an eta that is no time"] == "a[1]"
-    assert shown["has compressed arguments"] == f"a[{REFUSED[6][0]['headers']['id']}]"
-    assert shown["is not JSON"] == "no json"
+    assert shown["has compressed arguments"] == f"a[{REFUSED[7][0]['headers']['id']}]"
+    assert shown["is not JSON"] == "no json"  # of several, the one that was put last
 
 
 def test_a_task_in_the_memory_of_workers_is_revoked_in_all_of_them(bide: Bide, old: redis.Redis, redis_url: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from bide.adopt.arguments import TaskShape
-from bide.adopt.shaping import Shape
+from bide.adopt.shaping import Shape, check_json
 from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
 
@@ -104,7 +104,9 @@ def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:
         raise Unreadable(f"has arguments that are not JSON but {envelope.content_type or 'of an unknown type'}")
     if envelope.headers.get("compression"):
         raise Unreadable("has compressed arguments")
-    args, kwargs, rest = _decoded(_body, _plain(envelope))
+    plain = _plain(envelope)
+    check_json(plain)  # arguments are passed on as they are written, so a number such as 1e999 would be seen too late
+    args, kwargs, rest = _decoded(_body, plain)
     for name in AFTER:
         if rest.get(name):
             raise Unreadable(f"has a {name.rstrip('s')}: let a Celery worker finish it")
@@ -171,9 +173,12 @@ def _typed(value: Any) -> Any:
         return value
     if "__type__" not in value:
         return {name: _typed(each) for name, each in value.items()}
-    if value["__type__"] in TEXTS and isinstance(value.get("__value__"), str):
+    kind = value["__type__"]
+    if not isinstance(kind, str):
+        raise Unreadable("has an argument whose type has no name")
+    if kind in TEXTS and isinstance(value.get("__value__"), str):
         return value["__value__"]
-    raise Unreadable(f"has an argument of the type {value['__type__']}, which JSON does not have")
+    raise Unreadable(f"has an argument of the type {kind}, which JSON does not have")
 
 
 def _headers(task: Task) -> dict[str, str]:
