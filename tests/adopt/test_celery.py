@@ -233,15 +233,7 @@ def test_what_goes_back_gets_a_new_id_if_workers_drop_the_old_one(old: redis.Red
     known, fresh = delivered(old, first), queued(old, second)
     with Worker(old) as worker, Queue(URL) as queue:
         queue.session.open()
-        source = celery(Server(redis_url), ["celery"], Shape(topic="t"), TaskShape(), Rules())
-
-        def full(_: Any) -> None:
-            raise QueueFull("The disk is full.")
-
-        setattr(queue.session, "put_many", full)  # noqa: B010
-        with pytest.raises(QueueFull):
-            Adoption(source, queue, batch=1).run(lambda _: None, lambda: False)
-        source.close()
+        run_into_a_full_disk(queue, redis_url, Rules(), batch=1)
     assert worker.revoked == [known]
     unacked: Any = old.hgetall("unacked")
     [(tag, stored)] = unacked.items()
@@ -252,7 +244,62 @@ def test_what_goes_back_gets_a_new_id_if_workers_drop_the_old_one(old: redis.Red
     assert again["properties"]["delivery_tag"] == tag.decode()
     assert again["body"] == first["body"]
     [listed] = old.lrange("celery", 0, -1)
-    assert json.loads(listed)["headers"] == second["headers"]
+    assert json.loads(listed) == second
+
+
+@pytest.mark.parametrize("properties", [b"", b'"properties": {"x": 1e5},'])
+def test_what_no_worker_was_told_to_drop_goes_back_as_it_was(
+    old: redis.Redis, redis_url: str, folder: Any, properties: bytes
+) -> None:
+    eta = datetime.fromtimestamp(soon(), UTC).isoformat().encode()
+    for place in (b"list", b"hash"):
+        task = b'{"body": "[[], {}, {}]", %s "headers": {"task": "a", "id": "%s", "eta": "%s"}, "mine": 1e999,' % (
+            properties,
+            place,
+            eta,
+        )
+        task += b' "content-type": "application/json"}'
+        if place == b"list":
+            old.lpush("celery", task)
+        else:
+            old.zadd("unacked_index", {"tag": 1})
+            old.hset("unacked", "tag", b'[%s, "", "celery"]' % task)
+    before = old.lrange("celery", 0, -1), old.hvals("unacked")
+    with Queue(URL) as queue:
+        queue.session.open()
+        run_into_a_full_disk(queue, redis_url, Rules(stopped=True), batch=10)
+    assert (old.lrange("celery", 0, -1), old.hvals("unacked")) == before
+    assert left(old) == {"celery", "unacked", "unacked_index"}
+
+
+def test_a_task_without_properties_goes_back_though_workers_were_told(old: redis.Redis, redis_url: str, folder: Any) -> None:
+    task = envelope("a", [], {}, soon(), mine={"x": 0.1}, redelivered=True)
+    task["body"] = base64.b64decode(task["body"]).decode()
+    del task["properties"]
+    known = queued(old, task)
+    with Worker(old) as worker, Queue(URL) as queue:
+        queue.session.open()
+        run_into_a_full_disk(queue, redis_url, Rules(), batch=10)
+    assert worker.revoked == [known]
+    [listed] = old.lrange("celery", 0, -1)
+    again = json.loads(listed)
+    assert again["headers"]["id"] != known
+    assert again["properties"].keys() == {"correlation_id", "delivery_tag"}
+    same = dict.fromkeys(("id", "root_id"), again["headers"]["id"])
+    assert again == task | {"headers": task["headers"] | same, "properties": again["properties"]}
+
+
+def run_into_a_full_disk(queue: Queue, url: str, rules: Rules, *, batch: int) -> None:
+    """A run that takes tasks, and gives them back."""
+    source = celery(Server(url), ["celery"], Shape(topic="t"), TaskShape(), rules)
+
+    def full(_: Any) -> None:
+        raise QueueFull("The disk is full.")
+
+    setattr(queue.session, "put_many", full)  # noqa: B010
+    with pytest.raises(QueueFull):
+        Adoption(source, queue, batch=batch).run(lambda _: None, lambda: False)
+    source.close()
 
 
 def test_a_task_that_was_revoked_stays(bide: Bide, old: redis.Redis, redis_url: str) -> None:

@@ -101,10 +101,10 @@ class _Unacked(Tasks):
         args: list[Any] = []
         for name in names:
             if name in self._names and (stored := self._names[name].job):
-                envelope, exchange, routing_key = msgspec.json.decode(stored, type=tuple[msgspec.Raw, Any, Any])
+                envelope, *route = msgspec.json.decode(stored, type=tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw])
                 tag = str(uuid4())
                 again = msgspec.Raw(self.again(name, bytes(envelope), tag))
-                args += [name, tag, msgspec.json.encode([again, exchange, routing_key])]
+                args += [name, tag, msgspec.json.encode([again, *route]) if name in self._told else stored]
         self._server.run("back_unacked", [self._key, self._index, self._beside], args)
 
 

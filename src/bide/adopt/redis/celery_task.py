@@ -6,6 +6,7 @@ import re
 import time
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -71,6 +72,7 @@ class Task(msgspec.Struct, frozen=True):
 
 _list = msgspec.json.Decoder(Envelope).decode
 _unacked = msgspec.json.Decoder(tuple[Envelope, Any, Any]).decode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _either = msgspec.json.Decoder(Envelope | tuple[Envelope, Any, Any]).decode
 _body = msgspec.json.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw], dict[str, Any]]).decode
 
@@ -95,6 +97,20 @@ def shown(stored: bytes) -> str:
     headers = (found if isinstance(found, Envelope) else found[0]).headers
     name, known = headers.get("task"), headers.get("id")
     return f"{name}[{known}]"[:100] if isinstance(name, str) and isinstance(known, str) else ""
+
+
+def anew(content: bytes, tag: str) -> tuple[str, bytes]:
+    """The envelope of a task with a new id and this delivery tag, and all else as it is written; the id comes first."""
+    envelope = _raws(content)
+    headers, properties = _raws(envelope["headers"]), _raws(envelope.get("properties", b"{}"))
+    known = str(uuid4())
+    new = msgspec.Raw(msgspec.json.encode(known))
+    if "root_id" in headers and bytes(headers["root_id"]) == bytes(headers["id"]):
+        headers["root_id"] = new
+    headers["id"] = properties["correlation_id"] = new
+    properties["delivery_tag"] = msgspec.Raw(msgspec.json.encode(tag))
+    changed = {"headers": msgspec.json.encode(headers), "properties": msgspec.json.encode(properties)}
+    return known, msgspec.json.encode(envelope | {name: msgspec.Raw(each) for name, each in changed.items()})
 
 
 def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -185,13 +184,7 @@ class Tasks(Waiting):
         return max(1.0, self._limits.rules.margin / 2000)
 
     def again(self, name: str, content: bytes, tag: str) -> bytes:
-        """The envelope for workers: with a new tag, and a new id if they were told to drop the old one."""
-        envelope: dict[str, Any] = msgspec.json.decode(content)
-        envelope["properties"]["delivery_tag"] = tag
-        if name in self._told:
-            old, new = envelope["headers"]["id"], str(uuid4())
-            envelope["headers"]["id"] = envelope["properties"]["correlation_id"] = new
-            if envelope["headers"].get("root_id") == old:
-                envelope["headers"]["root_id"] = new
-        self._limits.given_back.add(envelope["headers"]["id"])
-        return msgspec.json.encode(envelope)
+        """The envelope for workers: as it was, or with a new id and this tag if they were told to drop the old ones."""
+        known, again = celery_task.anew(content, tag) if name in self._told else (celery_task.element(content).id, content)
+        self._limits.given_back.add(known)
+        return again
