@@ -165,6 +165,13 @@ def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: Old) -> N
     assert sorted(old.received("wait")) == [b'"without a TTL"', b"no json"]
 
 
+def test_an_x_death_that_the_broker_has_not_written_holds_nothing_up(bide: Bide, old: Old) -> None:
+    for made_up in (5, True, "text", {"a": 1}, [1, "x"]):
+        old.send(bodies(1), expiration=str(HOUR), headers={"x-death": made_up})
+    ended = bide(*COMMAND, "--source", old.url)
+    assert (ended.code, json.loads(ended.out)["adopted"], old.count("wait")) == (0, 5, 0)
+
+
 def test_the_routing_key_may_be_the_topic_if_no_other_is_named(bide: Bide, old: Old) -> None:
     old.send(bodies(2), expiration=str(HOUR))
     command = ("adopt", "rabbitmq-ttl", "wait", "--topic-is-routing-key", "--source", old.url)

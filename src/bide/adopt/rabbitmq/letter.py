@@ -49,7 +49,8 @@ def letter(delivered: Any) -> Letter:
     """What the driver has received."""
     properties, delivery = delivered.header.properties, delivered.delivery
     headers = properties.headers or {}
-    deaths = [each for each in headers.get("x-death") or [] if isinstance(each, dict)]
+    told = headers.get("x-death")
+    deaths = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []  # or a producer has made it up
     return Letter(
         body=bytes(delivered.body),
         exchange=delivery.exchange or "",
