@@ -172,6 +172,25 @@ def test_an_x_death_that_the_broker_has_not_written_holds_nothing_up(bide: Bide,
     assert (ended.code, json.loads(ended.out)["adopted"], old.count("wait")) == (0, 5, 0)
 
 
+class Far(datetime):
+    """A timestamp that no datetime can have."""
+
+    def timestamp(self) -> float:
+        return 2**63
+
+
+def test_a_message_that_the_driver_cannot_decode_is_told_by_its_place(bide: Bide, old: Old) -> None:
+    old.send(bodies(2), expiration=str(HOUR))
+    old.send([b"1"], expiration=str(HOUR), timestamp=Far(2030, 1, 1))
+    for more in ((), ("--dry-run",)):
+        ended = bide(*COMMAND, "--source", old.url, *more)
+        assert ended.code == 1
+        assert ": of the queue wait, message 3 from the head can't be decoded: " in ended.err
+        assert "year 292278994 is out of range. Take it out of the queue" in ended.err
+        while old.count("wait") < 3:
+            pass
+
+
 def test_the_routing_key_may_be_the_topic_if_no_other_is_named(bide: Bide, old: Old) -> None:
     old.send(bodies(2), expiration=str(HOUR))
     command = ("adopt", "rabbitmq-ttl", "wait", "--topic-is-routing-key", "--source", old.url)

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import aiormq.exceptions as theirs
 from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
+from pamqp.exceptions import PAMQPException
 
 from bide.adopt.rabbitmq.letter import Letter
 from bide.engines.base import Settings
 from bide.engines.rabbitmq.aio.line import AsyncLine
 from bide.engines.rabbitmq.failures import told
 from bide.engines.rabbitmq.location import read
-from bide.errors import ConfigError, Unavailable
+from bide.errors import ConfigError, EngineError, Unavailable
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class Broker:
         self._queue = queue
         self._lines = [AsyncLine(self._address, confirms=confirms) for confirms in (False, True)]
         self._channel: AbstractChannel | None = None
+        self._aside = 0  # messages that were got, and neither taken nor put back
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bide-adopt", daemon=True)
         self._thread.start()
@@ -90,11 +92,25 @@ class Broker:
         channel = await self._own()
         found: list[Any] = []
         while len(found) < limit:
-            delivered = await channel.basic_get(self._queue, timeout=self._address.timeout * 6)
+            try:
+                delivered = await channel.basic_get(self._queue, timeout=self._address.timeout * 6)
+            except theirs.InvalidFrameError as error:
+                if not isinstance(error.__cause__, PAMQPException):
+                    raise
+                raise self._undecodable(self._aside + len(found) + 1, error.__cause__) from error
             if isinstance(delivered.delivery, Basic.GetEmpty):
                 break
             found.append(delivered)
+        self._aside += len(found)
         return found
+
+    def _undecodable(self, place: int, why: PAMQPException) -> EngineError:
+        """The driver closes the connection instead of handing such a message on, so it can't be left where it is."""
+        return EngineError(
+            f"{self.shown}: of the queue {self._queue}, message {place:,} from the head can't be decoded: {why}. "
+            "Take it out of the queue, by Get messages in the management UI or with another client, and run the command again: "
+            "what was not moved is there as before."
+        )
 
     async def _end(self, tags: Sequence[int], *, forget: bool) -> None:
         channel = await self._own()
@@ -104,6 +120,7 @@ class Broker:
             else:
                 await channel.basic_nack(tag, requeue=True, wait=False)
         await channel.tx_commit(timeout=self._address.timeout * 6)
+        self._aside -= len(tags)
 
     async def _publish(self, letters: Sequence[tuple[Letter, int]], sent: Callable[[Letter], object]) -> None:
         channel = await self._lines[1].channel()
