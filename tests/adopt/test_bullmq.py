@@ -1,6 +1,7 @@
 """`bide adopt bullmq`: jobs as BullMQ 6.7.0 stores them."""
 
 import json
+import math
 from typing import Any
 
 import redis
@@ -72,6 +73,24 @@ def test_jobs_of_schedulers_and_flows_stay(bide: Bide, old: redis.Redis, redis_u
         "is the next one of a repeated job: make it a schedule of bide, and remove it in BullMQ": 1,
     }
     assert old.zcard("bull:mail:delayed") == 4
+
+
+def test_a_job_of_another_type_and_a_score_that_is_no_time_hold_nothing_up(
+    bide: Bide, old: redis.Redis, redis_url: str
+) -> None:
+    for id, score in (("1", math.inf), ("2", -math.inf), ("3", 1e300), ("4", DUE * 4096)):
+        add(old, id, "delayed")
+        old.zadd("bull:mail:delayed", {id: score})
+    old.zadd("bull:mail:delayed", {"text": DUE * 4096})
+    old.set("bull:mail:text", "x")
+    ended = bide("adopt", "bullmq", "mail", "--topic", "mail", "--source", redis_url)
+    assert (ended.code, [each.body for each in everything("mail")]) == (1, [{"user": "4"}])
+    assert ended.out.splitlines()[1:] == [
+        "Left at the source: 1. An entry has a job that is no hash, for example: text",
+        "Left at the source: 2. An entry has a score that is no time, for example: 2",
+        "Left at the source: 1. An entry is due in more than 36,525 days, for example: 3",
+    ]
+    assert (old.zcard("bull:mail:delayed"), old.get("bull:mail:text")) == (4, b"x")
 
 
 def test_a_queue_that_bullmq_does_not_have_is_told_from_an_empty_one(bide: Bide, old: redis.Redis, redis_url: str) -> None:

@@ -125,7 +125,10 @@ def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: redis.Red
         job(old, known, call, at=soon(), **more)
     job(old, "j", CALL, at=soon())
     old.sadd("rq:job:j:dependents", "other")
-    old.zadd("rq:scheduled:mail", {"k": soon()})
+    old.zadd("rq:scheduled:mail", {"k": soon(), "text": soon()})
+    old.set("rq:job:text", "x")
+    job(old, "set", CALL, at=soon())
+    old.set("rq:job:set:dependents", "x")
     job(old, "well", CALL, at=soon(7_200))
     before = {key: old.dump(key) for key in old.scan_iter("rq:job:*") if key != b"rq:job:well"}
     told = json.loads(bide(*COMMAND, "--source", redis_url).out)
@@ -133,9 +136,10 @@ def test_what_cannot_be_read_stays_and_blocks_nothing(bide: Bide, old: redis.Red
     reasons = [*(reason for *_, reason in REFUSED), "has no job"]
     for reason in reasons:
         assert any(each.startswith(reason) for each in told["refused"]), reason
-    assert sum(told["refused"].values()) == len(REFUSED) + 2
+    assert sum(told["refused"].values()) == len(REFUSED) + 4
+    assert told["refused"]["has a job that is no hash"] == 2
     assert {key: old.dump(key) for key in old.scan_iter("rq:job:*")} == before
-    assert old.zcard("rq:scheduled:mail") == len(REFUSED) + 2
+    assert old.zcard("rq:scheduled:mail") == len(REFUSED) + 4
 
 
 class Killed(Exception):

@@ -3,6 +3,7 @@
 A job is an id in a sorted set or a list, and a hash. Both are taken together, so that no worker finds one without the other.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -18,6 +19,7 @@ COUNTED = 0x1000  # a score is the instant in ms times this, and a number that k
 DELAYED, WAITING = ("delayed",), ("delayed", "prioritized", "wait", "paused")
 NAME, ID = "bullmq-name", "bullmq-id"
 """Headers of the messages."""
+OTHER_TYPE = ":type"  # read_bullmq gives it in place of the fields of a job that is no hash
 
 
 class _Options(msgspec.Struct):
@@ -57,6 +59,8 @@ class BullMQ(Waiting):
         job = unpacked(entry.job or b"")
         if not job:
             raise Unreadable("has no job: it was removed")
+        if OTHER_TYPE in job:
+            raise Unreadable("has a job that is no hash")
         if job.get("rjk"):
             raise Unreadable("is the next one of a repeated job: make it a schedule of bide, and remove it in BullMQ")
         if job.get("parentKey") or job.get("flow"):
@@ -64,7 +68,7 @@ class BullMQ(Waiting):
         id, name, data = entry.content, job.get("name", b""), job.get("data", b"{}")
         check_json(data)
         about = b"{" + b",".join(b'"%s":%s' % (word, value) for word, value in self._about(id, name, data)) + b"}"
-        due = None if entry.place != b"delayed" or entry.score is None else int(entry.score // COUNTED)
+        due = None if entry.place != b"delayed" or entry.score is None else _due(entry.score)
         headers = {NAME: name.decode(errors="replace"), ID: id.decode(errors="replace")}
         topic, key = self._shape.names(about)
         return self._shape.sealed(data, due, topic=topic, key=key, headers=headers, max_attempts=_attempts_left(job))
@@ -98,6 +102,12 @@ def unpacked(job: bytes) -> Mapping[str, bytes]:
         parts.append(job[at + 4 : at + 4 + length])
         at += 4 + length
     return {name.decode(errors="replace"): value for name, value in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _due(score: float) -> int:
+    if not math.isfinite(score):
+        raise Unreadable("has a score that is no time")
+    return int(score // COUNTED)
 
 
 def _attempts_left(job: Mapping[str, bytes]) -> int:

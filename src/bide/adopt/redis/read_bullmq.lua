@@ -1,7 +1,8 @@
 -- script: read_bullmq. A page of the jobs of a queue that wait: of its lists one after the other.
 -- KEYS: the prefix of the queue's keys, what is held
 -- ARGV: the first place, how many, the names of the lists
--- Answers, for each job: its id, its score (or an empty text), its fields as take_bullmq packs them, the name of its list
+-- Answers, for each job: its id, its score (or an empty text), its fields as take_bullmq packs them, the name of its list. A job that
+-- is no hash has one field, :type.
 local function pack(fields)
   local packed = {}
   for _, text in ipairs(fields) do packed[#packed + 1] = struct.pack('>I4', #text) .. text end
@@ -28,7 +29,9 @@ for place = 3, #ARGV do
       end
     end
     for at = 1, #found, 2 do
-      local fields = redis.call('HGETALL', KEYS[1] .. found[at])
+      local kind = redis.call('TYPE', KEYS[1] .. found[at]).ok
+      local hashed = kind == 'hash' or kind == 'none'
+      local fields = hashed and redis.call('HGETALL', KEYS[1] .. found[at]) or {':type', kind}
       if redis.call('EXISTS', KEYS[1] .. found[at] .. ':processed') == 1 then
         fields[#fields + 1] = 'flow'
         fields[#fields + 1] = '1'

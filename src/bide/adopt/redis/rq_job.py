@@ -28,7 +28,7 @@ FIELDS = (
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """These fields, each None if the hash lacks it; and how many jobs depend on this one."""
+    """These fields, each None if the hash lacks it; and how many jobs depend on this one, -1 if it is no hash."""
 
     data: bytes | None = None
     meta: bytes | None = None
@@ -45,6 +45,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
 def message(job: Job, known: str, due: int | None, shape: Shape, tasks: TaskShape) -> NewMessage:
     """What the job with this id becomes. Raises Unreadable."""
+    if job.dependents < 0:
+        raise Unreadable("has a job that is no hash")
     if not job.data:
         raise Unreadable("has no job: it was cancelled, or its time to live has ended")
     _check(job)

@@ -15,7 +15,7 @@ local answer = {}
 for place = 6, #ARGV do
   local id = ARGV[place]
   local job = ARGV[4] .. id
-  if redis.call('EXISTS', job) == 1 and redis.call('EXISTS', job .. ':dependents') == 0 then
+  if redis.call('TYPE', job).ok == 'hash' and redis.call('EXISTS', job .. ':dependents') == 0 then
     local score, there = '', false
     if ARGV[2] == 'set' then
       score = redis.call('ZSCORE', KEYS[1], id)
