@@ -5,6 +5,7 @@ import math
 import time
 from typing import Any
 
+import pytest
 import redis
 
 from bide import Queue
@@ -89,6 +90,23 @@ def test_what_cannot_be_read_stays_and_holds_nothing_up(bide: Bide, old: redis.R
     assert (ended.code, json.loads(ended.out)) == (1, NOTHING | {"adopted": 1, "refused": refused})
     assert old.zcard("delayed") == 2_102
     assert [each.body for each in everything("t")] == [{"order": 1}]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("--key-field", "bad\n{}", "has a key that is not 1 to 256 printable characters"),
+        ("--topic-field", "bad {}", "names a topic that is not 1 to 128 characters of A-Z a-z 0-9 . _ -"),
+    ],
+)
+def test_entries_that_cannot_be_sent_for_one_reason_are_counted_together(
+    bide: Bide, old: redis.Redis, redis_url: str, field: str, value: str, reason: str
+) -> None:
+    old.zadd("delayed", {json.dumps({"k": value.format(number)}): 4_000_000_000 + number for number in range(300)})
+    topic = ("--topic", "t") if field == "--key-field" else ()
+    ended = bide("adopt", "redis-zset", "delayed", *topic, field, "k", "--source", redis_url)
+    first = json.dumps({"k": value.format(0)})
+    assert ended.out.splitlines()[1:] == [f"Left at the source: 300. An entry {reason}, for example: {first}"]
 
 
 def test_jobs_in_a_hash_are_taken_with_their_ids(bide: Bide, old: redis.Redis, redis_url: str) -> None:

@@ -107,6 +107,8 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("h", CALL, {"data": b"]]"}, "has arguments that can't be read"),
     ("i", ("shop.cancel", None, ("x" * 5_000_000,), {}), {}, "has arguments over 4,194,304 bytes"),
     ("l", CALL, {"ttl": 0}, "has a ttl of 0"),
+    ("m", CALL, {"retries_left": 1_000}, "has more than 1,000 attempts left"),
+    ("n", CALL, {"meta": by_json("x" * 8_192)}, "has headers over 8,192 bytes"),
 ]
 
 

@@ -2,12 +2,13 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 import msgspec
 
 from bide.adopt.source import Unreadable
+from bide.core import options
 from bide.core.codec import JSON, MAX_BODY, Encoded
 from bide.core.when import MAX_DELAY_MS
 from bide.engines.base import NewMessage
@@ -16,6 +17,7 @@ from bide.queue.envelope import Envelope
 from bide.types import IfExists
 
 MS_FROM = 100_000_000_000  # a number of seconds as high as this is in the year 5138; of milliseconds, in 1973
+MOST = 1_000  # attempts
 
 _decode = msgspec.json.Decoder().decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -71,19 +73,21 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             raise Unreadable("names no topic: give --topic")
         if self.body_as is not None and not body.lstrip(b" \t\r\n").startswith(b"{"):
             body = b"{%s:%s}" % (msgspec.json.encode(self.body_as), body)
+        attempts = self.max_attempts or max_attempts
         try:
             made = _ENVELOPE.message(
                 named,
                 Encoded(body),
                 key=key,
                 if_exists=self.if_exists,
-                max_attempts=self.max_attempts or max_attempts,
+                max_attempts=attempts,
                 headers=headers,
             )
         except TooLarge:
             raise Unreadable(f"has a body over {MAX_BODY:,} bytes") from None
         except BadMessage as error:
-            raise Unreadable(f"can't be sent: {error}".rstrip(".")) from None
+            reason = _why_not(named, key, headers, attempts) or f"can't be sent: {error}".rstrip(".")
+            raise Unreadable(reason) from None
         if len(body) > MAX_BODY:
             raise Unreadable(f"has a body over {MAX_BODY:,} bytes")
         at, expires_in = None if due is None else max(0, due), None if life is None else min(life, MAX_DELAY_MS)
@@ -119,6 +123,22 @@ def field(content: bytes, path: str) -> bytes:
     if dot and head in fields:
         return field(bytes(fields[head]), rest)
     raise Unreadable(f"has no field {path}")
+
+
+def _why_not(topic: str, key: str | None, headers: Mapping[str, str] | None, attempts: int | None) -> str | None:
+    """Why what is in an entry can't be sent, in words that are the same for all such entries. None if it is something else."""
+    checks: list[tuple[Callable[[], object], str]] = [
+        (lambda: options.topic(topic), "names a topic that is not 1 to 128 characters of A-Z a-z 0-9 . _ -"),
+        (lambda: options.key(key), "has a key that is not 1 to 256 printable characters"),
+        (lambda: options.headers(headers), "has headers over 8,192 bytes, or one that has no name or is no valid text"),
+        (lambda: options.count(attempts or 1, "max_attempts", MOST), f"has more than {MOST:,} attempts left"),
+    ]
+    for check, reason in checks:
+        try:
+            check()
+        except BadMessage:
+            return reason
+    return None
 
 
 def _text(content: bytes) -> str:
