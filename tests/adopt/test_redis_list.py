@@ -23,6 +23,18 @@ def test_elements_come_in_the_order_in_which_consumers_took_them(
     assert old.lrange("ready", 0, -1) == [b"{broken"]
 
 
+@pytest.mark.parametrize("end", ["left", "right"])
+def test_equal_elements_that_are_left_are_all_counted(bide: Bide, old: redis.Redis, redis_url: str, end: str) -> None:
+    with Queue(URL) as queue:
+        queue.send("t", "first", key="7", delay="1h")
+    for number in range(700):
+        old.rpush("ready", "{broken", f'{{"n":{number}}}', "{broken", '{"n":7}')
+    command = ("adopt", "redis-list", "ready", "--topic", "t", "--key-field", "n", "--end", end, "--source", redis_url)
+    told = json.loads(bide(*command, "--json").out)
+    assert (told["adopted"], told["refused"]["is not JSON"], told["gone"]) == (699, 1_400, 0)
+    assert sum(told["refused"].values()) == old.llen("ready") == 2_101
+
+
 def test_ids_of_jobs_are_taken_with_their_jobs(bide: Bide, old: redis.Redis, redis_url: str) -> None:
     for number in range(2_500):
         old.hset("JobPool", f"id-{number}", json.dumps({"order": number}))

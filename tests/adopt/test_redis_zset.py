@@ -120,7 +120,7 @@ def test_jobs_in_a_hash_are_taken_with_their_ids(bide: Bide, old: redis.Redis, r
     ended = bide(*command, "--member", "message", "--source", redis_url, "--json")
     assert json.loads(ended.out) == NOTHING | {
         "adopted": 19,
-        "refused": {"has no job in the hash: it was cancelled, or a consumer has it": 1},
+        "refused": {"has no job in the hash: it was cancelled, a consumer has it, or it went with another entry": 1},
     }
     assert (old.hlen("JobPool"), old.zrange("DelayBucket", 0, -1)) == (0, [b"19"])
     even, odd = everything("order.0"), everything("order.1")
@@ -156,6 +156,18 @@ def test_the_id_of_a_job_may_be_a_field_of_the_member(bide: Bide, old: redis.Red
     assert bide(*command, "--source", redis_url).code == 0
     assert [each.body for each in everything("mail")] == [{"to": "ada"}]
     assert old.keys() == []
+
+
+def test_of_two_members_with_one_job_the_later_one_stays(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    for number in range(3):
+        old.zadd("bucket", {f'{{"id":"{number}","n":{twice}}}': 4_000_000_000 + twice for twice in range(2)})
+        old.hset("jobs", str(number), str(number))
+    command = ("adopt", "redis-zset", "bucket", "--job-hash", "jobs", "--job-id", "id", "--topic", "t", "--json")
+    told = json.loads(bide(*command, "--source", redis_url).out)
+    reason = "has no job in the hash: it was cancelled, a consumer has it, or it went with another entry"
+    assert told == NOTHING | {"adopted": 3, "refused": {reason: 3}}
+    assert {(each.body, each.due) for each in everything("t")} == {(number, 4_000_000_000_000) for number in range(3)}
+    assert old.zcard("bucket") == 3
 
 
 def test_an_entry_whose_key_is_taken_stays_at_the_source(bide: Bide, old: redis.Redis, redis_url: str) -> None:

@@ -73,6 +73,9 @@ class BullMQ(Waiting):
         topic, key = self._shape.names(about)
         return self._shape.sealed(data, due, topic=topic, key=key, headers=headers, max_attempts=_attempts_left(job))
 
+    def job(self, entry: Entry) -> bytes | None:
+        return entry.content
+
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         pairs = [part for each in entries for part in (each.content, each.place)]
         taken = self._server.run("take_bullmq", self._keys(), [new_take(self.destination), *pairs])

@@ -135,7 +135,10 @@ class Tasks(Waiting):
         self._read_tasks.clear()
         fit, refused, room = list[Entry](), list[Refused](), self._limits.room()
         for entry in page:
-            if entry.gone or entry.content in self._refused:
+            if entry.gone:
+                continue
+            if entry.content in self._left:
+                refused += self._left.met(entry.content, str(entry))
                 continue
             try:
                 task = self._known(entry)
@@ -149,8 +152,7 @@ class Tasks(Waiting):
                     if room < 0:
                         raise Unreadable(FULL)
             except Unreadable as error:
-                self._refused.add(entry.content)
-                refused.append(Refused(str(entry), str(error)))
+                refused += self._left.refuse(entry.content, str(entry), str(error))
                 continue
             fit.append(entry)
         wanted, more = super()._choose(fit)

@@ -13,6 +13,7 @@ class ReadyList(Plain):
     """`end`: where old consumers take. Entries are taken there first, so that their order is kept."""
 
     kind: str = "redis-list"
+    repeats: bool = True
 
     def __init__(
         self, server: Server, key: str, shape: Shape, *, end: Literal["left", "right"] = "left", jobs: Jobs | None = None

@@ -11,7 +11,7 @@ from bide.adopt.shaping import Shape
 from bide.adopt.source import Unreadable, new_take
 from bide.engines.base import NewMessage
 
-NO_JOB = "has no job in the hash: it was cancelled, or a consumer has it"
+NO_JOB = "has no job in the hash: it was cancelled, a consumer has it, or it went with another entry"
 
 
 class Plain(Waiting):
@@ -40,6 +40,9 @@ class Plain(Waiting):
 
     def message(self, entry: Entry) -> NewMessage:
         return self._shape.message(self._content(entry), self.due(entry))
+
+    def job(self, entry: Entry) -> bytes | None:
+        return None if self._jobs is None else self._jobs.id(entry)
 
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         ids = [b"" if self._jobs is None else self._jobs.id(each) for each in entries]

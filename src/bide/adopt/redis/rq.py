@@ -49,6 +49,9 @@ class _Jobs(Waiting):
         due = None if entry.score is None else due_ms(entry.score, "s")
         return rq_job.message(job, entry.content.decode(errors="replace"), due, self._shape, self._tasks)
 
+    def job(self, entry: Entry) -> bytes | None:
+        return entry.content
+
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
         args = [new_take(self.destination), self._mode, MARGIN, JOB, self._held_job, *(each.content for each in entries)]
         taken = in_groups(self._server.run("take_rq", [self._key, self._beside, self._lock], args), 2)

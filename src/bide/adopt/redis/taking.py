@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from bide.adopt.redis.left import Left
 from bide.adopt.redis.server import Server, beside
 from bide.adopt.source import Entries, Found, Held, Names, Refused, Unreadable
 from bide.engines.base import MAX_BATCH, NewMessage
@@ -39,12 +40,13 @@ class Waiting(ABC):
     """Entries that wait under one key. A pass reads page after page, skips what is refused, and takes the rest of each page."""
 
     kind: str
+    repeats: bool = False  # entries may be equal; what is given back is then the first one again
 
     def __init__(self, server: Server, key: str) -> None:
         self._server = server
         self._key = key
         self._beside: str = beside(key, "bide-adopt")
-        self._refused: set[bytes] = set()  # entries of this run, refused or given back
+        self._left = Left(repeats=self.repeats)  # entries of this run, refused or given back
         self._place = 0  # where the next page begins
         self._names: dict[str, Entry] = {}  # of what is held by this run
         self.destination: str = ""
@@ -66,6 +68,10 @@ class Waiting(ABC):
     @abstractmethod
     def message(self, entry: Entry) -> NewMessage:
         """What an entry becomes. Raises Unreadable."""
+
+    def job(self, entry: Entry) -> bytes | None:
+        """By what the job is known that goes with a readable entry: of several with one job, the first one takes it along."""
+        return None
 
     @abstractmethod
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
@@ -112,13 +118,16 @@ class Waiting(ABC):
         from_start = self._place == 0
         while True:
             page = self.page(self._place, limit)
+            self._left.page()
             wanted, more = self._choose(page)
             refused += more
             gone += sum(entry.gone for entry in page)
             if wanted:
                 break
             self._place += len(page)
+            self._left.behind()
             if len(page) < limit:
+                self._left.from_start()
                 if from_start:
                     self._place = 0
                     return Entries((), refused, gone)
@@ -134,7 +143,11 @@ class Waiting(ABC):
             self._names.pop(name, None)
 
     def give_back(self, names: Sequence[str]) -> None:
-        self._refused |= {self._names[name].content for name in names if name in self._names}
+        for content in [self._names[name].content for name in names if name in self._names]:
+            self._left.give_back(content)
+            if self.repeats and self._place:
+                self._left.put_behind(content)
+                self._place += 1
         for part in _parts(names):
             self.move_back(part)
 
@@ -143,20 +156,26 @@ class Waiting(ABC):
 
     def _choose(self, page: Iterable[Entry]) -> tuple[list[Entry], list[Refused]]:
         """The entries of a page that can be taken, and those that are refused for the first time."""
-        wanted, refused, size = list[Entry](), list[Refused](), 0
+        wanted, refused, jobs, size = list[Entry](), list[Refused](), set[bytes](), 0
         for entry in page:
-            if entry.gone or entry.content in self._refused:
+            if entry.gone:
+                continue
+            if entry.content in self._left:
+                refused += self._left.met(entry.content, str(entry))
                 continue
             try:
                 self.message(entry)
             except Unreadable as error:
-                self._refused.add(entry.content)
-                refused.append(Refused(str(entry), str(error)))
+                refused += self._left.refuse(entry.content, str(entry), str(error))
+                continue
+            job = self.job(entry)
+            if job in jobs:
                 continue
             size += entry.size
             if wanted and size > BYTES:
                 break
             wanted.append(entry)
+            jobs |= set() if job is None else {job}
         return wanted, refused
 
     def _read(self, taken: Sequence[Taken]) -> tuple[list[Found], list[Refused]]:
