@@ -69,7 +69,19 @@ class AsyncRabbit(AsyncLacking):
     async def open(self) -> None:
         async with self._opening:
             if not self._opened:
-                await self._open()
+                opening = self._inbox.do(self._open())
+                try:
+                    await asyncio.shield(opening)
+                except BaseException as error:
+                    left = self._inbox.do(self._leave(opening))
+                    if not isinstance(error, asyncio.CancelledError):
+                        await asyncio.shield(left)
+                    raise
+
+    async def _leave(self, opening: "asyncio.Task[None]") -> None:
+        """Hang up when it has ended: amid an answer of the broker, the driver would close the channel, and then once more."""
+        await asyncio.wait({opening})
+        await self._line.drop()
 
     async def _open(self) -> None:
         self._endings.loop = asyncio.get_running_loop()
