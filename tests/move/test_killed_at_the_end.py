@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bide import Outgoing, Queue
-from bide.adopt.queue.left import Last, ended_by_others
+from bide.adopt.adopting import Adoption
+from bide.adopt.queue.left import Last, ended_by_others, left_of
 from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.notes import Batch, Mark, Step
@@ -80,6 +81,27 @@ def test_batches_that_end_apart_are_told_apart(redis_url: str, new: Queue) -> No
         assert bodies(new) == [n for n in range(600) if n not in ended]
 
 
+def test_the_steps_of_one_run_are_told_apart(old: Queue, new: Queue) -> None:
+    """It goes on with what an earlier one had, two at a time, and is killed when it has ended four of five."""
+    sent = send(old, 5)
+    killed(old, new, "finishing")
+    source, steps = moving(old), list[int]()
+
+    def dies_at_last() -> None:
+        steps.append(len(steps))
+        if len(steps) == 2:
+            raise Killed
+
+    source.finished = dies_at_last
+    with pytest.raises(Killed):
+        Adoption(source, new, batch=2).run(lambda done: None, lambda: False)
+    assert bodies(old) == [4]
+    adoption = run(moving(old), new)
+    assert (adoption.adopted, adoption.gone) == (1, 0)
+    assert {each.body: each.due for each in new.messages("mail")} == {n: each.due for n, each in enumerate(sent)}
+    assert old.stats().scheduled == 0
+
+
 def test_over_several_shards_what_is_gone_is_taken_for_moved(spread: Queue, new: Queue) -> None:
     """They do nothing as a whole, so nobody can tell; and a message that was moved must not be lost."""
     assert spread.session.engine().capabilities.together == 1
@@ -125,6 +147,8 @@ def test_of_two_batches_that_name_a_message_the_one_that_was_ending_it_counts() 
     moved, noted = Batch("moved", [mark], noted=1, steps=[Step(["m"])]), Batch("noted", [mark], noted=2)
     last = Last.of([noted, moved])
     assert (last.has["m"], last.ends["m"]) == ("noted", "moved")
+    left = left_of(noted, lambda ids: [None for _ in ids], last, whole=True)
+    assert (left.held, left.changed, left.known) == ([], [], [mark]), "the other one has ended it, and nobody else"
 
 
 def test_all_notes_are_read_however_many_there_are(old: Queue) -> None:
