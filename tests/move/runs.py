@@ -154,7 +154,7 @@ class Watched:
         self.capabilities: Any = replace(self.engine.capabilities, together=run.history.together)
         self._run, self._history, self._side = run, run.history, side
         self._calls = 0
-        self._ends = 0  # dead letters, as it has noted
+        self._ends = 0  # dead letters, or what no engine ends together, as it has noted
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self.engine, name)
@@ -179,13 +179,17 @@ class Watched:
 
     def _note_ends(self, verb: str, asked: Sequence[Any]) -> None:
         if verb == "put" and self._side == "old":
-            new = asked[0][0]
-            self._ends = len(json.decode(new.body)) if (new.key or "").startswith("ends/") else 0
+            key, body = asked[0][0].key or "", asked[0][0].body
+            if not key.startswith("changed/"):  # that leaves what it has noted to end
+                self._ends = len(json.decode(body)) if key.startswith("ends/") else 0
         elif verb in ("scan", "reschedule"):
             self._ends = 0
 
     def _nobody_can_tell(self, event: str) -> bool:
-        """Who has ended a dead letter: a run that stood still before it purged it, or was killed, or somebody else."""
+        """Who has ended a dead letter: a run that stood still before it purged it, or was killed, or somebody else. Of several
+        shards one may have ended its part."""
+        if self._history.together == 1:
+            return self._ends > 0 and event not in EVENTS["user"]
         return event == "pause" if self._ends > 1 else self._ends == 1 and event not in EVENTS["user"]
 
     def _may_be_late(self, verb: str, asked: Sequence[Any], options: Mapping[str, Any]) -> bool:
@@ -202,6 +206,8 @@ class Watched:
 
         # a dead letter that changes in the milliseconds between the last look at it and its end may come to life again
         looked = self._side == "old" and (verb, event) in (("get", "user after"), ("purge", "user"))
+        if self._ends and history.together == 1 and (looked or (verb, event) == ("cancel", "user")):
+            return do()  # and a pending one would be ended as it is then
         history.unsure |= self._nobody_can_tell(event)
         if event in ("kill", "kill after", "late"):
             if event == "kill after":

@@ -10,6 +10,7 @@ KINDS = [
     ("kill", "error"),
     ("kill", "error", "user"),
     ("two",),
+    ("two", "user"),
     ("kill", "error", "user", "late"),
     ("kill", "error", "two", "user"),
     ("beside",),
