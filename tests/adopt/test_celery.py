@@ -62,6 +62,19 @@ def test_a_task_without_an_eta_expires_when_it_would_have(bide: Bide, old: redis
     assert before + MAX_DELAY_MS - 1 <= found["9999"] <= after + MAX_DELAY_MS + 1
 
 
+def test_an_overdue_task_expires_when_it_would_have(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    now = time.time()
+    queued(old, envelope("a", [], {}, now - 7_200, id="lives", expires=datetime.fromtimestamp(now + 3_600, UTC).isoformat()))
+    queued(old, envelope("a", [], {}, now - 7_200, id="over", expires=datetime.fromtimestamp(now - 3_600, UTC).isoformat()))
+    assert bide(*COMMAND, "--source", redis_url).code == 0
+    with Queue(URL) as queue:
+        [lives] = queue.receive("t", limit=5)
+        assert lives.key == "lives"
+        left = queue.get(lives.id)
+    assert left is not None
+    assert now + 3_590 <= (left.expires or 0) / 1000 <= now + 3_610
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (envelope("a", [1], {}, 4e9), "has 1 argument without a name"),
     (envelope("a", [], {}, 4e9, after={"chain": [{"task": "b"}]}), "has a chain"),

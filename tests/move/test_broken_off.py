@@ -204,3 +204,23 @@ def test_more_than_a_batch_in_doubt_is_given_back_or_forgotten(
     source.close()
     assert old.stats().scheduled == (3_000 if doubt == "give-back" else 3_000 - taken)
     assert old.stats("mail").scheduled == old.stats().scheduled
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_run_that_ends_when_it_has_taken_copies_back_leaves_no_question(
+    old: Queue, new: Queue, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first, *_] = send(old, 1)
+    killed(old, new, "finishing")
+    old.cancel(first)
+    second = moving(old)
+    adoption = Adoption(second, new)
+    if how == "stopped":
+        adoption.run(lambda _: None, lambda: True)
+        second.close()
+        assert stopped_moves(old.session.engine()) == []
+    else:
+        adoption.resume()
+    monkeypatch.setattr(Log, "age", lambda self, batches: 3_600.0 if batches else 0.0)
+    run(moving(old), new)
+    assert (old.stats().scheduled, list(new.messages("mail"))) == (0, [])

@@ -2,18 +2,23 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from bide import Queue
 from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run
+from tests.move.test_two_movers import Sly
+from tests.move.test_zombies import Before, source_of
 
 __all__ = ["new", "old"]
 Act = Callable[[Queue], object]
 THERE: dict[str, Act] = {
     "merged": lambda new: new.send("mail", "there", key="k", delay="2h", if_exists="merge"),
     "replaced": lambda new: new.send("mail", ["there"], key="k", delay="2h", if_exists="replace"),
+    "sent anew with another time": lambda new: new.send("mail", ["a"], key="k", delay="5h", if_exists="replace"),
+    "rescheduled": lambda new: new.reschedule(topic="mail", key="k", delay="5h"),
     "put off": lambda new: new.send("mail", ["there"], key="k", delay="2h", if_exists="later"),
 }
 HERE: dict[str, Act] = {
@@ -30,6 +35,8 @@ LEFT: dict[str, list[Any]] = {
     "replaced": [["here"]],
     "merged": [["a", "here"]],
 }
+
+THEIRS = {"merged": ["a", "there"], "sent anew with another time": ["a"], "rescheduled": ["a"]}
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -53,11 +60,15 @@ def test_a_copy_that_somebody_has_changed_there_stays(old: Queue, new: Queue, he
     else:
         run(source, new)
     again = run(moving(old), new)
-    assert bodies(new) == [["a", "there"] if there == "merged" else ["there"]]
+    assert bodies(new) == [THEIRS.get(there, ["there"])]
     assert bodies(old) == LEFT[here]
     assert again.refused.total() == len(LEFT[here])
     assert again.late == int(killed and here != "nothing")
     assert old.stats().scheduled == len(LEFT[here])
+
+
+def die() -> None:
+    raise Killed
 
 
 def test_a_copy_that_nobody_has_changed_is_taken_back_with_its_neighbours(old: Queue, new: Queue) -> None:
@@ -77,3 +88,20 @@ def test_a_copy_that_nobody_has_changed_is_taken_back_with_its_neighbours(old: Q
     assert {each.body[0] for each in new.messages("mail")} == {0, 1, 2, 4, "there"}
     assert bodies(old) == [[3]]
     assert min(each.due for each in new.messages("mail") if each.body != ["there"]) > time.time() * 1000 + 10_000_000
+
+
+@pytest.mark.parametrize("then", ["nothing", "cancelled", "rescheduled"])
+def test_what_is_replaced_as_it_is_taken_has_one_copy_that_is_taken_back(old: Queue, new: Queue, then: str) -> None:
+    """It keeps its time, which is soon. The run is killed when it has sent."""
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=40)
+    old.send("mail", ["a"], key="k", at=due)
+
+    def replaces() -> None:
+        old.send("mail", ["here"], key="k", at=due, if_exists="replace")
+
+    with pytest.raises(Killed):
+        run(source_of(Sly(Before(old.session.engine(), "reschedule", replaces), "cancel", die, 1)), new)
+    HERE[then](old)
+    run(moving(old), new)
+    assert bodies(new) == ([] if then == "cancelled" else [["here"]])
+    assert old.topics() == []

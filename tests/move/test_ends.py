@@ -156,6 +156,22 @@ def test_a_queue_that_is_there_and_knows_no_more_what_it_got_has_it_given_back(
         assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
 
 
+@pytest.mark.server
+def test_a_broker_that_never_knows_what_it_got_has_it_given_back_at_any_time(
+    bide: Bide, folder: Path, rabbitmq_url: str
+) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        sent = send(old, 5)
+        stopped(old, new, to=destination_of(Queue(rabbitmq_url)))
+        with Queue(rabbitmq_url) as broker:
+            broker.send("other", 1)  # it is there
+        some_time_later(old)
+        ended = bide("move", OLD, rabbitmq_url, "--doubtful", "give-back")
+        assert (ended.code, ended.out) == (0, "Given back: 5. Nothing else was moved.\n")
+        assert "it may have copies of them" in " ".join(ended.err.split())
+        assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
+
+
 @pytest.mark.parametrize("more", [("--dry-run",), ("--topic", "mail"), ("--follow",)])
 def test_giving_back_has_no_other_options(bide: Bide, folder: Path, more: tuple[str, ...]) -> None:
     with Queue(OLD) as old, Queue(NEW) as new:

@@ -147,7 +147,7 @@ def test_of_two_batches_that_name_a_message_the_one_that_was_ending_it_counts() 
     moved, noted = Batch("moved", [mark], noted=1, steps=[Step(["m"])]), Batch("noted", [mark], noted=2)
     last = Last.of([noted, moved])
     assert (last.has["m"], last.ends["m"]) == ("noted", "moved")
-    left = left_of(noted, lambda ids: [None for _ in ids], last, whole=True)
+    left = left_of(noted, lambda ids: [None for _ in ids], last)
     assert (left.held, left.changed, left.known) == ([], [], [mark]), "the other one has ended it, and nobody else"
 
 

@@ -172,3 +172,28 @@ def test_what_a_run_has_ended_for_its_successor_is_moved_once(old: Queue, new: Q
     assert {each.body: each.due for each in new.messages("mail")} == {n: each.due for n, each in enumerate(sent)}
     assert new.stats("mail").pending == 8
     assert old.stats().scheduled == 0
+
+
+def test_dead_letters_of_which_one_shard_has_ended_its_part_all_move_when_there_is_one_shard(old: Queue, new: Queue) -> None:
+    bury(old)
+    engine = old.session.engine()
+    with pytest.raises(Killed):
+        run(apart(HalfEnded(engine)), new)
+    assert len(list(old.messages("mail"))) == 2
+    run(source_of(engine), new)
+    assert sorted(bodies(new)) == [0, 1, 2, 3]
+    assert old.stats().scheduled == 0
+
+
+def test_what_is_moved_away_after_another_run_has_looked_for_it_comes_back(old: Queue, new: Queue) -> None:
+    sent = sent_to(old)
+    second = apart(old.session.engine())
+    first = source_of(Sly(Apart(old.session.engine()), "reschedule", second.held, 1))
+    with pytest.raises(OtherMove):
+        run(first, new)
+    assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
+    second.settle()
+    second.close()
+    move(old, new)
+    assert {each.due for each in new.messages("mail")} == {each.due for each in sent}
+    assert old.stats().scheduled == 0

@@ -3,6 +3,7 @@
 import pytest
 
 from bide import Queue
+from bide.adopt.adopting import Adoption
 from bide.adopt.queue.on_the_way import OtherMove
 from bide.adopt.source import Found, Held
 from tests.move.test_meanwhile import Meddled, killed, moving, new, old, run, send
@@ -56,8 +57,8 @@ def test_a_run_that_was_taken_over_gives_nothing_back(old: Queue, new: Queue) ->
 
 
 @pytest.mark.timeout(60)
-def test_a_run_that_takes_over_again_does_not_give_back_what_was_taken_anew(old: Queue, new: Queue) -> None:
-    """As `--follow` does after a long sleep: another run has given back what it had, and a third one has taken it."""
+def test_a_run_that_looks_again_after_a_long_sleep_does_not_give_back_what_was_taken_anew(old: Queue, new: Queue) -> None:
+    """As `--follow` does: another run has given back what it had, and a third one has taken it."""
     sent = send(old, 5)
     first, second, third = (moving(old) for _ in range(3))
     taken = names(list(first.take(10).found))
@@ -65,9 +66,9 @@ def test_a_run_that_takes_over_again_does_not_give_back_what_was_taken_anew(old:
     second.close()
     assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
     assert len(third.take(10).found) == 5
-    assert len(first.held().found) == 5
-    with pytest.raises(OtherMove, match="has ended"):
-        first.give_back(taken)
+    for does in (first.held, lambda: first.give_back(taken)):
+        with pytest.raises(OtherMove, match="has taken over"):
+            does()
     assert min(each.due for each in old.messages("mail")) > max(each.due for each in sent) + 365 * DAY
     run(moving(old), new)
     assert {each.key: each.due for each in new.messages("mail")} == {f"k{n}": each.due for n, each in enumerate(sent)}
@@ -89,3 +90,24 @@ def test_a_lease_that_ends_between_listing_and_taking_counts_as_an_attempt(old: 
     run(moving(old), new)
     assert [(each.body, each.attempt, each.state) for each in new.messages("mail")] == [("slow", 1, "ready")]
     assert old.topics() == []
+
+
+def test_a_run_that_follows_stops_when_another_one_begins(old: Queue, new: Queue) -> None:
+    follows = moving(old)
+    assert run_once(follows, new) == 0
+    sent = send(old, 5)
+    second = moving(old)
+    taken = names(list(second.take(10).found))
+    with pytest.raises(OtherMove, match="has taken over"):
+        run_once(follows, new)
+    second.give_back(taken)
+    second.close()
+    assert {each.due for each in old.messages("mail")} == {each.due for each in sent}
+    assert run_once(moving(old), new) == 5
+
+
+def run_once(source: Meddled, new: Queue) -> int:
+    """A look of `--follow`."""
+    adoption = Adoption(source, new)
+    adoption.run(lambda _: None, lambda: False)
+    return adoption.adopted

@@ -135,10 +135,13 @@ class Adoption:
     def resume(self) -> bool:
         """Finish what an earlier run has taken, if there is something. Raises InDoubt, OtherQueue, Unread."""
         try:
-            return self._resume()
+            found = self._resume()
         except (InDoubt, OtherQueue, Unread):
             self.asked = True
             raise
+        if found:
+            self._source.settle()
+        return found
 
     def _resume(self) -> bool:
         looked_at = time.time()
@@ -154,8 +157,8 @@ class Adoption:
             self._leave_to_another(elsewhere)
             return True
         doubtful = held.age > SURE or held.unsure
-        if self._doubt == "stop" and (held.unsure or (doubtful and self._copies.known)):
-            found = held.found or held.ended
+        found = held.found or held.ended
+        if self._doubt == "stop" and found and (held.unsure or (doubtful and self._copies.known)):
             raise InDoubt(len(found), held.age, found[0].message, unsure=held.unsure)
         if self._copies.known and not doubtful:
             self._take_back_what_was_sent(held)

@@ -44,7 +44,7 @@ class Copies:
         return self._queue.session.put_many([self._named(each) for each in batch])
 
     def end(self, copies: Sequence[tuple[Found, Sent]]) -> Counter[CancelResult]:
-        """A copy to which somebody has given another body since, by its key, is a message of theirs: it is gone for us."""
+        """A copy that somebody has replaced or moved since, by its key, is a message of theirs: it is gone for us."""
         if not copies or not self._queue.capabilities.cancel:
             return Counter({CancelResult.GONE: len(copies)})
         keyed = [(sent, crc_of(found)) for found, sent in copies if found.message.key is not None]
@@ -68,7 +68,7 @@ class Copies:
             elif stored.state == "dead":  # has no key any more, so nobody can change it
                 dead.append(sent)
             else:
-                ends.update(engine.cancel([Ref(id=sent.id)], seen=[Seen(stored.due, stored.body)]))
+                ends.update(engine.cancel([Ref(id=sent.id)], seen=[Seen(sent.due, stored.body)]))
         return ends + self._end(dead)
 
     def end_if_sent(self, ended: Sequence[Found]) -> Counter[CancelResult]:

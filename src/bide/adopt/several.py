@@ -68,6 +68,10 @@ class Several:
         for source, part in self._parts(names):
             source.give_back(part)
 
+    def settle(self) -> None:
+        for each in self._sources:
+            each.settle()
+
     def close(self) -> None:
         for each in self._sources:
             each.close()

@@ -103,5 +103,8 @@ class Source(Protocol):
     def give_back(self, names: Sequence[str]) -> None:
         """Put entries that were taken or held back as they were. This run does not take them again."""
 
+    def settle(self) -> None:
+        """All that `held` told has been dealt with; of what was changed or ended there, the copies have been taken back."""
+
     def close(self) -> None:
         """Close the connections."""

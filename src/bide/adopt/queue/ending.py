@@ -99,7 +99,7 @@ class Ending:
         """Dead letters, or what nothing can end together."""
         now, step = self._looked(batch, held)
         gone = [id for id, each in now.items() if each is None]
-        there = still(batch, self._get) if gone and self.whole else []
+        there = still(batch, self._get) if gone and batch.whole else []
         others = {id for id, each in now.items() if each is not None} - set(step.ids)
         others.update(ended_by_others(gone, batch.steps, there))
         if others or not step.ids:

@@ -34,6 +34,7 @@ def give_all_back(engine: "Engine", shown: str) -> GivenBack:
     names = [each.name for each in held.found]
     for first in range(0, len(names), MAX_BATCH):
         source.give_back(names[first : first + MAX_BATCH])
+    source.settle()
     source.close()
     there = {each.destination for each in batches} if held.found or held.ended or held.known else set[str]()
     return GivenBack(len(names), there)

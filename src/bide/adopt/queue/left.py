@@ -38,8 +38,7 @@ class Last(NamedTuple):
         return cls(has, {id: each.name for each in ordered for step in each.steps for id in step.ids})
 
 
-def left_of(batch: Batch, get: Get, last: Last, *, whole: bool) -> Left:
-    """`whole`: steps are done as a whole."""
+def left_of(batch: Batch, get: Get, last: Last) -> Left:
     found, gone = Left([], [], []), list[Mark]()
     for mark, stored in zip(batch.marks, get(batch.ids), strict=True):
         owner = last.ends.get(mark.id, batch.name) if stored is None else last.has[mark.id]
@@ -51,7 +50,7 @@ def left_of(batch: Batch, get: Get, last: Last, *, whole: bool) -> Left:
             found.held.append((mark, stored))
         else:
             found.changed.append(mark)
-    there = still(batch, get) if gone and whole else []
+    there = still(batch, get) if gone and batch.whole else []
     others = set(ended_by_others([mark.id for mark in gone], batch.steps, there))
     found.changed.extend(mark for mark in gone if mark.id in others)
     return found

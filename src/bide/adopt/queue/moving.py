@@ -47,7 +47,6 @@ class QueueSource:
         """`topics`: the names of those that are moved. `destination`: a name of the other queue, the same in each run; None if
         all is to be given back. `looks`: nothing is to be changed."""
         self._looks = looks
-        self._given_up = destination is None
         self.shown: str = shown
         self._engine = engine
         self._able = able
@@ -78,8 +77,6 @@ class QueueSource:
                 if self._in_hand.meet(batch):
                     held = self._look_back(batch, last, held)
             held = held._replace(age=self.log.age([each for each in batches if self._in_hand.waits(each)]))
-            if self._given_up:
-                self._in_hand.settle()
             self._tidy(0)
             return held
 
@@ -93,7 +90,7 @@ class QueueSource:
 
     def _look_back(self, batch: Batch, last: Last, held: Held) -> Held:
         """Find what an earlier run has held, and what somebody has changed or ended since."""
-        left = left_of(batch, self._get, last, whole=self._ending.whole)
+        left = left_of(batch, self._get, last)
         changed = [mark.id for mark in (*left.changed, *left.known)]
         if not self._looks:
             self.log.check()  # else the other one has ended what is not there
@@ -112,7 +109,6 @@ class QueueSource:
         """A pass goes through all topics once. The last one finds nothing."""
         refused: list[Refused] = []
         fresh = False
-        self._in_hand.settle()
         self._tidy(_MANY)
         while True:
             page = next(self._pages, None)
@@ -149,10 +145,10 @@ class QueueSource:
         return Entries(found, gone=len(messages) - len(taken))
 
     def _check_after(self, batches: Sequence[Batch]) -> None:
-        """Raise OtherMove if another run has taken over. What was moved away when that one had ended comes back."""
+        """Raise OtherMove if another run has taken over. What was moved away when that one had looked for it comes back."""
         if not self._ending.whole and not self.log.is_ours():
             for batch in batches:
-                if self._get([batch.own]) == [None]:
+                if not self._is_ours(batch):
                     self._bring_back(batch, batch.ids)
         self.log.check()
 
@@ -165,10 +161,10 @@ class QueueSource:
         soon = self.log.now + _SOON
         again = [each.id for each in taken if each.due < soon or has_failed(each)]
         now = {each.id: brought_back(each) for each in self._get(again) if each is not None}
-        keyless = {each.id for each in taken if each.key is not None and each.id in now and now[each.id].key is None}
-        for batch in batches if keyless else ():  # a copy is told by its key, too
-            self._bring_back(batch, [id for id in batch.ids if id in keyless])
-        return [now.get(each.id, each) for each in taken if each.id not in keyless]
+        others = {each.id for each in taken if each.id in now and mark_of(now[each.id]) != mark_of(each)}
+        for batch in batches if others else ():  # a copy is told by what was noted
+            self._bring_back(batch, [id for id in batch.ids if id in others])
+        return [now.get(each.id, each) for each in taken if each.id not in others]
 
     def _dead(self, messages: Sequence[Stored]) -> list[Stored]:
         there = self._get([each.id for each in messages])
@@ -214,6 +210,9 @@ class QueueSource:
         """Whether its note is there, as this run knows it."""
         [note] = self._get([batch.own])
         return note is not None and note.due == batch.noted
+
+    def settle(self) -> None:
+        self._in_hand.settle()
 
     def _tidy(self, most: int) -> None:
         with self._or_broken():

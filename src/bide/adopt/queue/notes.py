@@ -47,6 +47,7 @@ class Note(msgspec.Struct, frozen=True):
     destination: str
     marks: Sequence[Mark]
     began: int = 0  # by the clock of the queue, when the run that noted it took over
+    whole: bool = False  # what it ends of it, it ends as a whole
 
 
 class Step(NamedTuple):
@@ -64,6 +65,7 @@ class Batch(msgspec.Struct):
     marks: Sequence[Mark]
     destination: str = ""
     began: int = 0  # when the run that noted it took over
+    whole: bool = False  # its steps were done as a whole or not at all
     noted: int = 0  # when its own note is due
     steps: list[Step] = msgspec.field(default_factory=list)  # that earlier runs have done, or were going to do
     changed: set[str] = msgspec.field(default_factory=set)  # ids of those that somebody has changed or ended
@@ -149,7 +151,8 @@ def _batch(stored: Stored) -> Batch | None:
     if kind != BATCH:
         return None
     note = msgspec.json.decode(stored.body, type=Note)
-    return Batch(name, note.marks, note.destination, note.began, stored.due, own=stored.id, notes=[stored.id])
+    known = (note.destination, note.began, note.whole, stored.due)
+    return Batch(name, note.marks, *known, own=stored.id, notes=[stored.id])
 
 
 def age_of(engine: "Engine", batches: Sequence[Batch]) -> float:

@@ -81,7 +81,10 @@ class Log:
         return age_of(self._engine, batches)
 
     def begin(self) -> list[Batch]:
-        """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place."""
+        """Take over what an earlier run to the same place has left. Raises OtherMove for one to another place, and if another
+        run has taken over since this one began."""
+        if self.now and (owner := self._owner(self._engine)) is not None:
+            self._check(owner)
         self.read()
         [self._owned] = self._put((OWNER, self._run.encode()), delay=FOR_GOOD - randrange(_APART))
         self._began = self.now
@@ -108,11 +111,12 @@ class Log:
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Note batches before they are moved away. Raises OtherMove if another run has taken over."""
-        notes = [Note(self._destination or "", each.marks, self._began) for each in batches]
+        whole = self._engine.capabilities.together > 1
+        notes = [Note(self._destination or "", each.marks, self._began, whole) for each in batches]
         named = [f"{BATCH}/{each.name}" for each in batches]
         sent = self._put(*zip(named, map(msgspec.json.encode, notes), strict=True))
         for batch, note in zip(batches, sent, strict=True):
-            batch.own, batch.noted, batch.notes = note.id, note.due, [note.id]
+            batch.own, batch.noted, batch.notes, batch.whole = note.id, note.due, [note.id], whole
         owner = self._owner(self._engine)
         if owner != self._run:  # the other run may not know of these
             self.take_off(batches)

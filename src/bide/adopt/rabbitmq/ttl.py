@@ -120,6 +120,9 @@ class TTLQueue:
         for name in names:
             self._kept.pop(name, None)
 
+    def settle(self) -> None:
+        """It tells nothing of what was changed or ended."""
+
     def give_back(self, names: Sequence[str]) -> None:
         now = time.time_ns() // 1_000_000
         letters = [(self._kept[name].letter, max(0, self._kept[name].due - now)) for name in names]

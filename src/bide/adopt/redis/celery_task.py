@@ -132,15 +132,12 @@ def message(task: Task, shape: Shape, tasks: TaskShape) -> NewMessage:
 
 
 def _life(task: Task) -> int | None:
-    """How many ms it lives from its due time. One without an ETA is due now, and expires as soon as it would have."""
+    """How many ms it lives from its due time, which is now if it has no ETA or is overdue: it expires when it would have."""
     if task.expires is None:
         return None
-    if task.eta is None:
-        return max(1, task.expires - time.time_ns() // 1_000_000)
-    life = task.expires - max(0, task.eta)
-    if life <= 0:
+    if task.eta is not None and task.expires <= task.eta:
         raise Unreadable("expires before it is due")
-    return life
+    return max(1, task.expires - max(task.eta or 0, time.time_ns() // 1_000_000))
 
 
 def _task(envelope: Envelope, exchange: Any = "", routing_key: Any = "") -> Task:

@@ -142,6 +142,9 @@ class Waiting(ABC):
         for name in names:
             self._names.pop(name, None)
 
+    def settle(self) -> None:  # noqa: B027 - not abstract: it has nothing to do
+        """It tells nothing of what was changed or ended."""
+
     def give_back(self, names: Sequence[str]) -> None:
         for content in [self._names[name].content for name in names if name in self._names]:
             self._left.give_back(content)

@@ -115,6 +115,9 @@ class Table:
         for name in names:
             self._entries.pop(name, None)
 
+    def settle(self) -> None:
+        """It tells nothing of what was changed or ended."""
+
     def give_back(self, names: Sequence[str]) -> None:
         if self._said.undo is None:
             raise ConfigError(

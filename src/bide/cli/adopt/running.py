@@ -81,7 +81,7 @@ def _due(found: "Found", now: int) -> int:
 
 
 def has_seen_nothing(adoption: "Adoption") -> bool:
-    ended = adoption.adopted or adoption.gone or adoption.given_back or adoption.forgotten
+    ended = adoption.adopted or adoption.gone or adoption.late or adoption.given_back or adoption.forgotten
     return not (ended or adoption.refused or adoption.in_hand)
 
 

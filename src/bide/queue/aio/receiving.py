@@ -11,7 +11,7 @@ from random import randrange
 
 from bide.engines.aio import AsyncEngine
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold
-from bide.errors import BideError, EngineError, OutcomeUnknown
+from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
@@ -42,6 +42,9 @@ class AsyncReceiver:
         self._new_request = requests()
         self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
+        self._claiming: set[str] = set()  # names of claims that are under way
+        self._claimed: AsyncSignal | None = None  # that one of them has ended, for whoever closes
+        self._closed = False
         self.fresh: dict[int, deque[AsyncDelivery]] = {}  # of each listener, by which it is: what nobody has looked at yet
 
     async def take(
@@ -84,6 +87,26 @@ class AsyncReceiver:
         """
         await self._give_back_unanswered()
         request = self._new_request()
+        self._claiming.add(request)
+        try:
+            self._check_open()
+            claim, found = await self._named(topics, limit, lease_ms, request, asked)
+            if self._closed:  # meanwhile, and so nobody can end them
+                await self.give_back(deque(found))
+            self._check_open()
+            return claim, found
+        finally:
+            self._claiming.discard(request)
+            if self._claimed is not None:
+                self._claimed.set()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("The queue is closed: make a new one.")
+
+    async def _named(
+        self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None
+    ) -> tuple[Claim, list[AsyncDelivery]]:
         try:
             if asked is None:
                 claim = await self.claim(topics, limit, lease_ms, request)
@@ -203,7 +226,13 @@ class AsyncReceiver:
         return sum(len(part.leases) for part in doubtful)
 
     async def close(self) -> None:
-        """Give back what is held, and was handed to nobody."""
+        """Give back what is held, and was handed to nobody; also what claims bring that are under way."""
+        self._closed = True
+        claimed = self._claimed = AsyncSignal()
+        until = time.monotonic() + SWEEP
+        while self._claiming and (left := until - time.monotonic()) > 0:
+            await claimed.wait(left)
+            claimed.clear()
         for fresh in list(self.fresh.values()):
             await self.give_back(fresh)
         with contextlib.suppress(BideError):

@@ -11,7 +11,7 @@ from random import randrange
 
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.errors import BideError, EngineError, OutcomeUnknown
+from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
@@ -40,6 +40,9 @@ class Receiver:
         self._new_request = requests()
         self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
+        self._claiming: set[str] = set()  # names of claims that are under way
+        self._claimed: Signal | None = None  # that one of them has ended, for whoever closes
+        self._closed = False
         self.fresh: dict[int, deque[Delivery]] = {}  # of each listener, by which it is: what nobody has looked at yet
 
     def take(
@@ -82,6 +85,26 @@ class Receiver:
         """
         self._give_back_unanswered()
         request = self._new_request()
+        self._claiming.add(request)
+        try:
+            self._check_open()
+            claim, found = self._named(topics, limit, lease_ms, request, asked)
+            if self._closed:  # meanwhile, and so nobody can end them
+                self.give_back(deque(found))
+            self._check_open()
+            return claim, found
+        finally:
+            self._claiming.discard(request)
+            if self._claimed is not None:
+                self._claimed.set()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("The queue is closed: make a new one.")
+
+    def _named(
+        self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None
+    ) -> tuple[Claim, list[Delivery]]:
         try:
             if asked is None:
                 claim = self.claim(topics, limit, lease_ms, request)
@@ -201,7 +224,13 @@ class Receiver:
         return sum(len(part.leases) for part in doubtful)
 
     def close(self) -> None:
-        """Give back what is held, and was handed to nobody."""
+        """Give back what is held, and was handed to nobody; also what claims bring that are under way."""
+        self._closed = True
+        claimed = self._claimed = Signal()
+        until = time.monotonic() + SWEEP
+        while self._claiming and (left := until - time.monotonic()) > 0:
+            claimed.wait(left)
+            claimed.clear()
         for fresh in list(self.fresh.values()):
             self.give_back(fresh)
         with contextlib.suppress(BideError):
