@@ -78,7 +78,7 @@ class SentBySql(AsyncPostgres):
     async def put(
         self, messages: Sequence[NewMessage], *, connection: object | None = None, now: int | None = None
     ) -> list[Sent]:
-        if connection is not None or any(new.past is not None for new in messages):
+        if connection is not None or not messages or any(new.past is not None for new in messages):
             return await super().put(messages, connection=connection, now=now)
         schema = self._address.schema
         found = await self._connections.run(SEND.replace("bide.", f'"{schema}".'), [*columns(messages), now])

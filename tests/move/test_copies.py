@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -105,3 +106,31 @@ def test_what_is_replaced_as_it_is_taken_has_one_copy_that_is_taken_back(old: Qu
     run(moving(old), new)
     assert bodies(new) == ([] if then == "cancelled" else [["here"]])
     assert old.topics() == []
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_copy_that_a_worker_has_tried_is_taken_back(old: Queue, new: Queue, killed: bool) -> None:
+    old.send("mail", ["a"], key="k")
+    source = moving(old)
+
+    def tries() -> None:
+        source.finishing = lambda: None
+        [delivery] = new.receive("mail")
+        delivery.retry("1h")
+        old.cancel(topic="mail", key="k")
+        if killed:
+            raise Killed
+
+    source.finishing = tries
+    with suppress(Killed):
+        run(source, new)
+    run(moving(old), new)
+    assert (bodies(new), bodies(old)) == ([], [])
+
+
+def test_what_was_retried_and_expires_is_not_told_as_taken_by_others(old: Queue, new: Queue) -> None:
+    old.send("mail", ["a"], key="k", expires_in="10d")
+    [delivery] = old.receive("mail")
+    delivery.retry("2h")
+    adoption = run(moving(old), new)
+    assert (adoption.adopted, adoption.gone) == (1, 0)

@@ -157,7 +157,7 @@ class Adoption:
             self._leave_to_another(elsewhere)
             return True
         doubtful = held.age > SURE or held.unsure
-        found = held.found or held.ended
+        found = held.found or held.ended or held.known
         if self._doubt == "stop" and found and (held.unsure or (doubtful and self._copies.known)):
             raise InDoubt(len(found), held.age, found[0].message, unsure=held.unsure)
         if self._copies.known and not doubtful:

@@ -67,8 +67,9 @@ class Copies:
                 ends[CancelResult.GONE] += 1
             elif stored.state == "dead":  # has no key any more, so nobody can change it
                 dead.append(sent)
-            else:
-                ends.update(engine.cancel([Ref(id=sent.id)], seen=[Seen(sent.due, stored.body)]))
+            else:  # after an attempt it waits for the next one
+                due = stored.due if stored.attempt else sent.due
+                ends.update(engine.cancel([Ref(id=sent.id)], seen=[Seen(due, stored.body)]))
         return ends + self._end(dead)
 
     def end_if_sent(self, ended: Sequence[Found]) -> Counter[CancelResult]:

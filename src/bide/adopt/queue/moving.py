@@ -70,6 +70,8 @@ class QueueSource:
     def held(self) -> Held:
         """What is known already is not told again."""
         with self._or_broken():
+            if not (self._looks or self._in_hand.is_empty):
+                self.log.check()  # what it has in hand, another one may have ended
             batches = self.log.read() if self._looks else self.log.begin()
             held = Held([], ended=[], known=[])
             last = Last.of(batches)
@@ -161,8 +163,8 @@ class QueueSource:
         soon = self.log.now + _SOON
         again = [each.id for each in taken if each.due < soon or has_failed(each)]
         now = {each.id: brought_back(each) for each in self._get(again) if each is not None}
-        others = {each.id for each in taken if each.id in now and mark_of(now[each.id]) != mark_of(each)}
-        for batch in batches if others else ():  # a copy is told by what was noted
+        others = {each.id for each in taken if each.id in now and _changed(now[each.id], each)}
+        for batch in batches if others else ():
             self._bring_back(batch, [id for id in batch.ids if id in others])
         return [now.get(each.id, each) for each in taken if each.id not in others]
 
@@ -227,6 +229,11 @@ class QueueSource:
 
     def _get(self, ids: Sequence[str]) -> list[Stored | None]:
         return self._engine.get([Ref(id=id) for id in ids]) if ids else []
+
+
+def _changed(now: Stored, listed: Stored) -> bool:
+    """By what a copy is told, as it was noted."""
+    return (now.key, now.body) != (listed.key, listed.body)
 
 
 def _copy_of(batch: Batch, mark: Mark) -> Found:

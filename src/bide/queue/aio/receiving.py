@@ -15,6 +15,7 @@ from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
 from bide.ids import requests
 from bide.logs import Log
 from bide.queue.absence import Absence
+from bide.queue.affinity import AsyncAffinity
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.opening import AsyncOpener
 from bide.queue.batching import AsyncBatching
@@ -25,6 +26,7 @@ from bide.wakeable import AsyncBriefly, AsyncSignal
 
 _log = Log("bide.intake")
 TICK = 0.001  # seconds
+NAP = 0.005  # seconds between two looks whether others have ended
 SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
@@ -42,8 +44,8 @@ class AsyncReceiver:
         self._new_request = requests()
         self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
-        self._claiming: set[str] = set()  # names of claims that are under way
-        self._claimed: AsyncSignal | None = None  # that one of them has ended, for whoever closes
+        self._affinity = AsyncAffinity()
+        self._claiming: dict[str, object] = {}  # by the names of claims that are under way: who waits for them
         self._closed = False
         self.fresh: dict[int, deque[AsyncDelivery]] = {}  # of each listener, by which it is: what nobody has looked at yet
 
@@ -87,22 +89,20 @@ class AsyncReceiver:
         """
         await self._give_back_unanswered()
         request = self._new_request()
-        self._claiming.add(request)
+        self._claiming[request] = self._affinity.caller()
         try:
-            self._check_open()
-            claim, found = await self._named(topics, limit, lease_ms, request, asked)
-            if self._closed:  # meanwhile, and so nobody can end them
-                await self.give_back(deque(found))
-            self._check_open()
-            return claim, found
-        finally:
-            self._claiming.discard(request)
-            if self._claimed is not None:
-                self._claimed.set()
-
-    def _check_open(self) -> None:
-        if self._closed:
+            if not self._closed:
+                claim, found = await self._named(topics, limit, lease_ms, request, asked)
+                if not self._was_closed():
+                    return claim, found
+                await self.give_back(deque(found))  # nobody can end them
             raise Unavailable("The queue is closed: make a new one.")
+        finally:
+            del self._claiming[request]
+
+    def _was_closed(self) -> bool:
+        """Also meanwhile."""
+        return self._closed
 
     async def _named(
         self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None
@@ -226,13 +226,12 @@ class AsyncReceiver:
         return sum(len(part.leases) for part in doubtful)
 
     async def close(self) -> None:
-        """Give back what is held, and was handed to nobody; also what claims bring that are under way."""
+        """Give back what is held, and was handed to nobody; also what claims bring that are under way, but for one that this
+        call interrupts."""
         self._closed = True
-        claimed = self._claimed = AsyncSignal()
-        until = time.monotonic() + SWEEP
-        while self._claiming and (left := until - time.monotonic()) > 0:
-            await claimed.wait(left)
-            claimed.clear()
+        ours, never, until = self._affinity.caller(), AsyncSignal(), time.monotonic() + SWEEP
+        while any(each != ours for each in list(self._claiming.values())) and time.monotonic() < until:
+            await never.wait(NAP)
         for fresh in list(self.fresh.values()):
             await self.give_back(fresh)
         with contextlib.suppress(BideError):

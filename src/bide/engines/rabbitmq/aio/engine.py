@@ -65,22 +65,24 @@ class AsyncRabbit(AsyncLacking):
         self._opening = asyncio.Lock()
         self._opened = False
         self._closing: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None  # an opening that nobody waits for any more
 
     async def open(self) -> None:
         async with self._opening:
             if not self._opened:
-                opening = self._inbox.do(self._open())
+                opening = asyncio.get_running_loop().create_task(self._open())
                 try:
                     await asyncio.shield(opening)
-                except BaseException as error:
-                    left = self._inbox.do(self._leave(opening))
-                    if not isinstance(error, asyncio.CancelledError):
-                        await asyncio.shield(left)
+                except asyncio.CancelledError:
+                    self._leaving = asyncio.get_running_loop().create_task(self._leave(opening))
+                    raise
+                except Exception:
+                    await self._line.drop()
                     raise
 
     async def _leave(self, opening: "asyncio.Task[None]") -> None:
         """Hang up when it has ended: amid an answer of the broker, the driver would close the channel, and then once more."""
-        await asyncio.wait({opening})
+        await asyncio.gather(opening, return_exceptions=True)
         await self._line.drop()
 
     async def _open(self) -> None:
