@@ -20,6 +20,7 @@ from bide.adopt.queue.moving import QueueSource
 from bide.engines.base import NewMessage
 from bide.errors import BideError, OutcomeUnknown, QueueFull, Unavailable
 from bide.types import Sent
+from tests.move.meddling import Killed
 
 if TYPE_CHECKING:
     from tests.move.histories import History
@@ -36,10 +37,6 @@ EVENTS = {
     "beside": ("beside",),
 }
 BATCH = 5
-
-
-class Killed(BaseException):
-    """The process of the mover is gone."""
 
 
 class Run:

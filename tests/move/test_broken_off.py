@@ -1,6 +1,5 @@
 """A verb of the old queue that fails on the way, and changes that leave a message where the mover put it."""
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,40 +9,13 @@ import pytest
 from bide import Queue
 from bide.adopt.adopting import Adoption
 from bide.adopt.doubt import InDoubt
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.notes import FOR_GOOD, batches_of, stopped_moves
 from bide.adopt.queue.on_the_way import Log, OtherMove
 from bide.engines.base import Move, NewMessage, Ref
 from bide.errors import OutcomeUnknown, Unavailable
 from bide.queue.schedules.records import MOVING
-from tests.move.test_meanwhile import bodies, killed, moving, new, old, run, send
-
-__all__ = ["new", "old"]
-
-
-class Lossy:
-    """An engine whose verb fails once, before or after it has acted."""
-
-    def __init__(self, engine: Any, verb: str, error: BaseException, *, acts: bool, times: int = 1) -> None:
-        self._engine, self._verb, self._error, self._acts, self._times = engine, verb, error, acts, times
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        real: Callable[..., Any] = getattr(self._engine, name)
-        if name != self._verb or not self._times:
-            return real
-
-        def fail(*args: Any, **options: Any) -> Any:
-            self._times -= 1
-            if self._acts:
-                real(*args, **options)
-            raise self._error
-
-        return fail
-
-
-def source_of(engine: Any) -> QueueSource:
-    return QueueSource(engine, "old", re.compile(".*"), Able(), "new")
+from tests.move.meddling import Before, Lossy, source_of
+from tests.move.test_meanwhile import bodies, killed, moving, run, send
 
 
 @pytest.mark.parametrize("acts", [True, False])
@@ -119,19 +91,6 @@ def test_a_give_back_that_fails_is_given_back_by_the_next_run(old: Queue, new: Q
     assert {each.due for each in old.messages("mail")} == {sent[1].due}
 
 
-class Sly:
-    """An engine where somebody acts just before the mover moves messages away."""
-
-    def __init__(self, engine: Any, act: Callable[[], None]) -> None:
-        self._engine, self._act = engine, act
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "reschedule":
-            act, self._act = self._act, lambda: None
-            act()
-        return getattr(self._engine, name)
-
-
 def changes() -> Sequence[tuple[str, Callable[[Queue], object], Any]]:
     def later(queue: Queue) -> object:
         return queue.send("mail", "later", delay=7_200, key="k1", if_exists="later")
@@ -159,7 +118,7 @@ def test_a_change_moves_along_whenever_it_comes(old: Queue, new: Queue, name: st
         act(old)
 
     if step == "before":
-        source._engine = Sly(old.session.engine(), once)  # type: ignore[assignment]
+        source._engine = Before(old.session.engine(), "reschedule", once)  # type: ignore[assignment]
     else:
         setattr(source, step, once)
     run(source, new)

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from bide import Queue
-from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run
-from tests.move.test_two_movers import Sly
-from tests.move.test_zombies import Before, source_of
+from tests.move.meddling import Before, Killed, die, source_of
+from tests.move.test_meanwhile import bodies, moving, run
 
-__all__ = ["new", "old"]
 Act = Callable[[Queue], object]
 THERE: dict[str, Act] = {
     "merged": lambda new: new.send("mail", "there", key="k", delay="2h", if_exists="merge"),
@@ -68,10 +66,6 @@ def test_a_copy_that_somebody_has_changed_there_stays(old: Queue, new: Queue, he
     assert old.stats().scheduled == len(LEFT[here])
 
 
-def die() -> None:
-    raise Killed
-
-
 def test_a_copy_that_nobody_has_changed_is_taken_back_with_its_neighbours(old: Queue, new: Queue) -> None:
     for n in range(5):
         old.send("mail", [n], key=f"k{n}", delay=7_200 + n)
@@ -101,7 +95,7 @@ def test_what_is_replaced_as_it_is_taken_has_one_copy_that_is_taken_back(old: Qu
         old.send("mail", ["here"], key="k", at=due, if_exists="replace")
 
     with pytest.raises(Killed):
-        run(source_of(Sly(Before(old.session.engine(), "reschedule", replaces), "cancel", die, 1)), new)
+        run(source_of(Before(Before(old.session.engine(), "reschedule", replaces), "cancel", die, 1)), new)
     HERE[then](old)
     run(moving(old), new)
     assert bodies(new) == ([] if then == "cancelled" else [["here"]])

@@ -8,11 +8,8 @@ import pytest
 
 from bide import Queue
 from bide.adopt.queue.notes import stopped_moves
-from tests.move.test_broken_off import Lossy
-from tests.move.test_meanwhile import Killed, Step, killed, moving, new, old, run
-from tests.move.test_zombies import source_of
-
-__all__ = ["new", "old"]
+from tests.move.meddling import Killed, Lossy, die, source_of
+from tests.move.test_meanwhile import Step, killed, moving, run
 
 
 def handled(old: Queue, ids: Sequence[str]) -> None:
@@ -56,10 +53,6 @@ def changing(old: Queue, change: str, which: list[str]) -> Step:
 def what_became(change: str, which: list[str]) -> Counter[tuple[str, str]]:
     touched = ["scheduled"] if change == "alive" else []
     return Counter((name, state) for name in "abc" for state in (touched if name in which else ["dead"]))
-
-
-def die(*_: object) -> None:
-    raise Killed
 
 
 def killed_before_the_purge(old: Queue, new: Queue) -> None:

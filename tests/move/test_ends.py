@@ -13,7 +13,8 @@ from bide.adopt.queue.moving import QueueSource
 from bide.engines.base import Move, Ref
 from bide.queue.schedules.records import MOVING
 from tests.cli.running import Bide
-from tests.move.test_meanwhile import Killed, bodies, send
+from tests.move.meddling import Killed
+from tests.move.test_meanwhile import bodies, send
 
 OLD, NEW, OTHER = "sqlite:///old.db", "sqlite:///new.db", "sqlite:///other.db"
 NOWHERE = "postgres://bide@127.0.0.1:1/shop?timeout=0.2"

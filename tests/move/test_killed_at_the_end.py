@@ -16,10 +16,8 @@ from bide.adopt.queue.on_the_way import Log
 from bide.engines.base import MAX_BATCH
 from bide.errors import Unavailable
 from bide.types import CancelResult
-from tests.move.test_broken_off import Lossy
-from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
-
-__all__ = ["new", "old"]
+from tests.move.meddling import Killed, Lossy
+from tests.move.test_meanwhile import bodies, killed, moving, run, send
 
 
 @pytest.fixture

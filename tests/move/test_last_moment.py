@@ -14,11 +14,9 @@ from bide.engines.base import Move, Ref
 from bide.errors import BideError
 from bide.queue.schedules.records import MOVING
 from bide.types import RescheduleResult, Sent
-from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
-from tests.move.test_two_movers import After, Sly
-from tests.move.test_zombies import Before, killed_in, source_of
-
-__all__ = ["new", "old"]
+from tests.move.meddling import After, AfterTake, Before, Killed, die, source_of
+from tests.move.test_meanwhile import bodies, killed, moving, run, send
+from tests.move.test_zombies import killed_in
 
 CHANGES: dict[str, Callable[[Queue, Sent], object]] = {
     "cancelled": lambda old, sent: old.cancel(sent),
@@ -36,24 +34,6 @@ LEFT: dict[str, list[Any]] = {
     "put off as it is": [["a"], ["other"]],
     "merged": [["a", "b"], ["other"]],
 }
-
-
-def die() -> None:
-    raise Killed
-
-
-class AfterTake:
-    """An engine where something happens before the first call of a verb after messages were taken."""
-
-    def __init__(self, engine: Any, verb: str, act: Callable[[], object]) -> None:
-        self._engine, self._verb, self._act, self._taken = engine, verb, act, False
-
-    def __getattr__(self, name: str) -> Any:
-        if self._taken and name == self._verb:
-            act, self._act = self._act, lambda: None
-            act()
-        self._taken = self._taken or name == "reschedule"
-        return getattr(self._engine, name)
 
 
 WAYS = [("taken", change) for change in CHANGES] + [("ending", change) for change in CHANGES if change != "put off as it is"]
@@ -88,7 +68,7 @@ def test_what_loses_its_key_as_it_is_taken_is_moved_once_without_it(old: Queue, 
 
     meddled = After(old.session.engine(), "reschedule", merges)
     with pytest.raises(Killed):
-        run(source_of(Sly(meddled, "cancel", die, 1)), new)
+        run(source_of(Before(meddled, "cancel", die, 1)), new)
     run(moving(old), new)
     assert sorted((each.body[0], each.key, each.attempt) for each in new.messages("mail")) == [
         ("more", "k", 0),
@@ -101,7 +81,7 @@ def test_what_is_rescheduled_just_before_it_is_given_back_keeps_that_time(old: Q
     sent = old.send("mail", "here", key="k", delay="2h")
     new.send("mail", "there", key="k", delay="2h")
     said: list[RescheduleResult] = []
-    engine = Sly(old.session.engine(), "reschedule", lambda: said.append(old.reschedule(sent, delay="5h")), 2)
+    engine = Before(old.session.engine(), "reschedule", lambda: said.append(old.reschedule(sent, delay="5h")), 2)
     run(source_of(engine), new)
     assert said == [RescheduleResult.MOVED]
     [left] = old.messages("mail")

@@ -17,12 +17,9 @@ from bide.adopt.queue.notes import stopped_moves
 from bide.adopt.queue.on_the_way import Log, OtherMove
 from bide.adopt.source import Entries, Found, Names
 from bide.types import CancelResult, Info, RescheduleResult, Sent
+from tests.move.meddling import Killed
 
 Step = Callable[[], None]
-
-
-class Killed(BaseException):
-    """The mover is gone at this step."""
 
 
 def nothing() -> None: ...
@@ -45,21 +42,6 @@ class Meddled(QueueSource):
         self.finishing()
         super().finish(names, changed)
         self.finished()
-
-
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
-def old(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Queue]:
-    url = f"sqlite:///{tmp_path}/old.db"
-    if request.param != "sqlite":
-        url = request.getfixturevalue(f"{request.param}_url")
-    with Queue(url) as queue:
-        yield queue
-
-
-@pytest.fixture
-def new(tmp_path: Any) -> Iterator[Queue]:
-    with Queue(f"sqlite:///{tmp_path}/new.db") as queue:
-        yield queue
 
 
 def moving(old: Queue, able: Able | None = None) -> Meddled:

@@ -10,11 +10,9 @@ from bide.adopt.queue.moved_message import Able
 from bide.adopt.queue.notes import stopped_moves
 from bide.adopt.queue.on_the_way import OtherMove
 from bide.types import CancelResult, RescheduleResult, Sent
-from tests.move.test_meanwhile import Killed, Meddled, bodies, new, nothing, old, run
-from tests.move.test_two_movers import DAY, HOUR, Apart, Sly
-from tests.move.test_zombies import source_of
-
-__all__ = ["new", "old"]
+from tests.move.meddling import Apart, Before, Killed, die, source_of
+from tests.move.test_meanwhile import Meddled, bodies, nothing, run
+from tests.move.test_two_movers import DAY, HOUR
 
 pytestmark = pytest.mark.parametrize("old", ["sqlite"], indirect=True)
 
@@ -35,10 +33,6 @@ def bury(old: Queue) -> None:
     old.send_many("mail", list(range(4)))
     for delivery in old.receive("mail", limit=4):
         delivery.bury("no use")
-
-
-def die() -> None:
-    raise Killed
 
 
 class HalfEnded:
@@ -125,7 +119,7 @@ def test_nor_does_it_when_the_next_run_finds_that_only_as_it_ends_them(old: Queu
     """What the killed run has asked for takes effect late, and at one shard, when the next run has read what is there."""
     bury(old)
     with pytest.raises(Killed):
-        run(source_of(Sly(Apart(old.session.engine()), "purge", die, 1)), new)
+        run(source_of(Before(Apart(old.session.engine()), "purge", die, 1)), new)
     source = apart(old.session.engine())
 
     def acts_late() -> None:
@@ -150,7 +144,7 @@ def test_what_two_runs_move_away_at_once_keeps_its_time(old: Queue, new: Queue) 
         assert len(second.take(10).found) == len(sent)
 
     with pytest.raises(OtherMove, match="taken over"):
-        run(source_of(Sly(Apart(engine), "reschedule", takes_all, 1)), new)
+        run(source_of(Before(Apart(engine), "reschedule", takes_all, 1)), new)
     move(old, new)
     assert {each.body: each.due for each in new.messages("mail")} == {n: each.due for n, each in enumerate(sent)}
     assert old.stats().scheduled == 0
@@ -188,7 +182,7 @@ def test_dead_letters_of_which_one_shard_has_ended_its_part_all_move_when_there_
 def test_what_is_moved_away_after_another_run_has_looked_for_it_comes_back(old: Queue, new: Queue) -> None:
     sent = sent_to(old)
     second = apart(old.session.engine())
-    first = source_of(Sly(Apart(old.session.engine()), "reschedule", second.held, 1))
+    first = source_of(Before(Apart(old.session.engine()), "reschedule", second.held, 1))
     with pytest.raises(OtherMove):
         run(first, new)
     assert {each.due for each in old.messages("mail")} == {each.due for each in sent}

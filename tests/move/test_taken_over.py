@@ -6,11 +6,9 @@ from bide import Queue
 from bide.adopt.adopting import Adoption
 from bide.adopt.queue.on_the_way import OtherMove
 from bide.adopt.source import Found, Held
-from tests.move.test_meanwhile import Meddled, killed, moving, new, old, run, send
-from tests.move.test_two_movers import DAY, Sly
-from tests.move.test_zombies import Before, source_of
-
-__all__ = ["new", "old"]
+from tests.move.meddling import Before, source_of
+from tests.move.test_meanwhile import Meddled, killed, moving, run, send
+from tests.move.test_two_movers import DAY
 
 
 def names(found: list[Found]) -> list[str]:
@@ -30,7 +28,7 @@ def test_a_step_that_was_noted_before_another_run_took_over_ends_nothing(old: Qu
     sent = send(old, 5)
     killed(old, new, "finishing")
     second, held = moving(old), list[Held]()
-    engine = Sly(old.session.engine(), "cancel", lambda: held.append(second.held()), call)
+    engine = Before(old.session.engine(), "cancel", lambda: held.append(second.held()), call)
     with pytest.raises(OtherMove, match="taken over"):
         run(source_of(engine), new, batch=2)
     there = 5 if call == 1 else 3
@@ -46,7 +44,7 @@ def test_a_run_that_was_taken_over_gives_nothing_back(old: Queue, new: Queue) ->
     """No worker is to get what the other one has, and perhaps has sent."""
     sent = send(old, 5)
     second, held = moving(old), list[Held]()
-    first = source_of(Sly(old.session.engine(), "reschedule", lambda: held.append(second.held()), 2))
+    first = source_of(Before(old.session.engine(), "reschedule", lambda: held.append(second.held()), 2))
     taken = names(list(first.take(10).found))
     with pytest.raises(OtherMove, match="goes on with what this one had"):
         first.give_back(taken)

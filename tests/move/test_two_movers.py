@@ -16,48 +16,14 @@ from bide.adopt.queue.on_the_way import Log, OtherMove
 from bide.adopt.source import Found, Held
 from bide.engines.base import Ref
 from bide.types import CancelResult
-from tests.move.test_meanwhile import Killed, bodies, killed, moving, new, old, run, send
+from tests.move.meddling import After, Apart, Before, Killed
+from tests.move.test_meanwhile import bodies, killed, moving, run, send
 
-__all__ = ["new", "old"]
 HOUR, DAY = 3_600, 86_400_000
 
 
-class Sly:
-    """An engine where somebody acts just before the n-th call of a verb."""
-
-    def __init__(self, engine: Any, verb: str, act: Callable[[], object], call: int) -> None:
-        self._engine, self._verb, self._act, self._left = engine, verb, act, call
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._verb:
-            self._left -= 1
-            if self._left == 0:
-                self._act()
-        return getattr(self._engine, name)
-
-
-class After:
-    """An engine where somebody acts just after the first call of a verb."""
-
-    def __init__(self, engine: Any, verb: str, act: Callable[[], object]) -> None:
-        self._engine, self._verb, self._act = engine, verb, act
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._engine, name)
-        if name != self._verb:
-            return real
-
-        def call(*asked: Any, **options: Any) -> Any:
-            found, act = real(*asked, **options), self._act
-            self._act = lambda: None
-            act()
-            return found
-
-        return call
-
-
 def sly_source(old: Queue, verb: str, act: Callable[[], object], call: int) -> QueueSource:
-    return QueueSource(Sly(old.session.engine(), verb, act, call), "old", re.compile(".*"), Able(), "new")  # type: ignore[arg-type]
+    return QueueSource(Before(old.session.engine(), verb, act, call), "old", re.compile(".*"), Able(), "new")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("old", ["sqlite"], indirect=True)
@@ -129,12 +95,12 @@ def test_a_mover_that_is_slow_to_note_what_it_takes_hides_nothing_that_its_succe
 ) -> None:
     send(old, 3)
     second, taken = moving(old), list[Found]()
-    engine = Sly(old.session.engine(), "put", lambda: taken.extend(second.take(10).found), 2)
+    engine = Before(old.session.engine(), "put", lambda: taken.extend(second.take(10).found), 2)
 
     def die() -> None:
         raise Killed
 
-    slow = engine if ended == "told" else Sly(engine, "get", die, 1)  # it has noted them, and asks whose they are
+    slow = engine if ended == "told" else Before(engine, "get", die, 1)  # it has noted them, and asks whose they are
     with pytest.raises(OtherMove if ended == "told" else Killed):
         QueueSource(slow, "old", re.compile(".*"), Able(), "new").take(10)  # type: ignore[arg-type]
     batches, _ = batches_of(old.session.engine())
@@ -162,7 +128,7 @@ def test_a_mover_that_another_has_taken_over_leaves_that_one_what_is_due(old: Qu
 
 def test_of_two_that_begin_at_once_one_goes_on(old: Queue) -> None:
     first, second = (Log(old.session.engine(), "new") for _ in range(2))
-    slow = Log(Sly(old.session.engine(), "put", second.begin, 1), "new")  # type: ignore[arg-type]
+    slow = Log(Before(old.session.engine(), "put", second.begin, 1), "new")  # type: ignore[arg-type]
     first.begin()
     slow.begin()
     assert [each.is_ours() for each in (first, second, slow)] == [False, False, True]
@@ -181,7 +147,7 @@ def test_one_that_begins_and_is_slow_does_nothing_to_what_its_successor_has(old:
         second.add([batch])
 
     with suppress(OtherMove):
-        Log(Sly(engine, "scan", takes_over, 2), "new").begin()  # type: ignore[arg-type]
+        Log(Before(engine, "scan", takes_over, 2), "new").begin()  # type: ignore[arg-type]
     [note] = engine.get([Ref(id=batch.own)])
     assert note is not None
     assert note.due == batch.noted
@@ -264,7 +230,7 @@ def test_a_dead_letter_that_lives_again_just_before_a_run_ends_it_and_is_killed_
     def die() -> None:
         raise Killed
 
-    engine = Sly(old.session.engine(), "purge", lambda: old.requeue("mail", ids=[lives.id]), 1)
+    engine = Before(old.session.engine(), "purge", lambda: old.requeue("mail", ids=[lives.id]), 1)
     with pytest.raises(Killed):
         run(QueueSource(After(engine, "purge", die), "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
     assert [each.body for each in old.messages("mail")] == ["lives"]
@@ -286,17 +252,6 @@ def test_a_message_that_took_the_key_in_the_new_queue_is_left_alone(old: Queue, 
     assert found.body == "theirs"
 
 
-class Apart:
-    """An engine that does so many together; one, if it has several shards."""
-
-    def __init__(self, engine: Any, together: int = 1) -> None:
-        self._engine = engine
-        self.capabilities = replace(engine.capabilities, together=together)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-
 def test_what_a_run_moves_away_when_another_one_has_come_and_gone_is_brought_back(old: Queue, new: Queue) -> None:
     sent = send(old)
     there = new.send("mail", "there", delay=HOUR, key="k1")
@@ -305,7 +260,7 @@ def test_what_a_run_moves_away_when_another_one_has_come_and_gone_is_brought_bac
     def second() -> None:
         run(QueueSource(engine, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
 
-    slow = Sly(engine, "reschedule", second, 1)
+    slow = Before(engine, "reschedule", second, 1)
     with pytest.raises(OtherMove):
         run(QueueSource(slow, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
     assert [(each.body, each.due) for each in old.messages("mail")] == [(1, sent[1].due)]
@@ -347,7 +302,7 @@ def test_what_was_noted_when_the_queue_had_several_shards_is_moved_when_it_has_o
     def die() -> None:
         raise Killed
 
-    first = Sly(Apart(engine), "get" if step == "taken" else "cancel", die, 1)
+    first = Before(Apart(engine), "get" if step == "taken" else "cancel", die, 1)
     with pytest.raises(Killed):
         run(QueueSource(first, "old", re.compile(".*"), Able(), "new"), new)  # type: ignore[arg-type]
     ended = sent[:8] if step == "taken" else []  # what is cancelled after a step of several shards is taken for moved

@@ -1,44 +1,17 @@
 """What a run that was killed has asked for takes effect late; and a run is killed, or fails, where it takes copies back."""
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bide import Queue
-from bide.adopt.queue.moved_message import Able
-from bide.adopt.queue.moving import QueueSource
 from bide.adopt.queue.notes import stopped_moves
 from bide.errors import Unavailable
 from bide.types import CancelResult
-from tests.move.test_meanwhile import Killed, bodies, moving, new, old, run, send
+from tests.move.meddling import Before, Killed, Late, source_of
+from tests.move.test_meanwhile import bodies, moving, run, send
 
-__all__ = ["new", "old"]
 HOUR, DAY = 3_600, 86_400
-
-
-class Late:
-    """An engine whose verb is asked for, and acts later: the process is killed, and its statement goes on at the server."""
-
-    def __init__(self, engine: Any, verb: str) -> None:
-        self._engine, self._verb = engine, verb
-        self.acts: Callable[[], object] = lambda: None
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._engine, name)
-        if name != self._verb:
-            return real
-
-        def ask(asked: Any, **options: Any) -> Any:
-            self.acts = lambda: real(asked, **options)
-            raise Killed
-
-        return ask
-
-
-def source_of(engine: Any) -> QueueSource:
-    return QueueSource(engine, "old", re.compile(".*"), Able(), "new")
 
 
 def killed_in(old: Queue, new: Queue, verb: str) -> Late:
@@ -46,19 +19,6 @@ def killed_in(old: Queue, new: Queue, verb: str) -> Late:
     with pytest.raises(Killed):
         run(source_of(late), new)
     return late
-
-
-class Before:
-    """An engine where something happens just before the first call of a verb."""
-
-    def __init__(self, engine: Any, verb: str, act: Callable[[], object]) -> None:
-        self._engine, self._verb, self._act = engine, verb, act
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._verb:
-            act, self._act = self._act, lambda: None
-            act()
-        return getattr(self._engine, name)
 
 
 def test_a_cancel_of_a_killed_run_that_acts_just_before_ours_loses_nothing(old: Queue, new: Queue) -> None:
