@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from bide import AsyncQueue, BadBody, Call, Hook, LeaseLost, ManualClock, Queue, Unavailable
+from bide.queue.aio.receiving import NAP
 
 
 async def take(queue: Any, topic: str = "t", **options: Any) -> Any:
@@ -293,8 +294,8 @@ async def test_closing_gives_back_what_a_claim_brings_meanwhile(how: str) -> Non
         receiving = asyncio.ensure_future(got)
         await claimed.wait()
         closing = asyncio.create_task(queue.close())
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await asyncio.sleep(10 * NAP)  # it looks several times, and freezes nobody meanwhile
+        assert not closing.done()
         may_answer.set()
         await closing
     with pytest.raises(Unavailable, match="is closed"):

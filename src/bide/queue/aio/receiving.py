@@ -231,6 +231,7 @@ class AsyncReceiver:
         self._closed = True
         ours, never, until = self._affinity.caller(), AsyncSignal(), time.monotonic() + SWEEP
         while any(each != ours for each in list(self._claiming.values())) and time.monotonic() < until:
+            never.clear()  # a wait that ends sets it
             await never.wait(NAP)
         for fresh in list(self.fresh.values()):
             await self.give_back(fresh)

@@ -229,6 +229,7 @@ class Receiver:
         self._closed = True
         ours, never, until = self._affinity.caller(), Signal(), time.monotonic() + SWEEP
         while any(each != ours for each in list(self._claiming.values())) and time.monotonic() < until:
+            never.clear()  # a wait that ends sets it
             never.wait(NAP)
         for fresh in list(self.fresh.values()):
             self.give_back(fresh)
