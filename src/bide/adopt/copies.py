@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from bide.queue import Queue
 
 
-def crc_of(found: Found) -> int:
-    """Of the body of its copy."""
-    return zlib.crc32(found.message.body) if found.crc is None else found.crc
-
-
 _FAR = MAX_DELAY_MS - 10 * 365 * 86_400_000  # ms until a message is due that was sent to be found, and never delivered
 
 
@@ -47,7 +42,7 @@ class Copies:
         """A copy that somebody has replaced or moved since, by its key, is a message of theirs: it is gone for us."""
         if not copies or not self._queue.capabilities.cancel:
             return Counter({CancelResult.GONE: len(copies)})
-        keyed = [(sent, crc_of(found)) for found, sent in copies if found.message.key is not None]
+        keyed = [(sent, _crc_of(found)) for found, sent in copies if found.message.key is not None]
         return self._end([sent for found, sent in copies if found.message.key is None]) + self._end_unchanged(keyed)
 
     def _end(self, copies: Sequence[Sent]) -> Counter[CancelResult]:
@@ -84,3 +79,8 @@ class Copies:
 
     def _named(self, found: Found) -> NewMessage:
         return replace(found.message, operation=f"adopt/{self._kind}/{found.name}" if self.known else None)
+
+
+def _crc_of(found: Found) -> int:
+    """Of the body of its copy."""
+    return zlib.crc32(found.message.body) if found.crc is None else found.crc
