@@ -126,6 +126,37 @@ def test_on_redis_a_call_in_the_middle_of_a_send_is_answered(queue: Queue, inter
     assert {each.body for each in queue.receive("t", limit=9)} == {"before", "sent", "from the handler"}
 
 
+@pytest.mark.parametrize("engine", [pytest.param("redis", marks=pytest.mark.server)], indirect=True)
+def test_on_redis_a_close_in_the_middle_of_a_receive_gives_back_what_that_has_claimed(
+    queue: Queue, interruption: Interruption, on_signal: Any
+) -> None:
+    """It does not wait for the receive, which goes on only when the handler has ended."""
+    queue.ack_many(queue.receive("t"))  # and upkeep is done
+    queue.send("t", 1, max_attempts=1)
+    came = on_signal(queue.close)
+    interruption.left = 1
+    with pytest.raises(Unavailable, match="is closed"):
+        queue.receive("t", lease="1h")
+    assert came == [None]
+    with Queue(queue.session.setup.settings.url) as after:
+        assert [(each.body, each.attempt) for each in after.receive("t")] == [(1, 1)]
+
+
+def test_a_close_in_the_middle_of_a_receive_is_never_kept_waiting(
+    engine: str, queue: Queue, interruption: Interruption, on_signal: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    came = on_signal(queue.close)
+    queue.ack_many(queue.receive("t"))  # and upkeep is done
+    queue.send("t")
+    interruption.left = 1
+    with pytest.raises(Unavailable, match="is closed"):
+        queue.receive("t")
+    [answer] = came
+    assert answer is None or "signal handler" in str(answer)
+    told = "1 messages could not be given back and come back when their leases end"
+    assert (told in caplog.text) is (engine != "redis")
+
+
 def test_a_call_between_two_calls_is_answered(queue: Queue, on_signal: Any) -> None:
     came = on_signal(lambda: queue.send("t", "from the handler"))
     signal.raise_signal(signal.SIGUSR1)

@@ -276,8 +276,9 @@ async def test_closing_gives_back_what_a_listener_has_not_looked_at(make_queue: 
     Queue("memory://closed-while-listening").purge("t", state="ready")
 
 
+@pytest.mark.parametrize("closes", [1, 2])
 @pytest.mark.parametrize("how", ["receive", "listen"])
-async def test_closing_gives_back_what_a_claim_brings_meanwhile(how: str) -> None:
+async def test_closing_gives_back_what_a_claim_brings_meanwhile(how: str, closes: int) -> None:
     queue = AsyncQueue("memory://closed-amid-a-claim")
     await queue.send_many("t", range(3))
     opened = await queue.session.open()
@@ -293,11 +294,11 @@ async def test_closing_gives_back_what_a_claim_brings_meanwhile(how: str) -> Non
         got: Any = queue.receive("t", limit=3) if how == "receive" else anext(queue.listen("t", limit=3))
         receiving = asyncio.ensure_future(got)
         await claimed.wait()
-        closing = asyncio.create_task(queue.close())
+        closing = [asyncio.create_task(queue.close()) for _ in range(closes)]
         await asyncio.sleep(10 * NAP)  # it looks several times, and freezes nobody meanwhile
-        assert not closing.done()
+        assert not any(each.done() for each in closing)
         may_answer.set()
-        await closing
+        await asyncio.gather(*closing)
     with pytest.raises(Unavailable, match="is closed"):
         await receiving
     after = Queue("memory://closed-amid-a-claim")

@@ -92,6 +92,7 @@ def test_a_topic_that_nobody_receives_is_named_with_what_it_holds(host: Host) ->
         without = examined(host.url)["topic mail"]
         assert (without.level, without.value) == ("warn", "3 ready, 0 dead, 0 receivers")
         host.until(topic, lambda each: each.get("messages_ready") == 3)
+        host.until(NAMES.topic("other"), lambda each: each.get("messages_ready") == 1)
         found = host.examined()
         assert (found["topic mail"].level, found["topic mail"].value) == ("warn", "3 ready, 0 leased, 0 dead, 0 receivers")
         assert found["topic mail"].advice == "nobody receives it: is a worker running, with room for more?"

@@ -95,10 +95,11 @@ class AsyncReceiver:
                 claim, found = await self._named(topics, limit, lease_ms, request, asked)
                 if not self._was_closed():
                     return claim, found
-                await self.give_back(deque(found))  # nobody can end them
+                if request in self._claiming or request in self._unanswered:
+                    await self.give_back(deque(found))  # nobody can end them
             raise Unavailable("The queue is closed: make a new one.")
         finally:
-            del self._claiming[request]
+            self._claiming.pop(request, None)
 
     def _was_closed(self) -> bool:
         """Also meanwhile."""
@@ -226,8 +227,7 @@ class AsyncReceiver:
         return sum(len(part.leases) for part in doubtful)
 
     async def close(self) -> None:
-        """Give back what is held, and was handed to nobody; also what claims bring that are under way, but for one that this
-        call interrupts."""
+        """Give back what is held, and was handed to nobody; also what claims bring that are under way."""
         self._closed = True
         ours, never, until = self._affinity.caller(), AsyncSignal(), time.monotonic() + SWEEP
         while any(each != ours for each in list(self._claiming.values())) and time.monotonic() < until:
@@ -235,6 +235,8 @@ class AsyncReceiver:
             await never.wait(NAP)
         for fresh in list(self.fresh.values()):
             await self.give_back(fresh)
+        self._unanswered.update(self._claiming)  # what hangs, and what this call interrupts: that can't end before
+        self._claiming.clear()
         with contextlib.suppress(BideError):
             await self._give_back_unanswered()
 

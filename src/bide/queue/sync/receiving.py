@@ -93,10 +93,11 @@ class Receiver:
                 claim, found = self._named(topics, limit, lease_ms, request, asked)
                 if not self._was_closed():
                     return claim, found
-                self.give_back(deque(found))  # nobody can end them
+                if request in self._claiming or request in self._unanswered:
+                    self.give_back(deque(found))  # nobody can end them
             raise Unavailable("The queue is closed: make a new one.")
         finally:
-            del self._claiming[request]
+            self._claiming.pop(request, None)
 
     def _was_closed(self) -> bool:
         """Also meanwhile."""
@@ -224,8 +225,7 @@ class Receiver:
         return sum(len(part.leases) for part in doubtful)
 
     def close(self) -> None:
-        """Give back what is held, and was handed to nobody; also what claims bring that are under way, but for one that this
-        call interrupts."""
+        """Give back what is held, and was handed to nobody; also what claims bring that are under way."""
         self._closed = True
         ours, never, until = self._affinity.caller(), Signal(), time.monotonic() + SWEEP
         while any(each != ours for each in list(self._claiming.values())) and time.monotonic() < until:
@@ -233,6 +233,8 @@ class Receiver:
             never.wait(NAP)
         for fresh in list(self.fresh.values()):
             self.give_back(fresh)
+        self._unanswered.update(self._claiming)  # what hangs, and what this call interrupts: that can't end before
+        self._claiming.clear()
         with contextlib.suppress(BideError):
             self._give_back_unanswered()
 
