@@ -150,15 +150,14 @@ class Adoption:
             self._in_hand |= {each.name for each in held.found} | {each.held for each in held.refused}
             raise Unread(held.refused)
         self._leave(held.refused)
-        if not (held.found or held.ended or held.known):
+        if not (found := held.found or held.ended or held.known):
             return False
         self._in_hand |= {each.name for each in held.found}
         if elsewhere := [each.name for each in held.found if is_for_another(each.name, self._destination)]:
             self._leave_to_another(elsewhere)
             return True
         doubtful = held.age > SURE or held.unsure
-        found = held.found or held.ended or held.known
-        if self._doubt == "stop" and found and (held.unsure or (doubtful and self._copies.known)):
+        if self._doubt == "stop" and (held.unsure or (doubtful and self._copies.known)):
             raise InDoubt(len(found), held.age, found[0].message, unsure=held.unsure)
         if self._copies.known and not doubtful:
             self._take_back_what_was_sent(held)
