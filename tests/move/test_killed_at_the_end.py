@@ -141,7 +141,7 @@ def test_a_step_of_which_something_is_left_was_not_done() -> None:
 
 
 def test_of_two_batches_that_name_a_message_the_one_that_was_ending_it_counts() -> None:
-    mark = Mark("m", "print", "mail", None, dead=False)
+    mark = Mark("m", "print", "mail", None, dead=False, due=0, attempt=0)
     moved, noted = Batch("moved", [mark], noted=1, steps=[Step(["m"])]), Batch("noted", [mark], noted=2)
     last = Last.of([noted, moved])
     assert (last.has["m"], last.ends["m"]) == ("noted", "moved")

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -300,11 +301,47 @@ def test_a_mover_whose_clock_is_fast_ends_nothing_too_soon(old: Queue, new: Queu
     old.send("mail", "overdue", expires_in="3m")
     real = time.time_ns
     source = moving(old)
-    monkeypatch.setattr("bide.adopt.queue.moved_message.time.time_ns", lambda: real() + 600 * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 600 * 10**9)
     run(source, new)
     monkeypatch.undo()
     [delivery] = new.receive("mail")
     assert delivery.body == "overdue"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("years", [26, 30, 50])
+def test_a_new_time_that_is_far_away_counts(old: Queue, new: Queue, years: int, killed: bool) -> None:
+    """It is not taken for the mover's own."""
+    sent = old.send("mail", "a", delay="2h")
+    source, far = moving(old), timedelta(days=365 * years)
+
+    def puts_off() -> None:
+        source.finishing = nothing
+        assert old.reschedule(sent, delay=far) is RescheduleResult.MOVED
+        if killed:
+            raise Killed
+
+    source.finishing = puts_off
+    with suppress(Killed):
+        run(source, new)
+    assert run(moving(old), new).refused == {"is due in more than 25 years": 1}
+    [left] = old.messages("mail")
+    assert abs(left.due / 1000 - time.time() - far.total_seconds()) < 60
+    assert bodies(new) == []
+
+
+def test_who_moves_a_message_on_by_an_hour_while_it_is_on_its_way_has_that(old: Queue, new: Queue) -> None:
+    sent = old.send("mail", "a", delay="2h")
+    source = moving(old)
+
+    def puts_off() -> None:
+        source.finishing = nothing
+        assert old.reschedule(sent, by="1h") is RescheduleResult.MOVED
+
+    source.finishing = puts_off
+    run(source, new)
+    run(moving(old), new)
+    assert [each.due - sent.due for each in new.messages("mail")] == [3_600_000]
 
 
 def test_small_topics_move_together(old: Queue, new: Queue) -> None:

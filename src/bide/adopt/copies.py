@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from bide.adopt.doubt import SURE
 from bide.adopt.source import Found
 from bide.core.when import MAX_DELAY_MS
-from bide.engines.base import NewMessage, Ref, Seen
+from bide.engines.base import NewMessage, Ref, Seen, Stored
 from bide.errors import OutcomeUnknown
 from bide.types import CancelResult, Sent
 
@@ -42,30 +42,20 @@ class Copies:
         """A copy that somebody has replaced or moved since, by its key, is a message of theirs: it is gone for us."""
         if not copies or not self._queue.capabilities.cancel:
             return Counter({CancelResult.GONE: len(copies)})
-        keyed = [(sent, _crc_of(found)) for found, sent in copies if found.message.key is not None]
-        return self._end([sent for found, sent in copies if found.message.key is None]) + self._end_unchanged(keyed)
+        stored = self._queue.session.engine().get([Ref(id=sent.id) for _, sent in copies])
+        return Counter(self._end(*copy, now) for copy, now in zip(copies, stored, strict=True))
 
-    def _end(self, copies: Sequence[Sent]) -> Counter[CancelResult]:
-        if not copies:
-            return Counter()
+    def _end(self, found: Found, sent: Sent, now: Stored | None) -> CancelResult:
+        """RUNNING: also if a worker has tried it. Then it waits for the next attempt, or is a dead letter."""
         engine = self._queue.session.engine()
-        ends = engine.cancel([Ref(id=each.id) for each in copies])
-        for each in (each for each, end in zip(copies, ends, strict=True) if end is CancelResult.DEAD):
-            engine.purge(each.topic, "dead", [each.id])
-        return Counter(ends)
-
-    def _end_unchanged(self, copies: Sequence[tuple[Sent, int]]) -> Counter[CancelResult]:
-        engine, dead = self._queue.session.engine(), list[Sent]()
-        ends: Counter[CancelResult] = Counter()
-        for (sent, crc), stored in zip(copies, engine.get([Ref(id=sent.id) for sent, _ in copies]), strict=True):
-            if stored is None or zlib.crc32(stored.body) != crc:
-                ends[CancelResult.GONE] += 1
-            elif stored.state == "dead":  # has no key any more, so nobody can change it
-                dead.append(sent)
-            else:  # after an attempt it waits for the next one
-                due = stored.due if stored.attempt else sent.due
-                ends.update(engine.cancel([Ref(id=sent.id)], seen=[Seen(due, stored.body)]))
-        return ends + self._end(dead)
+        if now is None or zlib.crc32(now.body) != _crc_of(found):
+            return CancelResult.GONE
+        tried = now.attempt > (found.message.past.attempt if found.message.past else 0)
+        if now.state != "dead":
+            [end] = engine.cancel([Ref(id=now.id)], seen=[Seen(now.due if tried else sent.due, now.body)])
+        else:  # it has no key any more, so nobody can change it
+            end = CancelResult.DEAD if engine.purge(now.topic, "dead", [now.id]).count else CancelResult.GONE
+        return CancelResult.RUNNING if tried and end in (CancelResult.CANCELLED, CancelResult.DEAD) else end
 
     def end_if_sent(self, ended: Sequence[Found]) -> Counter[CancelResult]:
         """End those that an earlier run has sent, or is sending yet; what it has not is not counted.
@@ -74,8 +64,14 @@ class Copies:
         """
         sent = [(found, each) for found, each in zip(ended, self.put(ended), strict=True) if each.outcome == "created"]
         far = time.time_ns() // 1_000_000 + _FAR
-        self._end([each for _, each in sent if each.due >= far])
+        self._end_nothing([each for _, each in sent if each.due >= far])
         return self.end([(found, each) for found, each in sent if each.due < far])
+
+    def _end_nothing(self, sent: Sequence[Sent]) -> None:
+        engine = self._queue.session.engine()
+        ends = engine.cancel([Ref(id=each.id) for each in sent]) if sent else ()
+        for each in (each for each, end in zip(sent, ends, strict=True) if end is CancelResult.DEAD):
+            engine.purge(each.topic, "dead", [each.id])
 
     def _named(self, found: Found) -> NewMessage:
         return replace(found.message, operation=f"adopt/{self._kind}/{found.name}" if self.known else None)

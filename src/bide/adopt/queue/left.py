@@ -46,7 +46,7 @@ def left_of(batch: Batch, get: Get, last: Last) -> Left:
             found.known.append(mark)
         elif stored is None:
             gone.append(mark)
-        elif (is_away(stored) or mark.dead) and mark == mark_of(brought_back(stored)):
+        elif (is_away(stored, mark.due) or mark.dead) and mark == mark_of(brought_back(stored, mark.due)):
             found.held.append((mark, stored))
         else:
             found.changed.append(mark)

@@ -1,7 +1,7 @@
 """A message that moves to another queue: with its time AWAY while it is on its way, and as the other queue gets it."""
 
-import time
 import zlib
+from typing import Any
 
 import msgspec
 
@@ -23,23 +23,17 @@ class Able(msgspec.Struct, frozen=True):
     largest: int = 2**30  # bytes of a body
 
 
-def is_away(message: Stored) -> bool:
-    return _way(message) > 0
+def is_away(message: Stored, due: int) -> bool:
+    """Whether a message that was due then is still moved away. Since then, somebody may have moved it by up to a year."""
+    return message.state == "scheduled" and abs(message.due - AWAY - due) <= YEAR
 
 
-def brought_back(message: Stored) -> Stored:
-    """As it was before it was moved away."""
-    way = _way(message)
-    if not way:
+def brought_back(message: Stored, due: int) -> Stored:
+    """As it was before it was moved away, when it was due then."""
+    if not is_away(message, due):
         return message
-    expires = None if message.expires is None else message.expires - way
-    return msgspec.structs.replace(message, due=message.due - way, expires=expires)
-
-
-def _way(message: Stored) -> int:
-    """The ms that a message was moved away."""
-    far = message.state == "scheduled" and message.due - time.time_ns() // 1_000_000 > FURTHEST
-    return AWAY if far else 0
+    expires = None if message.expires is None else message.expires - AWAY
+    return msgspec.structs.replace(message, due=message.due - AWAY, expires=expires)
 
 
 def has_failed(message: Stored) -> bool:
@@ -61,12 +55,13 @@ def crc_in(print: str) -> int:
 
 def is_same(message: Stored, held: Stored) -> bool:
     """Whether a message that is on its way has not changed since it was listed."""
-    way = _way(message)
-    if not way or message.due - way != held.due or message.body != held.body:
-        return False
-    expires = None if message.expires is None else message.expires - way
-    now = expires, message.attempt, message.max_attempts, message.level, message.key, message.headers
-    return now == (held.expires, held.attempt, held.max_attempts, held.level, held.key, held.headers)
+    return is_away(message, held.due) and _of_copy(brought_back(message, held.due)) == _of_copy(held)
+
+
+def _of_copy(message: Stored) -> tuple[Any, ...]:
+    """What a copy has of it."""
+    of_time = message.due, message.expires, message.attempt, message.max_attempts
+    return *of_time, message.level, message.key, message.headers, message.body
 
 
 def message_of(message: Stored, able: Able, now: int) -> NewMessage:

@@ -99,7 +99,7 @@ class QueueSource:
         if changed and not self._looks:
             self.log.add_changed(batch, changed)
             self._bring_back(batch, [id for id in changed if last.has[id] == batch.name])
-        found = [self._hold(batch, mark, brought_back(each), each.due) for mark, each in left.held]
+        found = [self._hold(batch, mark, brought_back(each, mark.due), each.due) for mark, each in left.held]
         if changed:
             self._in_hand.settle_later(batch)
         elif not self._looks:
@@ -162,7 +162,7 @@ class QueueSource:
         taken = [each for each, end in zip(messages, moved, strict=True) if end is RescheduleResult.MOVED]
         soon = self.log.now + _SOON
         again = [each.id for each in taken if each.due < soon or has_failed(each)]
-        now = {each.id: brought_back(each) for each in self._get(again) if each is not None}
+        now = {each.id: brought_back(each, due[each.id]) for each in self._get(again) if each is not None}
         others = {each.id for each in taken if each.id in now and _changed(now[each.id], each)}
         for batch in batches if others else ():
             self._bring_back(batch, [id for id in batch.ids if id in others])
@@ -196,9 +196,10 @@ class QueueSource:
 
     def _bring_back(self, batch: Batch, ids: Sequence[str]) -> None:
         """To their own times, but for those that somebody has given a new one. Raises OtherMove."""
-        while away := [each for each in self._get(ids) if each is not None and is_away(each)]:
+        due = {mark.id: mark.due for mark in batch.marks}
+        while away := [each for each in self._get(ids) if each is not None and is_away(each, due[each.id])]:
             some, others = away[: self._ending.size], away[self._ending.size :]
-            moves = [Move(Ref(id=each.id), at=brought_back(each).due, seen=each.due) for each in some]
+            moves = [Move(Ref(id=each.id), at=brought_back(each, due[each.id]).due, seen=each.due) for each in some]
             ends = self._engine.reschedule(moves, condition=self._ending.condition(batch))
             ids = [each.id for each, end in zip(some, ends, strict=True) if end is not RescheduleResult.MOVED]
             ids += [each.id for each in others]
@@ -238,6 +239,6 @@ def _changed(now: Stored, listed: Stored) -> bool:
 
 def _copy_of(batch: Batch, mark: Mark) -> Found:
     """Of a message that is no longer as it was: by its name, it is the copy that was sent, or one that nobody gets."""
-    dead = mark.dead or mark.key is not None
-    nothing = NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=Past(dead=True) if dead else None)
+    past = Past(mark.attempt, dead=mark.dead or mark.key is not None)
+    nothing = NewMessage(mark.topic, b"", delay=MAX_DELAY_MS, key=mark.key, past=past)
     return Found(batch.named(mark), nothing, crc_in(mark.print))

@@ -35,10 +35,13 @@ class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topic: str
     key: str | None
     dead: bool
+    due: int
+    attempt: int
 
 
 def mark_of(message: Stored) -> Mark:
-    return Mark(message.id, fingerprint(message), message.topic, message.key, message.state == "dead")
+    dead = message.state == "dead"
+    return Mark(message.id, fingerprint(message), message.topic, message.key, dead, message.due, message.attempt)
 
 
 class Note(msgspec.Struct, frozen=True):
