@@ -176,6 +176,15 @@ def test_the_hint_for_a_paused_topic_names_the_other_queue_without_its_password(
     assert f"bide resume mail --url redis://127.0.0.1:{server.port}/0 --namespace shop" in ended.err
 
 
+def test_a_dry_run_tells_that_the_other_queue_cannot_pause_a_topic(bide: Bide, folder: Path) -> None:
+    with Queue(FIRST) as old:
+        old.send("mail", 1, delay="1h")
+        old.pause("mail")
+    ended = bide("move", FIRST, "amqp://127.0.0.1:1/", "--dry-run")  # which is not asked
+    assert ended.code == 1
+    assert "mail is paused, and the other queue can't pause it" in " ".join(ended.err.split())
+
+
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_a_name_that_nothing_has_is_told(bide: Bide, folder: Path, dry: tuple[str, ...]) -> None:
     with Queue(FIRST) as queue:

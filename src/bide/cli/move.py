@@ -9,7 +9,7 @@ import typer
 
 from bide.cli.adopt.running import NOTHING, carry_out, has_seen_nothing, look
 from bide.cli.exits import Exit, WrongUsage
-from bide.cli.move_ends import check, check_that_they_differ, check_the_way_back, gives_back_alone
+from bide.cli.move_ends import check, check_that_they_differ, check_the_give_back, check_the_way_back
 from bide.cli.options import Section
 from bide.cli.output import echo, echo_json, note
 from bide.cli.queues import QueueOptions, first_line
@@ -77,7 +77,8 @@ def move(
         typer.Option(
             "--doubtful",
             help="For messages that a run was moving when it was killed, more than nine minutes ago: send them again, forget "
-            "them in FROM, or give them back to FROM. If TO is gone for good, give-back does that alone, at any time.",
+            "them in FROM, or give them back to FROM, which moves nothing else. If TO is gone for good, give them back at any "
+            "time.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -94,9 +95,13 @@ def move(
         if dry_run:  # the other queue need not be there yet
             check(old, there.queue())
             looking = _source(old, there.queue(), matching, looks=True)
-            ended = "Nothing was changed. TO was not asked whether it can be reached, and has one of these keys already."
+            _check_the_pauses(looking.listing.chosen(), there.queue())
+            ended = (
+                "Nothing was changed. TO was not asked: perhaps it can't be reached, or one of these keys waits there already."
+            )
             return look(looking, as_json=as_json, nothing=_nothing(old, looking, topic), ended=ended)
-        if doubtful == "give-back" and gives_back_alone(old, there):
+        if doubtful == "give-back":
+            check_the_give_back(old, there)
             if topic or follow:
                 raise WrongUsage("All that is on its way is given back, and that is all: leave out --topic and --follow.")
             return _given_back(old, as_json=as_json)
@@ -122,6 +127,7 @@ def _moved(old: "Queue", there: QueueOptions, topics: "re.Pattern[str]", asked: 
         with closing(moving):
             check_that_they_differ(moving, new)
             before, nothing = moving.listing.chosen(), _nothing(old, moving, asked.topics)
+            _check_the_pauses(before, new)
             _pause_as_before(before, new)
             adoption = Adoption(moving, new, doubt=asked.doubt)
             code = carry_out(adoption, moving, "moving", follow=asked.follow, as_json=asked.as_json)
@@ -160,16 +166,21 @@ def _source(old: "Queue", new: "Queue", topics: "re.Pattern[str]", *, looks: boo
     return QueueSource(old.session.engine(), shown, topics, able, destination_of(new), looks=looks)
 
 
+def _paused(topics: "Mapping[str, Stats]") -> list[str]:
+    """Of which something moves: who has resumed another one there meanwhile has done so on purpose."""
+    return [name for name, each in topics.items() if each.paused and each.scheduled + each.ready + each.dead]
+
+
+def _check_the_pauses(topics: "Mapping[str, Stats]", new: "Queue") -> None:
+    for name in () if new.capabilities.pause else _paused(topics):
+        raise ConfigError(f"{name} is paused, and the other queue can't pause it. Resume it, or leave it out by --topic.")
+
+
 def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:
     """A topic that is paused does not begin to be delivered because it is moved."""
-    for name, each in topics.items():
-        if not each.scheduled + each.ready + each.dead:
-            continue  # nothing of it moves, and who has resumed it there meanwhile has done so on purpose
-        if each.paused and new.capabilities.pause:
-            new.pause(name)
-            note(f"{name} is paused, and so it is paused in the other queue, too: {_resume(name, new)}")
-        elif each.paused:
-            raise ConfigError(f"{name} is paused, and the other queue can't pause it. Resume it, or leave it out by --topic.")
+    for name in _paused(topics):
+        new.pause(name)
+        note(f"{name} is paused, and so it is paused in the other queue, too: {_resume(name, new)}")
 
 
 def _resume(topic: str, queue: "Queue") -> str:
@@ -207,8 +218,6 @@ def _tell(adoption: "Adoption", moving: "QueueSource", new: "Queue", before: "Ma
     echo(f"Moved {plural(adoption.adopted, 'message')} to {plural(len(adoption.topics), 'topic')}.")
     if adoption.resumed:
         echo(f"{adoption.resumed:,} of them had been begun by a run that was stopped.")
-    if adoption.given_back:
-        echo(f"Given back: {adoption.given_back:,}. Run the command again to move them.")
     if adoption.gone:
         echo(f"Taken by workers, cancelled or moved in time meanwhile: {adoption.gone:,}.")
     if adoption.late and not taken_over:  # the other run counts what it has taken back

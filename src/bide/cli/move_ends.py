@@ -40,29 +40,26 @@ def check_that_they_differ(moving: "QueueSource", new: "Queue") -> None:
         raise WrongUsage("FROM and TO are the same queue, by two URLs. Name another one.")
 
 
-def gives_back_alone(old: "Queue", there: QueueOptions) -> bool:
-    """Whether nothing is on its way; or it was to go to another queue than this one, or this one is gone or out of reach."""
+def check_the_give_back(old: "Queue", there: QueueOptions) -> None:
+    """Raises a BideError if TO is there, and knows what it got, or may do so."""
     from bide.adopt.adopting import destination_of
     from bide.adopt.queue.notes import destinations
 
     check(old, there.queue())
     if destinations(old.session.engine()) != {destination_of(there.queue())}:
-        return True
+        return
     try:
         new = there.open(otherwise="It is gone.")
     except ConfigError as error:  # a file
         note(f"bide: {error}")
-        return True
+        return
     try:
         with new:
             new.session.engine().put([])  # RabbitMQ is asked by the first call
-            if not new.capabilities.idempotent:  # it never knows what it got
-                return True
-            _check_that_it_is_in_doubt(old)
-            return False
+            if new.capabilities.idempotent:  # else it never knows what it got
+                _check_that_it_is_in_doubt(old)
     except Unavailable as error:
         note(f"bide: {error}")
-        return True
     except (ConfigError, SchemaMismatch) as error:  # with another password, or a newer bide, it may be there
         raise ConfigError(
             f"{error} To go on with what was on its way, leave out --doubtful. If that queue is gone for good, name another "
