@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -177,7 +178,7 @@ def test_what_a_worker_has_tried_there_was_changed_too_late(old: Queue, new: Que
 def test_what_is_merged_into_a_copy_as_it_is_taken_back_stays(old: Queue, new: Queue) -> None:
     old.send("mail", "a", key="k", delay="2h", if_exists="merge")
     source = moving(old)
-    source.finishing = lambda: old.cancel(topic="mail", key="k")
+    source.finishing = partial(HERE["cancelled"], old)
     engine = new.session.engine()
     merges = Before(engine, "cancel", lambda: new.send("mail", "b", key="k", delay="2h", if_exists="merge"))
     with patch.object(new.session, "engine", lambda: merges):

@@ -20,7 +20,7 @@ from bide.adopt.source import Entries, Found, Names
 from bide.types import CancelResult, Info, RescheduleResult, Sent
 from tests.move.meddling import Killed
 
-Step = Callable[[], None]
+Step = Callable[[], object]
 
 
 def nothing() -> None: ...

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from bide import AsyncQueue, BadBody, Call, Hook, LeaseLost, ManualClock, Queue, Unavailable
-from bide.queue.aio.receiving import NAP
+from bide.queue.aio.fresh import NAP
 
 
 async def take(queue: Any, topic: str = "t", **options: Any) -> Any:

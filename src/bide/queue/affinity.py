@@ -30,9 +30,10 @@ class AsyncAffinity:
         self._loop = loop
         return True
 
-    def caller(self) -> object:
-        """Who calls: a task, or else the loop."""
-        return asyncio.current_task() or self._loop
+    @staticmethod
+    def caller() -> object:
+        """Who calls: a task."""
+        return asyncio.current_task()
 
     def leave(self, heartbeat: Heartbeat, engine: AsyncEngine) -> None:
         """What was opened in a loop that is closed: nobody can wait for it any more."""
@@ -54,7 +55,8 @@ class Affinity:
         self._pid = pid
         return True
 
-    def caller(self) -> object:
+    @staticmethod
+    def caller() -> object:
         """Who calls: a thread, and what it is interrupted by."""
         return threading.get_ident()
 

@@ -62,7 +62,7 @@ class AsyncOpened:
         if self.outbox is not None:
             self.outbox.end_waits()
         try:
-            await self.receiver.close()
+            await self.receiver.fresh.close()
             for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
                 await batching.close()
             await AsyncApart(self.heartbeat.close).done()

@@ -1,13 +1,13 @@
 # Generated from ../aio/listening.py by tools/unasync.py; change that file instead.
 """Deliveries one after the other, as `queue.listen` yields them."""
 
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 
 from bide.engines.base import SWEEP, Hold
 from bide.logs import Log
 from bide.queue.deliveries import Cycles
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.fresh import Place
 from bide.queue.sync.receiving import CAUTION, Receiver
 from bide.wakeable import Signal
 
@@ -21,35 +21,37 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
     Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
     """
     receiver = opened()
-    fresh: deque[Delivery] = deque()
-    receiver.fresh[id(fresh)] = fresh
     held: set[Hold] = set()
     freed = Signal()
     cycles = Cycles()
     full = 0
-    try:
-        while True:
-            freed.clear()
-            receiver.see_to_leases()
-            if len(held) < limit:
-                with receiver.asking() as asked:
-                    wait = SWEEP if held else CAUTION
-                    fresh.extend(receiver.take(topics, limit - len(held), lease_ms, wait, asked=asked))
-                    for place in range(len(fresh)):
-                        receiver.keep(fresh[place], lease_ms, asked.until or 0, held, freed)
-                full = 0
-            else:
-                freed.wait(SWEEP)
-                full += 1
-                if len(held) == limit:
-                    cycles.collect()
-            if full == PATIENCE:
-                _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
-            while fresh:
-                if fresh[0].hold in held:
-                    yield fresh.popleft()
+    with receiver.fresh.place() as fresh:
+        try:
+            while True:
+                freed.clear()
+                receiver.fresh.check()
+                receiver.see_to_leases()
+                if len(held) < limit:
+                    with receiver.asking() as asked:
+                        wait = SWEEP if held else CAUTION
+                        receiver.fill(fresh, topics, limit - len(held), lease_ms, wait, asked=asked)
+                        receiver.keep(fresh, lease_ms, asked.until or 0, held, freed)
+                    full = 0
                 else:
-                    fresh.popleft()
-    finally:
-        del receiver.fresh[id(fresh)]
-        receiver.give_back(fresh)
+                    freed.wait(SWEEP)
+                    full += 1
+                    if len(held) == limit:
+                        cycles.collect()
+                if full == PATIENCE:
+                    _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
+                while _passes_over_lost(fresh, held):
+                    yield fresh.popleft()
+        finally:
+            receiver.fresh.give_back(fresh)
+
+
+def _passes_over_lost(fresh: Place, held: Collection[Hold]) -> bool:
+    """Whether there is one that is still held."""
+    while fresh and fresh[0].hold not in held:
+        fresh.popleft()
+    return bool(fresh)

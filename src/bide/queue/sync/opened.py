@@ -60,7 +60,7 @@ class Opened:
         if self.outbox is not None:
             self.outbox.end_waits()
         try:
-            self.receiver.close()
+            self.receiver.fresh.close()
             for batching in (self.puts, self.settles, self.cancels, self.moves, self.keeping):
                 batching.close()
             Apart(self.heartbeat.close).done()

@@ -1,33 +1,26 @@
 # Generated from ../aio/receiving.py by tools/unasync.py; change that file instead.
 """How messages come in: claim; when there is nothing, tend and sleep until something may be due."""
 
-import contextlib
 import functools
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from random import randrange
 
 from bide.engines.base import SWEEP, Claim, End, Ended, Hold
 from bide.engines.sync import Engine
-from bide.errors import BideError, EngineError, OutcomeUnknown, Unavailable
-from bide.ids import requests
-from bide.logs import Log
+from bide.errors import OutcomeUnknown
 from bide.queue.absence import Absence
-from bide.queue.affinity import Affinity
 from bide.queue.batching import Batching
 from bide.queue.beats import Asked, Beat
 from bide.queue.envelope import Envelope
 from bide.queue.heartbeat import Heartbeat
 from bide.queue.sync.delivery import Delivery
+from bide.queue.sync.fresh import Fresh, Place, taken_from
 from bide.queue.sync.opening import Opener
-from bide.wakeable import Briefly, Signal
+from bide.wakeable import Signal
 
-_log = Log("bide.intake")
 TICK = 0.001  # seconds
-NAP = 0.005  # seconds between two looks whether others have ended
-SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 CAUTION = 60.0  # seconds: upkeep is done this often, also when none seems to be needed
 TEND = 1.0  # seconds: while there is always something to claim, upkeep is done no more often
 
@@ -39,16 +32,18 @@ class Receiver:
         self._heartbeat = heartbeat
         self._tended = 0.0
         self._to_tend = True
-        self._new_request = requests()
-        self._unanswered: set[str] = set()  # names of claims
         self._absence: Absence | None = None
-        self._affinity = Affinity()
-        self._claiming: dict[str, object] = {}  # by the names of claims that are under way: who waits for them
-        self._closed = False
-        self.fresh: dict[int, deque[Delivery]] = {}  # of each listener, by which it is: what nobody has looked at yet
+        self.fresh: Fresh = Fresh(engine)
 
-    def take(
+    def take(self, topics: Sequence[str], limit: int, lease_ms: int, wait: float, *, linger: float = 0.0) -> list[Delivery]:
+        """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first, and then for `linger`."""
+        with self.fresh.place() as place:
+            self.fill(place, topics, limit, lease_ms, wait, linger=linger)
+            return taken_from(place)
+
+    def fill(
         self,
+        place: Place,
         topics: Sequence[str],
         limit: int,
         lease_ms: int,
@@ -56,69 +51,45 @@ class Receiver:
         *,
         linger: float = 0.0,
         asked: Asked | None = None,
-    ) -> list[Delivery]:
-        """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first, and then for `linger`."""
-        found: list[Delivery] = []
+    ) -> None:
+        """Put what `take` would give into its place."""
         until = time.monotonic() + wait
+        empty = not place
         try:
             while True:
-                claim, taken = self.taken(topics, limit - len(found), lease_ms, asked=asked)
-                if taken and not found:
-                    until = time.monotonic() + linger
-                found += taken
+                claim = self.bring(place, topics, limit - len(place), lease_ms, asked=asked)
+                if empty and place:
+                    empty, until = False, time.monotonic() + linger
                 left = until - time.monotonic()
-                if len(found) >= limit or (left <= 0 and (found or not (claim.messages or claim.more))):
-                    return found
+                if len(place) >= limit or (left <= 0 and (place or not (claim.messages or claim.more))):
+                    return
                 if not claim.messages and not claim.more:
                     self._engine.wait(topics, min(left, self.pause(claim)))
         except BaseException:
-            if found:  # nobody gets them
-                with contextlib.suppress(BideError, TimeoutError):
-                    self._try_to_return(found)
+            self.fresh.try_to_give_back(place)  # nobody gets them
             raise
 
-    def taken(
-        self, topics: Sequence[str], limit: int, lease_ms: int, *, asked: Asked | None = None
-    ) -> tuple[Claim, list[Delivery]]:
-        """A claim and its deliveries. They are given back if they don't get to the caller: they would be leased to nobody.
+    def bring(self, place: Place, topics: Sequence[str], limit: int, lease_ms: int, *, asked: Asked | None = None) -> Claim:
+        """A claim, with its deliveries in their place. They are given back if they don't get there.
 
         asked: the caller will keep them. So their leases are renewed from the start: all this may have to wait for a busy
         event loop.
         """
-        self._give_back_unanswered()
-        request = self._new_request()
-        self._claiming[request] = self._affinity.caller()
-        try:
-            if not self._closed:
-                claim, found = self._named(topics, limit, lease_ms, request, asked)
-                if not self._was_closed():
-                    return claim, found
-                if request in self._claiming or request in self._unanswered:
-                    self.give_back(deque(found))  # nobody can end them
-            raise Unavailable("The queue is closed: make a new one.")
-        finally:
-            self._claiming.pop(request, None)
-
-    def _was_closed(self) -> bool:
-        """Also meanwhile."""
-        return self._closed
-
-    def _named(
-        self, topics: Sequence[str], limit: int, lease_ms: int, request: str, asked: Asked | None
-    ) -> tuple[Claim, list[Delivery]]:
-        try:
-            if asked is None:
-                claim = self.claim(topics, limit, lease_ms, request)
-                return claim, self.opener.open(claim)
-            with self._heartbeat.asking(Asked(request, lease_ms)) as named:
-                claim = self.claim(topics, limit, lease_ms, request, asked=asked)
-                return claim, self.opener.open(claim, named)
-        except BaseException as error:  # also what a signal handler raises, whatever that is
-            self._unanswered.add(request)
-            if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
-                with contextlib.suppress(BideError, TimeoutError):
-                    self._try_to_give_back()
-            raise
+        self.fresh.give_back_unanswered()
+        with self.fresh.claim() as request:
+            try:
+                if asked is None:
+                    claim = self.claim(topics, limit, lease_ms, request)
+                    place.extend(self.opener.open(claim))
+                else:
+                    with self._heartbeat.asking(Asked(request, lease_ms)) as named:
+                        claim = self.claim(topics, limit, lease_ms, request, asked=asked)
+                        place.extend(self.opener.open(claim, named))
+            except BaseException as error:  # also what a signal handler raises, whatever that is
+                self.fresh.failed(request, error)
+                raise
+            self.fresh.came(request, place)
+            return claim
 
     def claim(
         self,
@@ -175,25 +146,6 @@ class Receiver:
             self._absence.hear(claim.now)
         return claim
 
-    def _give_back_unanswered(self) -> None:
-        """Ask for those claims again, which gives what they hold and nothing new, and release it."""
-        for request in list(self._unanswered):
-            claim = self._engine.claim([], 1, 1, request=request)
-            if claim.messages:
-                self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
-            if not claim.more:  # else a part of the engine did not answer, and may hold some
-                self._unanswered.discard(request)
-
-    def _try_to_return(self, found: Sequence[Delivery]) -> None:
-        """What does not succeed now comes back when its lease ends."""
-        with Briefly(SOON):
-            self.give_back(deque(found))
-
-    def _try_to_give_back(self) -> None:
-        """What does not succeed now is done with the next claim, or at the end."""
-        with Briefly(SOON):
-            self._give_back_unanswered()
-
     def _tend(self) -> bool:
         """A piece of upkeep; True when there may be something to claim now."""
         self._tended = time.monotonic()
@@ -224,39 +176,16 @@ class Receiver:
             self._heartbeat.renewed(part, answers, seen, asked)
         return sum(len(part.leases) for part in doubtful)
 
-    def close(self) -> None:
-        """Give back what is held, and was handed to nobody; also what claims bring that are under way."""
-        self._closed = True
-        ours, never, until = self._affinity.caller(), Signal(), time.monotonic() + SWEEP
-        while any(each != ours for each in list(self._claiming.values())) and time.monotonic() < until:
-            never.clear()  # a wait that ends sets it
-            never.wait(NAP)
-        for fresh in list(self.fresh.values()):
-            self.give_back(fresh)
-        self._unanswered.update(self._claiming)  # what hangs, and what this call interrupts: that can't end before
-        self._claiming.clear()
-        with contextlib.suppress(BideError):
-            self._give_back_unanswered()
-
-    def give_back(self, fresh: deque[Delivery]) -> None:
-        """Release what nobody has looked at. Its leases are renewed no longer, whatever becomes of that."""
-        given = list(fresh)
-        fresh.clear()
-        for delivery in given:
-            delivery.mark_ended()
-        if not given:
-            return
-        try:
-            self._engine.settle([delivery.end("release") for delivery in given])
-        except EngineError as error:
-            _log.warning("%d messages could not be given back and come back when their leases end: %s", len(given), error)
-
     def asking(self) -> AbstractContextManager[Asked]:
         """While deliveries are asked for, and until they are kept."""
         return self._heartbeat.asking()
 
-    def keep(self, delivery: Delivery, lease_ms: int, until: int, held: set[Hold], freed: Signal) -> None:
-        """Renew the lease of a delivery, which does not end before `until`, as long as that is out."""
+    def keep(self, place: Place, lease_ms: int, until: int, held: set[Hold], freed: Signal) -> None:
+        """Renew the leases of these deliveries, which don't end before `until`, as long as they are out."""
+        for delivery in list(place):
+            self._keep(delivery, lease_ms, until, held, freed)
+
+    def _keep(self, delivery: Delivery, lease_ms: int, until: int, held: set[Hold], freed: Signal) -> None:
         hold = delivery.hold
 
         def lost(hold: Hold) -> None:

@@ -1,0 +1,216 @@
+"""A queue that is closed amid what others receive: nothing stays leased to nobody, and nobody waits for ever."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+
+from bide import AsyncQueue, Call, Hook, LeaseLost, Queue, Unavailable
+from bide.queue.aio.fresh import NAP
+
+PATIENCE = 30.0  # seconds
+ROUNDS = 40
+
+
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.server)])
+def place(request: pytest.FixtureRequest, tmp_path: Any) -> str:
+    return str(request.getfixturevalue("redis_url")) if request.param == "redis" else f"sqlite:///{tmp_path}/bide.db"
+
+
+class Answer(NamedTuple):
+    """Of a claim, which is held back."""
+
+    is_there: asyncio.Event
+    may_come: asyncio.Event
+
+
+@asynccontextmanager
+async def answer_held(queue: AsyncQueue) -> AsyncIterator[Answer]:
+    opened = await queue.session.open()
+    answer, real = Answer(asyncio.Event(), asyncio.Event()), opened.engine.claim
+
+    async def claim(*asked: Any, **options: Any) -> Any:
+        found = await real(*asked, **options)
+        if not answer.is_there.is_set():
+            answer.is_there.set()
+            await answer.may_come.wait()
+        return found
+
+    with patch.object(opened.engine, "claim", claim):
+        yield answer
+
+
+def received_anew(place: str) -> list[tuple[Any, int]]:
+    """The bodies, and which attempt it is."""
+    with Queue(place) as after:
+        return [(each.body, each.attempt) for each in after.receive("t", limit=100)]
+
+
+THREE = [(0, 1), (1, 1), (2, 1)]
+
+
+async def test_what_a_listener_has_not_looked_at_is_given_back(place: str) -> None:
+    queue = AsyncQueue(place)
+    await queue.send_many("t", range(4))
+    deliveries = queue.listen("t", limit=10)
+    await (await anext(deliveries)).ack()
+    await queue.close()
+    assert received_anew(place) == [(1, 1), (2, 1), (3, 1)]
+    with pytest.raises(Unavailable, match="is closed"):
+        await anext(deliveries)
+
+
+async def test_what_a_receive_has_while_it_lingers_is_given_back(place: str) -> None:
+    queue = AsyncQueue(place)
+    await queue.send_many("t", range(3))
+    opened = await queue.session.open()
+    lingers, real = asyncio.Event(), opened.engine.wait
+
+    async def wait(*asked: Any) -> None:
+        lingers.set()
+        await real(*asked)
+
+    with patch.object(opened.engine, "wait", wait):
+        receiving = asyncio.create_task(queue.receive("t", limit=9, linger="10s"))
+        await lingers.wait()
+        await queue.close()
+        with pytest.raises(Unavailable, match="is closed"):
+            await receiving
+    assert received_anew(place) == THREE
+
+
+@pytest.mark.parametrize("closes", [1, 2])
+@pytest.mark.parametrize("how", ["receive", "listen"])
+async def test_what_a_claim_brings_meanwhile_is_given_back(place: str, how: str, closes: int) -> None:
+    queue = AsyncQueue(place)
+    await queue.send_many("t", range(3))
+    async with answer_held(queue) as answer:
+        got: Any = queue.receive("t", limit=3) if how == "receive" else anext(queue.listen("t", limit=3))
+        receiving = asyncio.ensure_future(got)
+        await answer.is_there.wait()
+        closing = [asyncio.create_task(queue.close()) for _ in range(closes)]
+        await asyncio.sleep(10 * NAP)  # it looks several times, and freezes nobody meanwhile
+        assert not any(each.done() for each in closing)
+        answer.may_come.set()
+        await asyncio.gather(*closing)
+    with pytest.raises(Unavailable, match="is closed"):
+        await receiving
+    assert received_anew(place) == THREE
+
+
+@pytest.mark.parametrize("ends", ["hangs", "is cancelled"])
+async def test_what_a_claim_has_taken_that_a_close_does_not_wait_for_is_given_back(
+    place: str, ends: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The claim hangs, or the close is cancelled."""
+    if ends == "hangs":
+        monkeypatch.setattr("bide.queue.aio.fresh.SWEEP", 4 * NAP)
+    queue = AsyncQueue(place)
+    await queue.send_many("t", range(3))
+    async with answer_held(queue) as answer:
+        receiving = asyncio.create_task(queue.receive("t", limit=3))
+        await answer.is_there.wait()
+        closing = asyncio.create_task(queue.close())
+        if ends == "is cancelled":
+            await asyncio.sleep(4 * NAP)
+            closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        assert closing.cancelled() is (ends == "is cancelled")
+        assert received_anew(place) == THREE
+        answer.may_come.set()
+        with pytest.raises(Unavailable):
+            await receiving
+    await queue.close()
+    assert "could not be given back" not in caplog.text
+
+
+class Closing(Hook):
+    """Closes the queue, in the middle of its own claim."""
+
+    queue: Queue | None = None
+
+    def after(self, call: Call) -> None:
+        if call.verb == "claim" and (queue := self.queue) is not None:
+            self.queue = None
+            queue.close()
+
+
+def test_a_close_does_not_wait_for_the_claim_that_it_interrupts(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.queue.sync.fresh.SWEEP", 3_600.0)
+    hook = Closing()
+    queue = Queue(place, hooks=[hook])
+    queue.send_many("t", range(3))
+    told: list[str] = []
+
+    def receive() -> None:
+        hook.queue = queue
+        try:
+            queue.receive("t", limit=3)
+        except Unavailable as error:
+            told.append(str(error))
+
+    receiving = threading.Thread(target=receive, daemon=True)
+    receiving.start()
+    receiving.join(PATIENCE)
+    assert told == ["The queue is closed: make a new one."]
+    assert received_anew(place) == THREE
+
+
+async def test_a_listener_that_is_full_ends(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.queue.aio.listening.SWEEP", 4 * NAP)
+    queue = AsyncQueue(place)
+    await queue.send_many("t", range(3))
+    deliveries = queue.listen("t", limit=2)
+    _held = [await anext(deliveries), await anext(deliveries)]
+    following = asyncio.ensure_future(anext(deliveries))
+    await queue.close()
+    with pytest.raises(Unavailable, match="is closed"):
+        async with asyncio.timeout(PATIENCE):
+            await following
+
+
+@pytest.mark.parametrize("how", ["receive", "listen"])
+def test_threads_that_receive_when_another_one_closes_leave_nothing_leased(place: str, how: str) -> None:
+    """At whichever moment that comes. What they were handed before, they end in vain."""
+    for attempt in range(1, ROUNDS):
+        queue, handed, wrong = Queue(place), set[int](), list[BaseException]()
+        queue.send_many("t", range(6))
+        began = threading.Barrier(4)
+        threads = [threading.Thread(target=receive_all, args=(queue, how, began, handed, wrong)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        began.wait()
+        threading.Event().wait(attempt / ROUNDS / 50)
+        queue.close()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert wrong == []
+        with Queue(place) as after:
+            left = after.receive("t", limit=10)
+            assert handed | {each.body for each in left} == set(range(6))
+            after.ack_many(left)
+            for each in after.messages("t", state="leased"):  # those that were handed out, and the close came then
+                after.reschedule(each.id, delay=0)
+            after.purge("t", state="ready")
+
+
+def receive_all(queue: Queue, how: str, began: threading.Barrier, handed: set[int], wrong: list[BaseException]) -> None:
+    began.wait()
+    try:
+        while how == "receive":
+            deliveries = queue.receive("t", limit=4)
+            handed |= {each.body for each in deliveries}
+            queue.ack_many(deliveries)
+        for delivery in queue.listen("t", limit=4):
+            handed.add(delivery.body)
+            with suppress(LeaseLost):
+                delivery.ack()
+    except Unavailable:
+        return
+    except BaseException as error:
+        wrong.append(error)
