@@ -238,7 +238,12 @@ def test_what_is_given_back_is_as_it_was(old: redis.Redis, redis_url: str, kind:
 
 @pytest.mark.parametrize(
     ("kind", "right"),
-    [("redis-zset", "hset"), ("redis-zset", "zrem"), ("redis-list", "hset"), ("redis-list", "lrem"), ("bullmq", "hset")],
+    [
+        *((kind, right) for kind in SOURCES for right in ("hset", "hdel")),
+        ("redis-zset", "zrem"),
+        ("redis-list", "lrem"),
+        *(("bullmq", right) for right in ("zrem", "get", "del")),
+    ],
 )
 def test_a_user_who_lacks_a_right_takes_nothing(old: redis.Redis, redis_url: str, kind: str, right: str) -> None:
     fill, opened = SOURCES[kind]

@@ -96,6 +96,7 @@ def test_what_a_living_scheduler_may_have_read_is_left_to_it(bide: Bide, old: re
 
 
 CALL: tuple[Any, ...] = ("shop.cancel", None, (1,), {})
+TASKS = TaskShape(names={"shop.cancel": ("order",)})
 REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("a", ("shop.cancel", None, (datetime(2030, 1, 1, tzinfo=UTC),), {}), {}, "has arguments that are objects of Python"),
     ("b", ("shop.cancel", None, (1, 2), {}), {}, "has 2 arguments without a name"),
@@ -155,7 +156,7 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: redis.Redis, redis_u
         job(old, f"queued-{number}", ("shop.cancel", None, (number + 20,), {}))
     with Queue(URL) as queue:
         queue.session.open()
-        source = rq(Server(redis_url), "mail", Shape(topic="t"), TaskShape(names={"shop.cancel": ("order",)}), queued=True)
+        source = rq(Server(redis_url), "mail", Shape(topic="t"), TASKS, queued=True)
 
         def die(*_: Any) -> None:
             raise Killed
@@ -183,7 +184,7 @@ def test_a_job_that_the_queue_does_not_take_goes_back_as_it_was(bide: Bide, old:
 
 
 def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis_url: str) -> None:
-    source = rq(Server(redis_url), "mail", Shape(topic="t"), TaskShape(names={"shop.cancel": ("order",)}), queued=False)
+    source = rq(Server(redis_url), "mail", Shape(topic="t"), TASKS, queued=False)
     taken = []
     for number in range(2):
         job(old, "one", ("shop.cancel", None, (number,), {}), at=soon())
@@ -194,6 +195,6 @@ def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis
     source.give_back([second.name])
     source.close()
     assert {key.decode() for key in old.scan_iter()} == {"rq:job:one", "rq:queues", "rq:scheduled:mail"}
-    again = rq(Server(redis_url), "mail", Shape(topic="t"), TaskShape(names={"shop.cancel": ("order",)}), queued=False)
+    again = rq(Server(redis_url), "mail", Shape(topic="t"), TASKS, queued=False)
     assert [each.message.body for each in again.take(10).found] == [second.message.body]
     again.close()

@@ -11,9 +11,12 @@ local function pack(fields)
   return table.concat(packed)
 end
 
--- A user who lacks the right to hold what is taken ends here, before anything is taken.
+-- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without it
+-- would leave the field of HSET behind.
+redis.call('HDEL', KEYS[2], 'right')
 redis.call('HSET', KEYS[2], 'right', '')
 redis.call('HDEL', KEYS[2], 'right')
+for _, command in ipairs({'GET', 'PTTL', 'DEL'}) do redis.call(command, KEYS[1]) end -- there is no key of this name
 local now = redis.call('TIME')
 local since = string.format('%d%03d', now[1], math.floor(now[2] / 1000))
 local answer = {}

@@ -8,7 +8,9 @@
 --   was taken its place and its name
 if redis.replicate_commands then redis.replicate_commands() end
 local source, index, held = KEYS[1], KEYS[2], KEYS[3]
--- A user who lacks the right to hold what is taken ends here, before anything is taken.
+-- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without it
+-- would leave the field of HSET behind.
+redis.call('HDEL', held, 'right')
 redis.call('HSET', held, 'right', '')
 redis.call('HDEL', held, 'right')
 local heard = redis.call('PUBLISH', ARGV[4], ARGV[5])
@@ -29,9 +31,10 @@ for place = 11, #ARGV, 3 do
       local envelope = redis.call('HGET', source, entry)
       if envelope then
         there = true
-        redis.call('HSET', held, name .. ':job', envelope, name .. ':score', redis.call('ZSCORE', index, entry) or '0')
+        local score = redis.call('ZSCORE', index, entry) or '0'
+        redis.call('ZREM', index, entry) -- first: a user who lacks this right ends here, before anything is taken
+        redis.call('HSET', held, name .. ':job', envelope, name .. ':score', score)
         redis.call('HDEL', source, entry)
-        redis.call('ZREM', index, entry)
       end
     end
   end

@@ -4,7 +4,9 @@
 --   one that is held; then the ids
 -- Answers, for each that was taken: its place among the ids, its name
 if redis.replicate_commands then redis.replicate_commands() end
--- A user who lacks the right to hold what is taken ends here, before anything is taken.
+-- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without it
+-- would leave the field of HSET behind.
+redis.call('HDEL', KEYS[2], 'right')
 redis.call('HSET', KEYS[2], 'right', '')
 redis.call('HDEL', KEYS[2], 'right')
 local now = redis.call('TIME')

@@ -101,7 +101,8 @@ class Waiting(ABC):
         fields: dict[str, dict[str, bytes]] = {}
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             name, _, part = field.decode().rpartition(":")
-            fields.setdefault(name, {})[part] = value
+            if name:  # an earlier release could leave a field without one behind
+                fields.setdefault(name, {})[part] = value
         if not fields:
             return Held()
         names = sorted(fields, key=_order)
