@@ -1,6 +1,12 @@
 """Which rights `bide adopt` needs at a Redis, and what it says and leaves if one is missing."""
 
+import json
+import re
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -8,13 +14,14 @@ import redis
 from bide.adopt.arguments import TaskShape
 from bide.adopt.redis.celery import celery
 from bide.adopt.redis.celery_limits import Rules
+from bide.adopt.redis.rights import RIGHTS, lacking, lacks
 from bide.adopt.redis.rq import rq
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Source
 from bide.errors import ConfigError
-from tests.adopt.celery_worker import delivered, envelope, queued
-from tests.adopt.test_resuming import picture
+from tests.adopt.celery_worker import Worker, delivered, envelope, queued
+from tests.adopt.test_resuming import fill_bullmq, picture
 from tests.adopt.test_rq import CALL, TASKS, job
 from tests.cli.running import Bide
 
@@ -69,3 +76,110 @@ def test_a_field_that_an_earlier_release_has_left_stops_nobody(bide: Bide, old: 
     old.hset("{delayed}:bide-adopt", "right", "")
     ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--source", redis_url)
     assert (ended.code, ended.err, old.keys()) == (0, "", [])
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "adopt.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("### Rights in Redis")[2].partition("\n## ")[0]
+KEYS = dict(re.findall(r"^\| `(redis-zset|bullmq|rq|celery)\b[^|]*\| (.*) \|$", SECTION, re.MULTILINE))
+
+
+def rule(kind: str) -> list[str]:
+    """What docs/adopt.md says that the user of a source needs."""
+    parts: list[str] = re.findall(r"[~&][^\s`]+", KEYS[kind])
+    return [*parts, *RIGHTS.split()]
+
+
+def test_the_docs_have_the_rights_that_an_error_names() -> None:
+    assert f"{RIGHTS}\n```" in PAGE
+    assert KEYS.keys() == {"redis-zset", "bullmq", "rq", "celery"}
+
+
+@pytest.mark.parametrize("kind", ["redis-zset", "redis-list", "bullmq", "rq", "celery"])
+def test_the_rights_that_the_docs_name_are_enough(bide: Bide, old: redis.Redis, redis_url: str, kind: str) -> None:
+    commands = {
+        "redis-zset": ("delayed", "--job-hash", "jobs"),
+        "redis-list": ("delayed",),
+        "bullmq": ("mail", "--waiting"),
+        "rq": ("default", "--queued"),
+        "celery": ("--immediate", "--workers", "1"),
+    }
+    if kind == "redis-zset":
+        old.zadd("delayed", {"1": 4_000_000_000})
+        old.hset("jobs", "1", "{}")
+    elif kind == "redis-list":
+        old.rpush("delayed", "1")
+    elif kind == "bullmq":
+        fill_bullmq(old)
+    elif kind == "rq":
+        for at in (None, 4_000_000_000):
+            job(old, str(at), CALL, at=at, origin="default")
+            old.zadd("rq:scheduled:default", {str(at): at}) if at else old.rpush("rq:queue:default", str(at))
+    else:
+        queued(old, envelope("t", [], {}, time.time() + 3_600))
+        queued(old, envelope("t", [], {}, time.time() + 3_600), key="celery\x06\x163")
+        delivered(old, envelope("t", [], {}, time.time() + 3_600))
+    client: Any = old
+    client.execute_command(
+        "ACL", "SETUSER", "adopter", "reset", "on", ">w", *rule("redis-zset" if kind == "redis-list" else kind)
+    )
+    args = "shop.cancel=order" if kind == "rq" else ""
+    command = ("adopt", kind, *commands[kind], "--topic", "t", *(("--args", args) if args else ()), "--json")
+    source = ("--source", redis_url.replace("redis://", "redis://adopter:w@"))
+    try:
+        with Worker(old) if kind == "celery" else nullcontext():
+            looked = bide(*command, *source, "--dry-run")
+            assert (looked.code, looked.err) == (0, "")
+            ended = bide(*command, *source)
+    finally:
+        old.acl_deluser("adopter")
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out)["adopted"] == json.loads(looked.out)["count"] > 0
+
+
+SCRIPT = "-- script\nredis.call('HDEL', KEYS[1], 'right')\nredis.call(ARGV[2] == 'left' and 'LPUSH' or 'RPUSH', KEYS[1])"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("this user has no permissions to run the 'hset' command", ": Redis refused the command HSET."),
+        (
+            "NOPERM this user has no permissions to run the 'hset' command or its subcommand",
+            ": Redis refused the command HSET.",
+        ),
+        ("ACL failure in script: User w has no permissions to run the 'client|list' command", " the command CLIENT|LIST."),
+        ("NOPERM No permissions to access a key", ": Redis refused a key."),
+        ("this user has no permissions to access one of the keys used as arguments", ": Redis refused a key."),
+        ("ACL failure in script: User w has no permissions to access the 'jobs' key", ": Redis refused the key jobs."),
+        (
+            "this user has no permissions to access one of the channels used as arguments",
+            ": Redis refused a channel of Pub/Sub.",
+        ),
+        ("The user executing the script can't run this command or subcommand script: 1a, on @user_script:2.", "HDEL."),
+        (
+            "The user executing the script can't run this command or subcommand script: 1a, on @user_script:3.",
+            "LPUSH or RPUSH.",
+        ),
+        ("The user executing the script can't run this command or subcommand", "lacks a right. Let"),
+        ("NOPERM", "lacks a right. Let"),
+    ],
+)
+def test_the_error_names_what_redis_refused(text: str, told: str) -> None:
+    assert lacks(text)
+    assert told in lacking("redis://old", text, SCRIPT)
+
+
+def test_an_error_of_rights_tells_what_to_grant(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    old.zadd("delayed", {"1": 4_000_000_000})
+    client: Any = old
+    client.execute_command("ACL", "SETUSER", "weak", "reset", "on", ">w", "~*", *RIGHTS.split(), "-hdel")
+    source = redis_url.replace("redis://", "redis://weak:w@")
+    try:
+        ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--source", source)
+    finally:
+        old.acl_deluser("weak")
+    said = " ".join(ended.err.split())
+    assert ended.code == 1
+    assert "lacks a right: Redis refused the command HDEL." in said
+    assert f"with the user's name and: {RIGHTS}. " in said
+    assert "doctor" not in said

@@ -11,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
+from bide.adopt.redis import rights
 from bide.engines.base import Settings
 from bide.engines.redis.client import Address, sentinel_address
 from bide.engines.redis.failures import LOST, refused, translated
@@ -56,11 +57,8 @@ class Server:
             )
         if "WRONGTYPE" in text:
             return ConfigError(f"At {self.shown}, {self._types(command)}, and this command reads another type. Check the name.")
-        if isinstance(error, theirs.NoPermissionError) or "NOPERM" in text:
-            return ConfigError(
-                f"The user at {self.shown} lacks a right: it has to read and write the keys of the source and the key beside "
-                "them, whose name ends with :bide-adopt, and to call EVAL, EXISTS, HMGET, LLEN, LRANGE, ZCARD and ZRANGE."
-            )
+        if isinstance(error, theirs.NoPermissionError) or rights.lacks(text):
+            return ConfigError(rights.lacking(self.shown, text, command[1] if command[0] == "EVAL" else ""))
         found = translated(error, self.shown, self._address.secrets)
         if isinstance(found, BideError):
             return found
