@@ -54,7 +54,8 @@ SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Source]]
 
 
 @pytest.mark.parametrize(
-    ("kind", "right"), [*((kind, right) for kind in SOURCES for right in ("hset", "hdel")), ("unacked", "zrem")]
+    ("kind", "right"),
+    [*((kind, right) for kind in SOURCES for right in ("hset", "hdel")), ("unacked", "zrem"), ("rq", "rename")],
 )
 def test_a_user_who_lacks_a_right_takes_no_tasks(old: redis.Redis, redis_url: str, kind: str, right: str) -> None:
     fill, opened = SOURCES[kind]

@@ -13,7 +13,7 @@ import redis
 from bide import Queue
 from bide.adopt.adopting import Adoption
 from bide.adopt.arguments import TaskShape
-from bide.adopt.redis.rq import rq
+from bide.adopt.redis.rq import _Jobs, rq
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
 from bide.core.when import MAX_DELAY_MS
@@ -181,6 +181,36 @@ def test_a_job_that_the_queue_does_not_take_goes_back_as_it_was(bide: Bide, old:
     told = json.loads(bide(*COMMAND, "--queued", "--source", redis_url).out)
     assert (told["adopted"], list(told["refused"].values())) == (0, [2])
     assert {key: old.dump(key) for key in old.scan_iter()} == before
+
+
+def test_a_job_that_changes_before_it_is_taken_is_moved_as_it_is_then(old: redis.Redis, redis_url: str) -> None:
+    at = soon()
+    for known in ("later", "saved", "called back", "as it was"):
+        job(old, known, CALL, at=at)
+    source = _Jobs(Server(redis_url), "mail", "set", Shape(topic="t"), TASKS)
+    page = source.page
+
+    def changed(first: int, limit: int) -> Any:
+        found = page(first, limit)
+        if not first:
+            old.zadd("rq:scheduled:mail", {"later": at + 7_200}, xx=True)
+            old.hset("rq:job:saved", "data", zlib.compress(by_pickle(("shop.cancel", None, (2,), {}))))
+            old.hset("rq:job:called back", "success_callback_name", "shop.done")
+        return found
+
+    source.page = changed  # type: ignore[method-assign]
+    taken = source.take(10)
+    assert {each.message.key: (each.message.at, each.message.body) for each in taken.found} == {
+        "later": ((at + 7_200) * 1_000, b'{"order":1}'),
+        "saved": (at * 1_000, b'{"order":2}'),
+        "as it was": (at * 1_000, b'{"order":1}'),
+    }
+    [refused] = taken.refused
+    assert (refused.entry, refused.reason) == ("called back", "has callbacks: let an RQ worker do it")
+    source.give_back([refused.held])
+    source.close()
+    assert old.zrange("rq:scheduled:mail", 0, -1, withscores=True) == [(b"called back", at)]
+    assert old.hget("rq:job:called back", "success_callback_name") == b"shop.done"
 
 
 def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis_url: str) -> None:

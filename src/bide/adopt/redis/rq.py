@@ -39,10 +39,7 @@ class _Jobs(Waiting):
         args = [self._mode, first, first + limit - 1, JOB, *FIELDS]
         now, scheduler, *flat = self._server.run("read_rq", [self._key, self._lock], args)
         self._soon = int(now) + MARGIN if scheduler and self._mode == "set" else 0
-        return [
-            Entry(known, float(score) if score else None, msgspec.msgpack.encode([*fields, dependents]))
-            for known, score, dependents, fields in in_groups(flat, 4)
-        ]
+        return [_entry(known, score, fields, dependents) for known, score, dependents, fields in in_groups(flat, 4)]
 
     def message(self, entry: Entry) -> NewMessage:
         job = msgspec.msgpack.decode(entry.job or b"\x90", type=Job)
@@ -53,9 +50,10 @@ class _Jobs(Waiting):
         return entry.content
 
     def move(self, entries: Sequence[Entry]) -> list[Taken]:
-        args = [new_take(self.destination), self._mode, MARGIN, JOB, self._held_job, *(each.content for each in entries)]
-        taken = in_groups(self._server.run("take_rq", [self._key, self._beside, self._lock], args), 2)
-        return [Taken(name.decode(), entries[place]) for place, name in taken]
+        args = [new_take(self.destination), self._mode, MARGIN, JOB, self._held_job, len(FIELDS), *FIELDS]
+        ids = [each.content for each in entries]
+        taken = self._server.run("take_rq", [self._key, self._beside, self._lock], [*args, *ids])
+        return [Taken(name.decode(), _entry(ids[place], score, fields)) for place, name, score, fields in in_groups(taken, 4)]
 
     def move_back(self, names: Sequence[str]) -> None:
         self._server.run("back_rq", [self._key, self._beside], [self._mode, JOB, self._held_job, *names])
@@ -66,10 +64,14 @@ class _Jobs(Waiting):
     def stored(self, fields: dict[str, bytes]) -> Entry:
         known, score = fields["entry"], fields.get("score")
         values = self._server.call("HMGET", self._held_job.encode() + fields.get("from", known), *FIELDS)
-        return Entry(known, None if score is None else float(score), msgspec.msgpack.encode([*values, 0]))
+        return _entry(known, score, values)
 
     def forget(self, names: Sequence[str]) -> None:
         self._server.run("finish_rq", [self._beside], [self._held_job, *names])
+
+
+def _entry(known: bytes, score: bytes | None, fields: Sequence[bytes | None], dependents: int = 0) -> Entry:
+    return Entry(known, float(score) if score else None, msgspec.msgpack.encode([*fields, dependents]))
 
 
 def rq(server: Server, queue: str, shape: Shape, tasks: TaskShape, *, queued: bool) -> Several:
