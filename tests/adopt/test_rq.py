@@ -95,6 +95,16 @@ def test_what_a_living_scheduler_may_have_read_is_left_to_it(bide: Bide, old: re
     assert json.loads(bide(*COMMAND, "--source", redis_url).out)["adopted"] == 1
 
 
+def test_a_time_before_1970_is_overdue_or_told(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    job(old, "old", CALL, at=-5)
+    job(old, "never", CALL)
+    old.zadd("rq:scheduled:mail", {"never": "-inf"})
+    ended = bide(*COMMAND, "--source", redis_url)
+    told = json.loads(ended.out)
+    assert (ended.code, told["adopted"], told["refused"]) == (1, 1, {"has a score that is no time": 1})
+    assert [each.key for each in everything("t")] == ["old"]
+
+
 CALL: tuple[Any, ...] = ("shop.cancel", None, (1,), {})
 TASKS = TaskShape(names={"shop.cancel": ("order",)})
 REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [

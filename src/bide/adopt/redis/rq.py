@@ -1,5 +1,6 @@
 """Jobs of RQ: those of a queue that are scheduled, and those that wait for a worker."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -30,7 +31,7 @@ class _Jobs(Waiting):
         self._shape = shape
         self._tasks = tasks
         self._held_job: str = f"{self._beside}:"
-        self._soon = 0  # what is due before this instant, a scheduler may be moving
+        self._soon: float = -math.inf  # what is due before this instant, a scheduler may be moving
 
     def count(self) -> int | None:
         return int(self._server.call("ZCARD" if self._mode == "set" else "LLEN", self._key))
@@ -38,7 +39,7 @@ class _Jobs(Waiting):
     def page(self, first: int, limit: int) -> list[Entry]:
         args = [self._mode, first, first + limit - 1, JOB, *FIELDS]
         now, scheduler, *flat = self._server.run("read_rq", [self._key, self._lock], args)
-        self._soon = int(now) + MARGIN if scheduler and self._mode == "set" else 0
+        self._soon = int(now) + MARGIN if scheduler and self._mode == "set" else -math.inf
         return [_entry(known, score, fields, dependents) for known, score, dependents, fields in in_groups(flat, 4)]
 
     def message(self, entry: Entry) -> NewMessage:
