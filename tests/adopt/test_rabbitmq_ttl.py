@@ -15,7 +15,7 @@ from pamqp.commands import Basic
 
 from bide import Queue
 from bide.adopt.adopting import Adoption
-from bide.adopt.rabbitmq.letter import Waits
+from bide.adopt.rabbitmq.letter import Letter, Waits, due
 from bide.adopt.rabbitmq.notebook import Notebook
 from bide.adopt.rabbitmq.ttl import TTLQueue, opened
 from bide.adopt.shaping import Shape
@@ -170,6 +170,26 @@ def test_an_x_death_that_the_broker_has_not_written_holds_nothing_up(bide: Bide,
         old.send(bodies(1), expiration=str(HOUR), headers={"x-death": made_up})
     ended = bide(*COMMAND, "--source", old.url)
     assert (ended.code, json.loads(ended.out)["adopted"], old.count("wait")) == (0, 5, 0)
+
+
+def test_a_time_at_which_no_message_came_is_not_believed(bide: Bide, old: Old) -> None:
+    for year in (1980, 2006, 2107, 2200, 9999):
+        old.send([str(year).encode()], expiration=str(HOUR), timestamp=datetime(year, 12, 31, tzinfo=UTC))
+    old.send([b"1"], expiration=str(HOUR), timestamp=datetime.fromtimestamp(time.time() + 86_400, UTC))
+    before = now()
+    ended = bide(*COMMAND, "--source", old.url)
+    assert (ended.code, json.loads(ended.out)["adopted"]) == (0, 6)
+    assert "6 messages did not tell when they came" in ended.err
+    assert all(before + HOUR <= each.due <= now() + HOUR + 1 for each in everything("t"))
+
+
+@pytest.mark.parametrize(("when", "believed"), [(-1, False), (0, True), (1, False)])
+def test_an_x_death_with_such_a_time_is_not_believed(when: int, believed: bool) -> None:
+    died = {-1: 1_000, 0: now() - 60_000, 1: now() + 60_000}[when]
+    found = Letter(b"1", "", "wait", expiration=str(HOUR), deaths=(("work", died),))
+    at, known = due(found, Waits(queue="wait"))
+    assert known == believed
+    assert at == died + 1_000 + HOUR if believed else at > now() - 1_000 + HOUR
 
 
 class Far(datetime):

@@ -12,6 +12,7 @@ from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
 
 SECOND = 1000  # the broker's and most producers' times are whole seconds, rounded down: the message came up to one later
+FIRST = 1_167_609_600_000  # 2007: no message came earlier. The driver reads seconds of 2106 and later as ms of 1970 to 1978
 OURS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count")
 
 
@@ -75,9 +76,10 @@ def due(found: Letter, waits: Waits) -> tuple[int, bool]:
     lives = [each for each in (_life(found.expiration), waits.ttl) if each is not None]
     if not lives:
         raise Unreadable("has no expiration: give the queue's x-message-ttl with --ttl")
+    now = time.time_ns() // 1_000_000
     came = None if waits.anew else _came(found, waits.queue)
-    if came is None:
-        return time.time_ns() // 1_000_000 + 1 + min(lives), False
+    if came is None or not FIRST <= came <= now:
+        return now + 1 + min(lives), False
     return came + SECOND + min(lives), True
 
 
