@@ -318,3 +318,11 @@ def test_a_row_with_a_uuid_that_goes_back_is_not_taken_again(postgres_url: str, 
     table.give_back([each.name for each in table.take(2).found])
     assert [len(table.take(3).found) for _ in range(2)] == [1, 0]
     table.close()
+
+
+def test_a_file_that_is_no_database_is_told(bide: Bide, tmp_path: Path) -> None:
+    (tmp_path / "old.db").write_text("this is a text file of some length\n" * 100)
+    for more in ((), ("--dry-run",)):
+        ended = bide(*COMMAND, "--source", f"sqlite:///{tmp_path}/old.db", *more)
+        assert (ended.code, ended.out) == (1, "")
+        assert "old.db is no database of SQLite, or is damaged (file is not a database): check the URL" in ended.err

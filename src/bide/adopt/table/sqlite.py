@@ -31,7 +31,11 @@ class SQLite:
         self._connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=PATIENCE, isolation_level=None)
         self._connection.row_factory = sqlite3.Row
         self._connection.text_factory = _text
-        self._connection.execute("pragma synchronous = full")
+        try:
+            self._run("pragma synchronous = full")
+        except BideError:
+            self._connection.close()
+            raise
 
     def begin(self) -> None:
         self._run("begin immediate")
@@ -64,6 +68,9 @@ class SQLite:
             raise self._told(error) from error
 
     def _told(self, error: sqlite3.Error) -> BideError:
-        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")):
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")):
             return unavailable(self.shown)
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return ConfigError(f"{self.shown} is no database of SQLite, or is damaged ({error}): check the URL of the source.")
         return refused(self.shown, str(error))
