@@ -331,3 +331,23 @@ def test_a_tag_without_a_task_holds_nothing_up(bide: Bide, old: redis.Redis, red
     told = json.loads(bide(*COMMAND, "--source", redis_url).out)
     reason = "has no task in the hash unacked: remove it from unacked_index"
     assert (told["adopted"], told["gone"], told["refused"]) == (1, 0, {reason: 1})
+
+
+def test_a_task_that_the_index_does_not_have_is_told(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    for number in range(1_500):
+        delivered(old, envelope("a", [], {"n": number}, soon()))
+    lost = [envelope("a", [], {}, soon(), id=f"lost-{number}") for number in range(3)]
+    lost[2]["properties"]["delivery_info"]["routing_key"] = "another"
+    for task in lost:
+        delivered(old, task)
+        old.zrem("unacked_index", task["properties"]["delivery_tag"])
+    looked = json.loads(bide(*COMMAND, "--dry-run", "--source", redis_url).out)
+    assert looked["count"] == 1_503
+    for more in ((), ("--workers-stopped", "--immediate")):
+        told = json.loads(bide(*COMMAND, *more, "--source", redis_url).out)
+        assert told["adopted"] == (0 if more else 1_500)
+        [(reason, number)] = told["refused"].items()
+        assert (reason.partition(",")[0], number) == ("is not in unacked_index", 2)
+    looked = json.loads(bide(*COMMAND, "--dry-run", "--source", redis_url).out)
+    assert {each["entry"] for each in looked["refused"]} == {"a[lost-0]", "a[lost-1]"}
+    assert old.hlen("unacked") == 3

@@ -17,8 +17,10 @@ from bide.adopt.redis.taking import Entry, in_groups
 from bide.adopt.several import Several
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Unreadable
+from bide.engines.base import NewMessage
 
 PRIORITIES = range(1, 10)
+LOST = b"lost"  # the place of a task in the hash that the index does not have
 
 
 class _List(Tasks):
@@ -63,14 +65,38 @@ class _Unacked(Tasks):
         self._prefix = prefix
         self._index: str = f"{self._key}_index"
         self._queues = queues
+        self._lost: list[Entry] | None = None  # not looked for yet
         self._queue_of: dict[tuple[str, str], str | None] = {}
 
     def count(self) -> int | None:
         return int(self._server.call("HLEN", self._key))
 
     def page(self, first: int, limit: int) -> list[Entry]:
-        flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
-        return [TaskEntry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
+        size, *flat = self._server.run("read_unacked", [self._index, self._key], [first, first + limit - 1])
+        found: list[Entry] = [TaskEntry(tag, float(score), envelope) for tag, score, envelope in in_groups(flat, 3)]
+        if len(found) == limit:
+            return found
+        if self._lost is None:
+            self._lost = self._read_lost()
+        behind = max(0, first - size)
+        return found + self._lost[behind : behind + limit - len(found)]
+
+    def _read_lost(self) -> list[Entry]:
+        """Tasks that are not in the index. The first pass of a run looks for them: the whole hash is read."""
+        cursor, lost = b"0", dict[bytes, bytes]()  # HSCAN may tell one twice
+        while True:
+            cursor, *flat = self._server.run("read_lost", [self._index, self._key], [cursor])
+            lost |= dict(zip(flat[::2], flat[1::2], strict=True))
+            if cursor == b"0":
+                return [TaskEntry(tag, None, envelope, LOST) for tag, envelope in lost.items()]
+
+    def message(self, entry: Entry) -> NewMessage:
+        if entry.place == LOST:
+            raise Unreadable(
+                "is not in unacked_index, so Celery does not deliver it again. Look in the workers' logs whether it was done; "
+                "if not, add its tag, as in ZADD unacked_index 0 TAG"
+            )
+        return super().message(entry)
 
     def task(self, entry: Entry) -> Task:
         if not entry.job:  # both are read in one step, so nobody took it meanwhile
