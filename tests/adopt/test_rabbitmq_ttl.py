@@ -228,6 +228,12 @@ def test_a_body_that_is_no_object_may_become_one(bide: Bide, old: Old) -> None:
     assert [each.body for each in everything("t")] == [{"order": 42}]
 
 
+def test_a_body_that_is_text_with_json_in_it_may_be_parsed(bide: Bide, old: Old) -> None:
+    old.send([json.dumps('{"order": 42}').encode()], expiration=str(HOUR))
+    assert bide(*COMMAND, "--parse-body", "--source", old.url).code == 0
+    assert [each.body for each in everything("t")] == [{"order": 42}]
+
+
 def test_the_file_of_what_was_taken_is_for_its_user_alone(folder: Path) -> None:
     Notebook(folder / "bide-adopt.db", "wait").close()
     assert stat.S_IMODE((folder / "bide-adopt.db").stat().st_mode) == 0o600

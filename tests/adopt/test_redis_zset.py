@@ -223,3 +223,18 @@ def test_ids_in_json_may_be_escaped_and_what_is_no_json_holds_nothing_up(bide: B
     told = json.loads(bide(*command, "--source", redis_url).out)
     assert (told["adopted"], told["refused"]) == (3, {"has no field id": 2})
     assert sorted(each.body for each in everything("t")) == [1, 2, 3]
+
+
+def test_a_body_that_is_text_with_json_in_it_may_be_parsed(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    command = ("adopt", "redis-zset", "bucket", "--job-hash", "jobs", "--topic", "t", "--member", "message")
+    messages = [json.dumps({"order": 42}), {"order": 43}, "44", "text", 45]
+    for number, message in enumerate(messages):
+        old.zadd("bucket", {str(number): 1})
+        old.hset("jobs", str(number), json.dumps({"message": message}))
+    assert bide(*command, "--parse-body", "--body-as", "order", "--source", redis_url).code == 0
+    handled: list[object] = []
+    with Queue(URL) as queue:
+        for each in queue.receive("t", limit=10):
+            handled.append(each.body)
+            each.ack()
+    assert sorted(handled, key=str) == [{"order": "text"}, *({"order": number} for number in (42, 43, 44, 45))]

@@ -30,6 +30,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     topic_field: str | None = None  # a field of the entry names the topic
     key_field: str | None = None
     body: str = "json"  # the entry is the body, as JSON; or raw: as text; or the name of the field that is the body
+    parse_body: bool = False  # a body that is text with JSON in it becomes that JSON
     body_as: str | None = None  # a body that is no object becomes an object with this field
     if_exists: IfExists = "keep"
     max_attempts: int | None = None
@@ -41,6 +42,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             return self.sealed(msgspec.json.encode(_text(content)), due, headers=headers)
         check_json(content)
         body = content if self.body == "json" else field(content, self.body)
+        body = _parsed(body) if self.parse_body else body
         topic, key = self.names(content)
         return self.sealed(body, due, topic=topic, key=key, headers=headers)
 
@@ -123,6 +125,16 @@ def field(content: bytes, path: str) -> bytes:
     if dot and head in fields:
         return field(bytes(fields[head]), rest)
     raise Unreadable(f"has no field {path}")
+
+
+def _parsed(body: bytes) -> bytes:
+    """The JSON in a body that is text. A body that is no text, or text that is not JSON, is as it was."""
+    try:
+        inner = msgspec.json.decode(body, type=str).encode()
+        check_json(inner)
+    except (msgspec.DecodeError, UnicodeError, Unreadable):
+        return body
+    return inner
 
 
 def _why_not(topic: str, key: str | None, headers: Mapping[str, str] | None, attempts: int | None) -> str | None:

@@ -48,6 +48,16 @@ BodyAs = Annotated[
 ]
 
 
+ParseBody = Annotated[
+    bool,
+    typer.Option(
+        "--parse-body",
+        help='A body that is text with JSON in it, such as "{\\"order\\": 42}", becomes that JSON: here an object.',
+        rich_help_panel=MESSAGES,
+    ),
+]
+
+
 class RunOptions(NamedTuple):
     """What all sources have in common."""
 
@@ -153,7 +163,7 @@ class MessageOptions(NamedTuple):
         """What to do if the queue has no keys. None: the messages get none."""
         return None if self.key_field is None else "leave out --key-field."
 
-    def shape(self, body: str, longest: int, body_as: str | None = None) -> "Shape":
+    def shape(self, body: str, longest: int, body_as: str | None = None, *, parse_body: bool = False) -> "Shape":
         """For a queue that can keep a message for so many milliseconds at most."""
         from bide.adopt.shaping import Shape
 
@@ -163,6 +173,7 @@ class MessageOptions(NamedTuple):
             key_field=self.key_field,
             body=body,
             body_as=body_as,
+            parse_body=parse_body,
             if_exists=self.if_exists or "keep",
             max_attempts=self.max_attempts,
             longest=longest,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, RABBITMQ, SOURCE, BodyAs, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, RABBITMQ, SOURCE, BodyAs, MessageOptions, ParseBody, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section, parse_duration
 from bide.cli.output import note
@@ -67,6 +67,7 @@ def rabbitmq_ttl(
         ),
     ] = "json",
     body_as: BodyAs = None,
+    parse_body: ParseBody = False,
 ) -> int:
     if by_routing_key and (messages.topic is not None or messages.topic_field is not None):
         raise WrongUsage("Give either --topic-is-routing-key or a topic by --topic or --topic-field, not both.")
@@ -81,7 +82,7 @@ def rabbitmq_ttl(
 
         known = None if longest is None else duration_ms(longest)
         waits = Waits(queue=queue, ttl=known, by_routing_key=by_routing_key, anew=anew)
-        shape = messages.shape(body, furthest, body_as)
+        shape = messages.shape(body, furthest, body_as, parse_body=parse_body)
         made = source(wanted.url, waits, Path(state), shape, look_only=wanted.dry_run)
         sources.append(made)
         return made

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from bide.cli.adopt.command import adopt
-from bide.cli.adopt.options import MESSAGES, REDIS, SOURCE, BodyAs, MessageOptions, RunOptions
+from bide.cli.adopt.options import MESSAGES, REDIS, SOURCE, BodyAs, MessageOptions, ParseBody, RunOptions
 from bide.cli.exits import WrongUsage
 from bide.cli.options import Section
 from bide.cli.queues import QueueOptions
@@ -13,6 +13,7 @@ from bide.cli.queues import QueueOptions
 if TYPE_CHECKING:
     from bide.adopt.redis.jobs import Jobs
     from bide.adopt.redis.server import Server
+    from bide.adopt.shaping import Shape
     from bide.adopt.source import Source
 
 section: Section = Section("Sources")
@@ -31,6 +32,7 @@ class EntryOptions(NamedTuple):
         ),
     ] = "json"
     body_as: BodyAs = None
+    parse_body: ParseBody = False
     job_hash: Annotated[
         str | None,
         typer.Option(
@@ -49,6 +51,9 @@ class EntryOptions(NamedTuple):
             rich_help_panel=SOURCE,
         ),
     ] = None
+
+    def shape(self, messages: MessageOptions, longest: int) -> "Shape":
+        return messages.shape(self.member, longest, self.body_as, parse_body=self.parse_body)
 
     def jobs(self, server: "Server") -> "Jobs | None":
         from bide.adopt.redis.jobs import Jobs
@@ -90,8 +95,7 @@ def redis_zset(
         from bide.adopt.redis.zset import SortedSet
 
         server = Server(wanted.url)
-        shape = messages.shape(entries.member, longest, entries.body_as)
-        return SortedSet(server, key, shape, unit=score, jobs=entries.jobs(server))
+        return SortedSet(server, key, entries.shape(messages, longest), unit=score, jobs=entries.jobs(server))
 
     return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
 
@@ -125,8 +129,6 @@ def redis_list(
         from bide.adopt.redis.server import Server
 
         server = Server(wanted.url)
-        return ReadyList(
-            server, key, messages.shape(entries.member, longest, entries.body_as), end=end, jobs=entries.jobs(server)
-        )
+        return ReadyList(server, key, entries.shape(messages, longest), end=end, jobs=entries.jobs(server))
 
     return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
