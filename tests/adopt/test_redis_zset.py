@@ -53,7 +53,7 @@ def test_a_dry_run_shows_the_first_ten_due_times_and_changes_nothing(bide: Bide,
     assert [line.split("  ")[2:] for line in lines[2:12]] == [["t", str(n), f'{{"order":{n}}}'] for n in range(10)]
     assert "2096-10-02" in lines[2]
     assert lines[12:] == [
-        "Left at the source: 1 of the first 1,000. An entry is not JSON, for example: broken",
+        "Left at the source: 1 of 31 that were read. An entry is not JSON, for example: broken",
         "Nothing was changed.",
     ]
     assert (old.dump("delayed"), old.keys(), ended.code) == (before, [b"delayed"], 0)

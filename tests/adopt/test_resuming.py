@@ -74,6 +74,10 @@ def test_what_was_taken_for_one_queue_does_not_go_to_another(bide: Bide, filled:
     assert ended.code == 1
     assert "A run was stopped while it moved 20 messages to another queue, which may have them" in ended.err
     assert not everything("t", "sqlite:///other.db")
+    looked = bide(*COMMAND[:-1], "--dry-run", "--source", redis_url, "--url", "sqlite:///other.db").out
+    assert "20 messages of a run that was stopped: it moved them to another queue, so the next run to this one stops." in looked
+    looked = bide(*COMMAND[:-1], "--dry-run", "--source", redis_url).out
+    assert "20 messages of a run that was stopped: the next run begins with them." in looked
     assert bide(*COMMAND, "--source", redis_url).code == 0
     assert orders(everything("t")) == list(range(30))
 
@@ -107,6 +111,8 @@ def test_after_ten_minutes_the_operator_says_what_became_of_a_batch(
     assert (asked.code, json.loads(asked.out)) == (1, NOTHING | {"held": 20})
     assert "A run was stopped 11 minutes ago while it moved 20 messages" in asked.err
     assert "--doubtful forget, if it has them" in asked.err
+    looked = bide(*COMMAND[:-1], "--dry-run", "--source", redis_url).out
+    assert "20 messages of a run that was stopped: that was 11 minutes ago, so the next run stops. Look whether" in looked
     ended = bide(*COMMAND, "--source", redis_url, "--doubtful", answer)
     told = json.loads(ended.out)
     assert (ended.code, told["given_back"], told["forgotten"]) == (0, 20 * (answer == "give-back"), 20 * (answer == "forget"))
@@ -266,6 +272,10 @@ def test_what_other_options_cannot_read_is_not_given_back(bide: Bide, filled: re
     assert (ended.code, json.loads(ended.out)) == (1, NOTHING | {"held": 20})
     assert "20 messages can't be read now" in ended.err
     assert "One has no field missing" in ended.err
+    looked = bide(*COMMAND, "--member", "missing", "--dry-run", "--source", redis_url)
+    assert json.loads(looked.out)["held"] == 20
+    looked = bide(*COMMAND[:-1], "--member", "missing", "--dry-run", "--source", redis_url)
+    assert "20 messages of a run that was stopped can't be read now: the next run stops. One has no field missing" in looked.out
     assert json.loads(bide(*COMMAND, "--source", redis_url).out) == NOTHING | {"adopted": 30, "resumed": 20}
     assert orders(everything("t")) == list(range(30))
 

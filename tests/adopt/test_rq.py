@@ -238,3 +238,11 @@ def test_jobs_with_one_id_after_each_other_are_both_kept(old: redis.Redis, redis
     again = rq(Server(redis_url), "mail", Shape(topic="t"), TASKS, queued=False)
     assert [each.message.body for each in again.take(10).found] == [second.message.body]
     again.close()
+
+
+def test_a_dry_run_says_how_many_jobs_it_has_read(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    for number in range(601):
+        job(old, f"s{number}", "nonsense", at=soon())
+        job(old, f"q{number}", "nonsense")
+    looked = bide(*COMMAND[:-1], "--queued", "--dry-run", "--source", redis_url)
+    assert "Left at the source: 1,202 of 1,202 that were read. An entry is no job of RQ" in looked.out

@@ -33,7 +33,7 @@ class Several:
     def peek(self, limit: int) -> Entries:
         seen = [each.peek(limit) for each in self._sources]
         found = sorted((found for each in seen for found in each.found), key=lambda found: found.message.at or 0)
-        return Entries(found[:limit], [refused for each in seen for refused in each.refused])
+        return Entries(found, [refused for each in seen for refused in each.refused])
 
     def held(self) -> Held:
         found, refused, ended, age, unsure = list[Found](), list[Refused](), list[Found](), 0.0, False

@@ -88,7 +88,7 @@ class Source(Protocol):
         """How many entries wait there. None if nobody can tell."""
 
     def peek(self, limit: int) -> Entries:
-        """So many entries of those that are due first. Nothing is changed."""
+        """So many entries of those that are due first, of each part of the source. Nothing is changed."""
 
     def held(self) -> Held:
         """What an earlier run took and neither finished nor gave back. No entry is finished or given back."""

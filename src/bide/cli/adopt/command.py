@@ -30,7 +30,7 @@ def adopt(options: QueueOptions, opened: "Callable[[int], Source]", run: Run, *,
         raise WrongUsage(f"{queue.session.setup.source.shown} has no keys: {unkeyed}")
     if run.dry_run:  # the queue need not be there yet
         with closing(_made(opened, queue.capabilities.max_delay)) as source:
-            return look(source, as_json=run.as_json)
+            return look(source, queue, as_json=run.as_json)
     with queue, closing(_made(opened, queue.capabilities.max_delay)) as source:
         return _move(source, queue, run)
 

@@ -13,12 +13,12 @@ import msgspec
 from bide.cli.exits import Exit
 from bide.cli.output import body_text, due, echo, echo_json, note, now_ms
 from bide.cli.progress import progress
-from bide.core.amounts import plural
 from bide.errors import BideError
 
 if TYPE_CHECKING:
     from bide.adopt.adopting import Adoption
     from bide.adopt.source import Found, Source
+    from bide.queue import Queue
 
 PAUSE = 1.0  # seconds between two looks with --follow
 SHOWN = 10  # due times of a dry run
@@ -27,8 +27,17 @@ WIDTH = 60  # characters of a body
 NOTHING = "Nothing waits there. Is the name right?"
 
 
-def look(source: "Source", *, as_json: bool, nothing: str = NOTHING, ended: str = "Nothing was changed.") -> int:
-    """The dry run. `nothing`: the note if nothing is there. `ended`: the last line."""
+def look(
+    source: "Source",
+    queue: "Queue | None" = None,
+    *,
+    as_json: bool,
+    nothing: str = NOTHING,
+    ended: str = "Nothing was changed.",
+) -> int:
+    """The dry run. `queue`: where the messages are to go. `nothing`: the note if nothing is there. `ended`: the last line."""
+    from bide.cli.adopt.held import told
+
     count, seen, held = source.count(), source.peek(LOOKED_AT), source.held()
     now = now_ms()
     first = sorted(((_due(each, now), each.message) for each in seen.found), key=lambda each: each[0])[:SHOWN]
@@ -39,21 +48,22 @@ def look(source: "Source", *, as_json: bool, nothing: str = NOTHING, ended: str 
             {"topic": each.topic, "key": each.key, "due_ms": at, "body": None if isinstance(body, bytes) else body}
             for (at, each), body in zip(first, bodies, strict=True)
         ]
-        echo_json({"count": count, "held": len(held.found), "first": messages, "refused": refused})
+        echo_json({"count": count, "held": len(held.found) + len(held.refused), "first": messages, "refused": refused})
         return Exit.OK
     echo(f"{source.shown}: {'nobody can tell how many wait' if count is None else f'{count:,} waiting'}.")
-    if held.found:
-        echo(f"{plural(len(held.found), 'message')} of a run that was stopped: the next run begins with them.")
+    for line in told(held, queue):
+        echo(line)
     if first:
         echo("Due first:")
     for at, each in first:
         key = "" if each.key is None else f"  {each.key}"
         echo(f"  {due(at, now)}  {each.topic}{key}  {_cut(body_text(_body(each.body)))}")
+    looked_at = len(seen.found) + len(seen.refused)
     reasons: dict[str, list[str]] = {}
     for left in seen.refused:
         reasons.setdefault(left.reason, []).append(left.entry)
     for reason, entries in reasons.items():
-        echo(left_there(len(entries), reason, entries[0], of=f" of the first {LOOKED_AT:,}"))
+        echo(left_there(len(entries), reason, entries[0], of=f" of {looked_at:,} that were read"))
     echo(ended)
     if nothing and not (count or any((*seen[:2], *held[:2], held.ended))):
         note(nothing)
