@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bide.adopt.redis.rq import rq
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Source
-from bide.errors import ConfigError
+from bide.errors import ConfigError, EngineError
 from tests.adopt.celery_worker import Worker, delivered, envelope, queued
 from tests.adopt.test_resuming import fill_bullmq, picture
 from tests.adopt.test_rq import CALL, TASKS, job
@@ -184,3 +184,35 @@ def test_an_error_of_rights_tells_what_to_grant(bide: Bide, old: redis.Redis, re
     assert "lacks a right: Redis refused the command HDEL." in said
     assert f"with the user's name and: {RIGHTS}. " in said
     assert "doctor" not in said
+
+
+@pytest.fixture
+def full(old: redis.Redis) -> Iterator[redis.Redis]:
+    """The same server, which has no limit again at the end."""
+    yield old
+    client: Any = old
+    client.config_set("maxmemory", "0")
+
+
+def fill_up(client: Any) -> None:
+    client.config_set("maxmemory", "1")
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        client.set("more", 1)
+
+
+@pytest.mark.parametrize("kind", ["redis-zset", "redis-list"])
+def test_a_redis_at_its_maxmemory_can_be_emptied(bide: Bide, full: redis.Redis, redis_url: str, kind: str) -> None:
+    members = {str(number): 4_000_000_000 + number for number in range(2_500)}
+    full.zadd("delayed", members) if kind == "redis-zset" else full.rpush("delayed", *members)
+    fill_up(full)
+    ended = bide("adopt", kind, "delayed", "--topic", "t", "--json", "--source", redis_url)
+    assert (ended.code, json.loads(ended.out)["adopted"], full.keys()) == (0, 2_500, [])
+
+
+def test_a_write_that_has_no_memory_is_told(full: redis.Redis, redis_url: str) -> None:
+    fill_up(full)
+    server = Server(redis_url)
+    with pytest.raises(EngineError, match="is at its maxmemory and refused a write") as told:
+        server.call("SADD", "key", "1")
+    assert "drained" not in str(told.value)
+    server.close()

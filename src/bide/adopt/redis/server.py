@@ -57,6 +57,11 @@ class Server:
             )
         if "WRONGTYPE" in text:
             return ConfigError(f"At {self.shown}, {self._types(command)}, and this command reads another type. Check the name.")
+        if isinstance(error, theirs.OutOfMemoryError) or "OOM command" in text:
+            return EngineError(
+                f"{self.shown} is at its maxmemory and refused a write, and what is taken is noted there first. Give it 32 MB "
+                "more, with CONFIG SET maxmemory, and run the command again: it goes on."
+            )
         if isinstance(error, theirs.NoPermissionError) or rights.lacks(text):
             return ConfigError(rights.lacking(self.shown, text, command[1] if command[0] == "EVAL" else ""))
         found = translated(error, self.shown, self._address.secrets)
