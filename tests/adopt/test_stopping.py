@@ -7,6 +7,8 @@ import pytest
 import redis
 
 from bide.cli.adopt.running import carry_out
+from bide.engines.redis.sync.shard import SAFE
+from bide.errors import OutcomeUnknown
 from tests.adopt.reading import everything
 from tests.cli.running import AtTerminal
 
@@ -50,4 +52,27 @@ def test_a_second_ctrl_c_tells_that_some_are_on_their_way(capsys: pytest.Capture
         carry_out(ended, ended, "moving", follow=True, as_json=False)
     assert "What was on its way stays so: run the command again within nine minutes." in " ".join(
         capsys.readouterr().err.split()
+    )
+
+
+class _Unanswered:
+    """A run whose queue does not answer."""
+
+    def __init__(self, told: str) -> None:
+        self._told = told
+
+    def run(self, *_: object) -> None:
+        raise OutcomeUnknown(self._told)
+
+    def count(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("advice", [SAFE, "Sending again with the error's operation acts once.", ""])
+def test_a_lost_answer_tells_to_run_the_command_again(capsys: pytest.CaptureFixture[str], advice: str) -> None:
+    ended: Any = _Unanswered(f"redis://new did not answer. {advice} This was one part of several.".replace("  ", " "))
+    assert carry_out(ended, ended, "adopting", follow=False, as_json=True) == 1
+    assert (
+        "bide: redis://new did not answer. This was one part of several. Run the same command again, within nine minutes"
+        in (" ".join(capsys.readouterr().err.split()))
     )

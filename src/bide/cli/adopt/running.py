@@ -1,5 +1,6 @@
 """How messages are moved, for `bide adopt` and `bide move`: the dry run, the progress, and what Ctrl-C does."""
 
+import re
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ import msgspec
 from bide.cli.exits import Exit
 from bide.cli.output import body_text, due, echo, echo_json, note, now_ms
 from bide.cli.progress import progress
-from bide.errors import BideError
+from bide.errors import BideError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from bide.adopt.adopting import Adoption
@@ -24,6 +25,7 @@ PAUSE = 1.0  # seconds between two looks with --follow
 SHOWN = 10  # due times of a dry run
 LOOKED_AT = 1_000  # entries of a dry run that are read
 WIDTH = 60  # characters of a body
+_FOR_PROGRAMS = re.compile(r" Sending again with (this|the) error's operation [a-z ]+\.")
 NOTHING = "Nothing waits there. Is the name right?"
 
 
@@ -106,7 +108,7 @@ def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool
                 while follow and not stop.wait(PAUSE):
                     adoption.run(moved, stop.is_set)
         except BideError as error:
-            note(f"bide: {error}")
+            note(f"bide: {_for_operators(error)}")
             code = Exit.FAILED
         except KeyboardInterrupt:
             note("Ended amid a batch. What was on its way stays so: run the command again within nine minutes.")
@@ -115,6 +117,14 @@ def carry_out(adoption: "Adoption", source: "Source", what: str, *, follow: bool
             note("Stopped after a whole batch. The same command goes on.")
             code = code or (Exit.OK if follow else Exit.STOPPED)
     return code
+
+
+def _for_operators(error: BideError) -> str:
+    """An error without what only a program can do about it."""
+    if not isinstance(error, OutcomeUnknown):
+        return str(error)
+    told = _FOR_PROGRAMS.sub("", str(error))
+    return f"{told} Run the same command again, within nine minutes if you can: it goes on with what was on its way."
 
 
 @contextmanager
