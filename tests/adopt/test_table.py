@@ -156,6 +156,22 @@ def test_a_take_that_does_something_else_changes_nothing(bide: Bide, old: Old, t
     assert everything("t") == []
 
 
+def test_an_id_that_is_not_unique_is_told(bide: Bide, old: Old) -> None:
+    old.fill(3)
+    command = ("--take", "update timers set done = true where note = :note", "--topic", "t", "--source", old.url)
+    old.do("update timers set note = 'n0' where id = 2")
+    seen = bide("adopt", "table", "--query", QUERY, "--id", "note", *command)
+    assert seen.code == 1
+    assert (
+        "--take changed 5 rows in place of 3, and was taken back. It must change the row with :note, and no other. " in seen.err
+    )
+    assert "--query found 2 rows whose note is 'n0': it must be unique. Name another column with --id." in seen.err
+    unseen = bide("adopt", "table", "--query", QUERY.replace("not done", "not done and id < 2"), "--id", "note", *command)
+    assert "--take changed 3 rows in place of 2" in unseen.err
+    assert "Is the column note unique in the table? If not, name another one with --id." in unseen.err
+    assert old.waiting() == [0, 1, 2]
+
+
 def test_a_dry_run_finds_a_name_that_is_no_column(bide: Bide, old: Old) -> None:
     old.fill(3)
     command = ("adopt", "table", "--query", QUERY, "--topic", "t", "--dry-run", "--source", old.url)

@@ -1,6 +1,7 @@
 """A polled table: rows are locked, marked or deleted as old pollers do it, and held in a side table, in one transaction."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -169,7 +170,7 @@ class Table:
         if changed != len(wanted):
             raise ConfigError(
                 f"--take changed {changed} rows in place of {len(wanted)}, and was taken back. It must change the row with "
-                f":{self._columns.id}, and no other."
+                f":{self._columns.id}, and no other.{self._not_unique([entry for entry, _ in wanted])}"
             )
         self._check_hidden({known(entry[self._columns.id]) for entry, _ in wanted})
         now = time.time_ns() // 1_000_000
@@ -180,6 +181,15 @@ class Table:
         self._database.do(INSERT, rows)
         self._entries |= {found.name: entry for entry, found in wanted}
         return [found for _, found in wanted]
+
+    def _not_unique(self, rows: Sequence[Row]) -> str:
+        """What else to tell if --take changed another number of rows."""
+        column = self._columns.id
+        [(id, number)] = Counter(str(row[column]) for row in rows).most_common(1)
+        if number > 1:
+            found = f"--query found {number:,} rows whose {column} is {id[:100]!r}"
+            return f" {found}: it must be unique. Name another column with --id."
+        return f" Is the column {column} unique in the table? If not, name another one with --id."
 
     def _check_names(self, row: Row) -> None:
         """Raises ConfigError if a statement names a column that the rows do not have."""
