@@ -301,6 +301,17 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: Old, place: str, fol
     assert (old.count("wait"), old.count("work")) == (0, 0)
 
 
+def test_only_what_was_adopted_is_told_as_a_guess(old: Old, folder: Path) -> None:
+    old.send(bodies(3), expiration=str(HOUR))
+    made = source(old)
+    taken = made.take(3).found
+    assert made.guessed == 0
+    made.give_back([taken[0].name])
+    made.finish([each.name for each in taken[1:]], lambda _: None)
+    assert made.guessed == 2
+    made.close()
+
+
 def test_what_the_queue_refuses_goes_back_and_expires_there(bide: Bide, old: Old, folder: Path) -> None:
     old.send(bodies(5), expiration="4000")
     with Queue(URL) as queue:

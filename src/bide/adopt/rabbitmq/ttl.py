@@ -40,7 +40,8 @@ class TTLQueue:
         self._left: list[tuple[int, int]] = []  # of what can't be read: when it is due, and its tag
         self._kept: dict[str, Kept] = {}
         self._destination = ""
-        self.guessed: int = 0  # messages that do not tell when they came
+        self.guessed: int = 0  # messages that were looked at or adopted, and do not tell when they came
+        self._guesses: set[str] = set()  # names of those that are taken
 
     @property
     def kind(self) -> str:
@@ -106,17 +107,21 @@ class TTLQueue:
                 self._left.append((at, each.tag))
                 refused.append(Refused(_name(each.letter), str(error)))
                 continue
-            self.guessed += not known
+            if not known:
+                self._guesses.add(name)
             wanted.append((each, Kept(name, "got", now, at, each.letter), found))
         if wanted:
             self._take(wanted)
         return Entries([found for _, _, found in wanted], refused)
 
     def finish(self, names: Sequence[str], changed: Names) -> None:
+        guessed = len(self._guesses.intersection(names))
         self._forget(names)
+        self.guessed += guessed
 
     def _forget(self, names: Sequence[str]) -> None:
         self._notebook.forget(names)
+        self._guesses.difference_update(names)
         for name in names:
             self._kept.pop(name, None)
 
