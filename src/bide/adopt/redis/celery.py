@@ -93,8 +93,8 @@ class _Unacked(Tasks):
     def message(self, entry: Entry) -> NewMessage:
         if entry.place == LOST:
             raise Unreadable(
-                "is not in unacked_index, so Celery does not deliver it again. Look in the workers' logs whether it was done; "
-                "if not, add its tag, as in ZADD unacked_index 0 TAG"
+                "is not in unacked_index, so Celery does not deliver it again: if the workers' logs do not have it as done, "
+                "add its tag (ZADD unacked_index 0 TAG)"
             )
         return super().message(entry)
 

@@ -11,8 +11,9 @@ local function pack(fields)
   return table.concat(packed)
 end
 
--- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without it
--- would leave the field of HSET behind. And a script that has written may write on at maxmemory: so a full Redis can be emptied.
+-- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without
+-- it would leave the field of HSET behind. And a script that has written may write on at maxmemory, so a full Redis can be
+-- emptied.
 redis.call('HDEL', KEYS[2], 'right')
 redis.call('HSET', KEYS[2], 'right', '')
 redis.call('HDEL', KEYS[2], 'right')

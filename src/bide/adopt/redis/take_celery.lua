@@ -8,8 +8,9 @@
 --   was taken its place and its name
 if redis.replicate_commands then redis.replicate_commands() end
 local source, index, held = KEYS[1], KEYS[2], KEYS[3]
--- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without it
--- would leave the field of HSET behind. And a script that has written may write on at maxmemory: so a full Redis can be emptied.
+-- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without
+-- it would leave the field of HSET behind. And a script that has written may write on at maxmemory, so a full Redis can be
+-- emptied.
 redis.call('HDEL', held, 'right')
 redis.call('HSET', held, 'right', '')
 redis.call('HDEL', held, 'right')

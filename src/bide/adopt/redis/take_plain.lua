@@ -5,8 +5,9 @@
 -- Answers, for each that was taken: its place among the entries, its name, its score (or an empty text), its job (or an empty text)
 if redis.replicate_commands then redis.replicate_commands() end
 local source, held, jobs = KEYS[1], KEYS[2], KEYS[3]
--- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without it
--- would leave the field of HSET behind. And a script that has written may write on at maxmemory: so a full Redis can be emptied.
+-- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without
+-- it would leave the field of HSET behind. And a script that has written may write on at maxmemory, so a full Redis can be
+-- emptied.
 redis.call('HDEL', held, 'right')
 redis.call('HSET', held, 'right', '')
 redis.call('HDEL', held, 'right')

@@ -2,11 +2,12 @@
 -- KEYS: the registry or the list, what is held, the lock of the scheduler
 -- ARGV: a name of this take, set or list, how many ms a job must not be due in, what the key of a job begins with, and that of
 --   one that is held; how many fields, and their names; then the ids
--- Answers, for each that was taken: its place among the ids, its name, its score (or an empty text), and those fields of its hash:
---   a job may be scheduled for another time, or saved again, after its page was read
+-- Answers, for each that was taken: its place among the ids, its name, its score (or an empty text), and those fields of its
+--   hash: a job may be scheduled for another time, or saved again, after its page was read
 if redis.replicate_commands then redis.replicate_commands() end
--- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without it
--- would leave the field of HSET behind. And a script that has written may write on at maxmemory: so a full Redis can be emptied.
+-- A user who lacks the right to hold what is taken ends here, before anything is taken. HDEL is tried first: a user without
+-- it would leave the field of HSET behind. And a script that has written may write on at maxmemory, so a full Redis can be
+-- emptied.
 redis.call('HDEL', KEYS[2], 'right')
 redis.call('HSET', KEYS[2], 'right', '')
 redis.call('HDEL', KEYS[2], 'right')
