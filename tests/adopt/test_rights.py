@@ -14,7 +14,7 @@ import redis
 from bide.adopt.arguments import TaskShape
 from bide.adopt.redis.celery import celery
 from bide.adopt.redis.celery_limits import Rules
-from bide.adopt.redis.rights import RIGHTS, lacking, lacks
+from bide.adopt.redis.rights import CLUSTER, RIGHTS, lacking, lacks
 from bide.adopt.redis.rq import rq
 from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
@@ -92,6 +92,8 @@ def rule(kind: str) -> list[str]:
 
 def test_the_docs_have_the_rights_that_an_error_names() -> None:
     assert f"{RIGHTS}\n```" in PAGE
+    assert f"In a Cluster, add `{CLUSTER}`." in PAGE
+    assert f"{RIGHTS} {CLUSTER}. The user" in lacking("redis+cluster://old", "NOPERM", "")
     assert KEYS.keys() == {"redis-zset", "bullmq", "rq", "celery"}
 
 

@@ -4,6 +4,7 @@ import re
 
 RIGHTS = "+@read +@write -@dangerous +eval +time +select +publish +client|setname +client|list"
 """The commands of all sources, as ACL SETUSER takes them. docs/adopt.md has the same line."""
+CLUSTER = "+cluster|slots +command"  # what the driver asks a Cluster
 _NAMED = re.compile(r"'([\w|]+)' command")
 _KEY = re.compile(r"access the '(.+)' key")
 _KEYS = re.compile(r"\bkeys?\b")
@@ -19,9 +20,10 @@ def lacks(text: str) -> bool:
 
 def lacking(shown: str, text: str, script: str) -> str:
     """What to tell about an error that tells of a right. `script`: the text of the script that had it, or nothing."""
+    needed = f"{RIGHTS} {CLUSTER}" if "+cluster:" in shown else RIGHTS
     return (
         f"The user at {shown} lacks a right{_refused(text, script)}. Let an administrator of that Redis run ACL SETUSER, with "
-        f"the user's name and: {RIGHTS}. The user also needs the keys of the source (as ~delayed), and the key beside them (as "
+        f"the user's name and: {needed}. The user also needs the keys of the source (as ~delayed), and the key beside them (as "
         "~{delayed}:bide-adopt): the section Rights in Redis of docs/adopt.md lists both for each source."
     )
 
