@@ -297,6 +297,7 @@ def test_a_run_that_stood_still_for_too_long_sends_nothing(
         source.take = freezing  # type: ignore[method-assign]
         with monkeypatch.context() as later, pytest.raises(OutcomeUnknown):
             adoption.run(lambda _: None, lambda: False)
+    source.close()
     assert (adoption.adopted, adoption.in_hand) == (0, filled.hlen("{delayed}:bide-adopt") // 2)
     ended = bide(*COMMAND, "--source", redis_url)
     assert json.loads(ended.out)["adopted"] == 30, ended.err

@@ -146,6 +146,7 @@ def test_a_queue_that_is_there_and_knows_no_more_what_it_got_has_it_given_back(
         assert (refused.code, refused.out) == (1, "")
         assert "nothing is in doubt: leave out --doubtful" in " ".join(refused.err.split())
         some_time_later(old, 10)
+        assert "10 minutes ago, so the next run stops" in bide("move", OLD, url, "--dry-run").out
         asked = bide("move", OLD, url)
         assert asked.code == 1
         assert "The first is one of topic mail, with the key 'k0', due at " in " ".join(asked.err.split())
@@ -165,7 +166,8 @@ def test_a_broker_that_never_knows_what_it_got_has_it_given_back_at_any_time(
         stopped(old, new, to=destination_of(Queue(rabbitmq_url)))
         with Queue(rabbitmq_url) as broker:
             broker.send("other", 1)  # it is there
-        some_time_later(old)
+        some_time_later(old, 10)
+        assert "5 messages of a run that was stopped: the next run begins" in bide("move", OLD, rabbitmq_url, "--dry-run").out
         ended = bide("move", OLD, rabbitmq_url, "--doubtful", "give-back")
         assert (ended.code, ended.out) == (0, "Given back: 5. Nothing else was moved.\n")
         assert "it may have copies of them" in " ".join(ended.err.split())

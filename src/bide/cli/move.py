@@ -99,7 +99,7 @@ def move(
             ended = (
                 "Nothing was changed. TO was not asked: perhaps it can't be reached, or one of these keys waits there already."
             )
-            return look(looking, as_json=as_json, nothing=_nothing(old, looking, topic), ended=ended)
+            return look(looking, there.queue(), as_json=as_json, nothing=_nothing(old, looking, topic), ended=ended)
         if doubtful == "give-back":
             check_the_give_back(old, there)
             if topic or follow:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 ASKS = "--doubtful send, forget or give-back"
 
 
-def told(held: "Held", queue: "Queue | None" = None) -> list[str]:
-    """Lines for people. `queue`: where the next run moves it, if that is known."""
+def told(held: "Held", queue: "Queue") -> list[str]:
+    """Lines for people. `queue`: where the next run moves it."""
     lines: list[str] = []
     if held.refused:
         lines.append(
@@ -28,16 +28,16 @@ def told(held: "Held", queue: "Queue | None" = None) -> list[str]:
     return lines
 
 
-def _next(held: "Held", queue: "Queue | None") -> str:
+def _next(held: "Held", queue: "Queue") -> str:
     """What the next run does with them."""
-    if queue is not None and _elsewhere(held, queue):
+    if _elsewhere(held, queue):
         return (
             "it moved them to another queue, so the next run to this one stops. Run the command with the URL of that queue "
             "first; or, if it is gone, with --doubtful give-back."
         )
     if held.unsure:
         return f"the next run looks what became of them. If it can't find out, it stops: {ASKS} says what to do."
-    if held.age > SURE and (queue is None or queue.capabilities.idempotent):
+    if held.age > SURE and queue.capabilities.idempotent:
         ago = f"{held.age / 60:,.0f} minutes ago"
         return f"that was {ago}, so the next run stops. Look whether the new queue has them, and add {ASKS}."
     return "the next run begins with them."

@@ -31,7 +31,7 @@ NOTHING = "Nothing waits there. Is the name right?"
 
 def look(
     source: "Source",
-    queue: "Queue | None" = None,
+    queue: "Queue",
     *,
     as_json: bool,
     nothing: str = NOTHING,
