@@ -92,7 +92,7 @@ def _client(address: Address) -> Any:
     made = address.client.connection_class("sync")
     options = address.connection_kwargs()
     if not address.seeds:
-        return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=made, **options))
+        return redis.Redis.from_pool(redis.ConnectionPool(connection_class=made, **options))
     for name in ("host", "port"):
         options.pop(name, None)
     options |= {"ssl": True} if issubclass(made, redis.SSLConnection) else {}
