@@ -175,6 +175,23 @@ def test_what_a_worker_has_tried_there_was_changed_too_late(old: Queue, new: Que
     assert [(each.body, each.state) for each in new.messages("mail")] == [(["a"], "scheduled")]
 
 
+@pytest.mark.parametrize("here", ["cancelled", "rescheduled"])
+def test_a_copy_without_a_key_is_taken_back_also_if_a_worker_there_has_put_it_off(old: Queue, new: Queue, here: str) -> None:
+    sent = old.send("mail", ["a"])
+    source = moving(old)
+
+    def puts_off() -> None:
+        source.finishing = lambda: None
+        [delivery] = new.receive("mail")
+        delivery.release("1h")
+        old.cancel(sent) if here == "cancelled" else old.reschedule(sent, delay="3h")
+
+    source.finishing = puts_off
+    assert run(source, new).late == 0
+    run(moving(old), new)
+    assert bodies(new) == ([["a"]] if here == "rescheduled" else [])
+
+
 def test_what_is_merged_into_a_copy_as_it_is_taken_back_stays(old: Queue, new: Queue) -> None:
     old.send("mail", "a", key="k", delay="2h", if_exists="merge")
     source = moving(old)

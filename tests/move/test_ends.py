@@ -146,7 +146,9 @@ def test_a_queue_that_is_there_and_knows_no_more_what_it_got_has_it_given_back(
         assert (refused.code, refused.out) == (1, "")
         assert "nothing is in doubt: leave out --doubtful" in " ".join(refused.err.split())
         some_time_later(old, 10)
-        assert "10 minutes ago, so the next run stops" in bide("move", OLD, url, "--dry-run").out
+        looked = bide("move", OLD, url, "--dry-run").out
+        assert "10 minutes ago, so the next run stops" in looked
+        assert "Left at the source" not in looked
         asked = bide("move", OLD, url)
         assert asked.code == 1
         assert "The first is one of topic mail, with the key 'k0', due at " in " ".join(asked.err.split())

@@ -52,7 +52,8 @@ class Copies:
             return CancelResult.GONE
         tried = now.attempt > (found.message.past.attempt if found.message.past else 0)
         if now.state != "dead":
-            [end] = engine.cancel([Ref(id=now.id)], seen=[Seen(now.due if tried else sent.due, now.body)])
+            due = sent.due if found.message.key is not None and not tried else now.due
+            [end] = engine.cancel([Ref(id=now.id)], seen=[Seen(due, now.body)])
         else:  # it has no key any more, so nobody can change it
             end = CancelResult.DEAD if engine.purge(now.topic, "dead", [now.id]).count else CancelResult.GONE
         return CancelResult.RUNNING if tried and end in (CancelResult.CANCELLED, CancelResult.DEAD) else end

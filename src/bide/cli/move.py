@@ -89,6 +89,8 @@ def move(
         raise WrongUsage("--topic is empty: give it a value, or leave it out.")
     if doubtful and dry_run:
         raise WrongUsage("Both --doubtful and --dry-run were given: leave one of them out.")
+    if doubtful == "give-back" and (topic or follow):
+        raise WrongUsage("All that is on its way is given back, and that is all: leave out --topic and --follow.")
     matching = topic_pattern(*(topic or ["*"]))
     there = QueueOptions(_url(destination), None, to_namespace)
     with QueueOptions(_url(source), None, from_namespace).open(otherwise="Is FROM the right URL?") as old:
@@ -102,8 +104,6 @@ def move(
             return look(looking, there.queue(), as_json=as_json, nothing=_nothing(old, looking, topic), ended=ended)
         if doubtful == "give-back":
             check_the_give_back(old, there)
-            if topic or follow:
-                raise WrongUsage("All that is on its way is given back, and that is all: leave out --topic and --follow.")
             return _given_back(old, as_json=as_json)
         return _moved(old, there, matching, Asked(topic, follow, doubtful or "stop", as_json))
 
@@ -172,8 +172,9 @@ def _paused(topics: "Mapping[str, Stats]") -> list[str]:
 
 
 def _check_the_pauses(topics: "Mapping[str, Stats]", new: "Queue") -> None:
-    for name in () if new.capabilities.pause else _paused(topics):
-        raise ConfigError(f"{name} is paused, and the other queue can't pause it. Resume it, or leave it out by --topic.")
+    paused = _paused(topics)
+    if paused and not new.capabilities.pause:
+        raise ConfigError(f"{paused[0]} is paused, and the other queue can't pause it. Resume it, or leave it out by --topic.")
 
 
 def _pause_as_before(topics: "Mapping[str, Stats]", new: "Queue") -> None:

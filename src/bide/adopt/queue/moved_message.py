@@ -24,8 +24,8 @@ class Able(msgspec.Struct, frozen=True):
 
 
 def is_away(message: Stored, due: int) -> bool:
-    """Whether a message that was due then is still moved away. Since then, somebody may have moved it by up to a year."""
-    return message.state == "scheduled" and abs(message.due - AWAY - due) <= YEAR
+    """Whether a message that was due then is still moved away. Since then, somebody may have moved it on by up to a year."""
+    return message.state == "scheduled" and 0 <= message.due - AWAY - due <= YEAR
 
 
 def brought_back(message: Stored, due: int) -> Stored:
@@ -43,9 +43,7 @@ def has_failed(message: Stored) -> bool:
 
 def fingerprint(message: Stored) -> str:
     """Of what a copy has: a message that is changed after a kill is another one for the queue that has the copy."""
-    of_time = message.due, message.expires, message.attempt, message.max_attempts
-    told = *of_time, message.level, message.key, dict(message.headers)
-    return f"{zlib.crc32(message.body):08x}{zlib.crc32(repr(told).encode()):08x}"
+    return f"{zlib.crc32(message.body):08x}{zlib.crc32(repr(_around(message)).encode()):08x}"
 
 
 def crc_in(print: str) -> int:
@@ -55,13 +53,14 @@ def crc_in(print: str) -> int:
 
 def is_same(message: Stored, held: Stored) -> bool:
     """Whether a message that is on its way has not changed since it was listed."""
-    return is_away(message, held.due) and _of_copy(brought_back(message, held.due)) == _of_copy(held)
+    now = brought_back(message, held.due)
+    return is_away(message, held.due) and now.body == held.body and _around(now) == _around(held)
 
 
-def _of_copy(message: Stored) -> tuple[Any, ...]:
-    """What a copy has of it."""
+def _around(message: Stored) -> tuple[Any, ...]:
+    """What a copy has of it, but for the body."""
     of_time = message.due, message.expires, message.attempt, message.max_attempts
-    return *of_time, message.level, message.key, message.headers, message.body
+    return *of_time, message.level, message.key, dict(message.headers)
 
 
 def message_of(message: Stored, able: Able, now: int) -> NewMessage:

@@ -64,7 +64,8 @@ class QueueSource:
         return self.listing.count()
 
     def peek(self, limit: int) -> Entries:
-        found, refused = self.listing.sorted_out(list(self.listing.first(limit)), ())
+        on_their_way = {id for batch in self.log.read() for id in batch.ids}
+        found, refused = self.listing.sorted_out(list(self.listing.first(limit)), on_their_way)
         return Entries([Found(each.id, message_of(each, self._able, each.due)) for each in found][:limit], refused)
 
     def held(self) -> Held:
