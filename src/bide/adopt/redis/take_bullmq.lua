@@ -18,6 +18,8 @@ redis.call('HDEL', KEYS[2], 'right')
 redis.call('HSET', KEYS[2], 'right', '')
 redis.call('HDEL', KEYS[2], 'right')
 for _, command in ipairs({'GET', 'PTTL', 'DEL'}) do redis.call(command, KEYS[1]) end -- there is no key of this name
+redis.call('ZREM', KEYS[1], '')
+redis.call('LREM', KEYS[1], 1, '')
 local now = redis.call('TIME')
 local since = string.format('%d%03d', now[1], math.floor(now[2] / 1000))
 local answer = {}

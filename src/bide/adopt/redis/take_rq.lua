@@ -12,8 +12,9 @@ redis.call('HDEL', KEYS[2], 'right')
 redis.call('HSET', KEYS[2], 'right', '')
 redis.call('HDEL', KEYS[2], 'right')
 redis.call('PERSIST', ARGV[5])
+redis.call('DEL', ARGV[5])
 local tried = redis.pcall('RENAME', ARGV[5], ARGV[5]) -- there is no such key, and the error says either that or what is missing
-if tried.err and not tried.err:find('no such key') then return redis.error_reply(tried.err) end
+if tried.err and not tried.err:find('no such key') then return redis.error_reply(tried.err .. " ('rename' command)") end
 local now = redis.call('TIME')
 local since = string.format('%d%03d', now[1], math.floor(now[2] / 1000))
 local scheduler = redis.call('EXISTS', KEYS[3]) == 1
@@ -26,6 +27,7 @@ for place = first, #ARGV do
   local id = ARGV[place]
   local job = ARGV[4] .. id
   if redis.call('TYPE', job).ok == 'hash' and redis.call('EXISTS', job .. ':dependents') == 0 then
+    redis.call('HDEL', job, 'right') -- a user who may only read jobs ends here, before this one is taken
     local score, there = '', false
     local values = redis.call('HMGET', job, unpack(fields))
     if ARGV[2] == 'set' then

@@ -99,6 +99,8 @@ class RunOptions(NamedTuple):
         """`schemes`: how the URL may begin."""
         if self.dry_run and self.follow:
             raise WrongUsage("Both --follow and --dry-run were given: leave one of them out.")
+        if self.dry_run and self.doubtful:
+            raise WrongUsage("Both --doubtful and --dry-run were given: leave one of them out.")
         return Run(
             _source_url(self.source, self.source_file, schemes),
             dry_run=bool(self.dry_run),
@@ -167,6 +169,8 @@ class MessageOptions(NamedTuple):
         """For a queue that can keep a message for so many milliseconds at most."""
         from bide.adopt.shaping import Shape
 
+        if parse_body and body == "raw":
+            raise WrongUsage("A raw body is not parsed: leave out --parse-body, or raw.")
         return Shape(
             topic=self.topic,
             topic_field=self.topic_field,

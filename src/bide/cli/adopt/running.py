@@ -61,6 +61,8 @@ def look(
         key = "" if each.key is None else f"  {each.key}"
         echo(f"  {due(at, now)}  {each.topic}{key}  {_cut(body_text(_body(each.body)))}")
     looked_at = len(seen.found) + len(seen.refused)
+    if count is not None and looked_at >= LOOKED_AT and looked_at < count:
+        echo(f"Only {looked_at:,} of them were read.")
     reasons: dict[str, list[str]] = {}
     for left in seen.refused:
         reasons.setdefault(left.reason, []).append(left.entry)
