@@ -1,7 +1,11 @@
 """A queue that is closed amid what others receive: nothing stays leased to nobody, and nobody waits for ever."""
 
 import asyncio
+import functools
+import os
+import sys
 import threading
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
@@ -14,10 +18,13 @@ from bide.queue.aio.fresh import NAP
 
 PATIENCE = 30.0  # seconds
 ROUNDS = 40
+MANY = 100
 
 
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.server)])
 def place(request: pytest.FixtureRequest, tmp_path: Any) -> str:
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4()}"
     return str(request.getfixturevalue("redis_url")) if request.param == "redis" else f"sqlite:///{tmp_path}/bide.db"
 
 
@@ -174,12 +181,17 @@ async def test_a_listener_that_is_full_ends(place: str, monkeypatch: pytest.Monk
             await following
 
 
-@pytest.mark.parametrize("how", ["receive", "listen"])
-def test_threads_that_receive_when_another_one_closes_leave_nothing_leased(place: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["receive", "listen", "listen and leave", "receive and close"])
+@pytest.mark.parametrize("place", ["memory", "sqlite", pytest.param("redis", marks=pytest.mark.server)], indirect=True)
+def test_threads_that_receive_when_another_one_closes_leave_nothing_leased(
+    place: str, how: str, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
     """At whichever moment that comes. What they were handed before, they end in vain."""
+    request.addfinalizer(functools.partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(0.0001)
     for attempt in range(1, ROUNDS):
         queue, handed, wrong = Queue(place), set[int](), list[BaseException]()
-        queue.send_many("t", range(6))
+        queue.send_many("t", range(MANY))
         began = threading.Barrier(4)
         threads = [threading.Thread(target=receive_all, args=(queue, how, began, handed, wrong)) for _ in range(3)]
         for thread in threads:
@@ -191,26 +203,49 @@ def test_threads_that_receive_when_another_one_closes_leave_nothing_leased(place
             thread.join(PATIENCE)
         assert wrong == []
         with Queue(place) as after:
-            left = after.receive("t", limit=10)
-            assert handed | {each.body for each in left} == set(range(6))
+            left = after.receive("t", limit=MANY)
+            assert handed | {each.body for each in left} == set(range(MANY))
             after.ack_many(left)
             for each in after.messages("t", state="leased"):  # those that were handed out, and the close came then
                 after.reschedule(each.id, delay=0)
             after.purge("t", state="ready")
+    assert "could not be given back" not in caplog.text
 
 
 def receive_all(queue: Queue, how: str, began: threading.Barrier, handed: set[int], wrong: list[BaseException]) -> None:
     began.wait()
     try:
-        while how == "receive":
-            deliveries = queue.receive("t", limit=4)
+        while how.startswith("receive"):
+            deliveries = queue.receive("t", limit=MANY // 2)
             handed |= {each.body for each in deliveries}
             queue.ack_many(deliveries)
-        for delivery in queue.listen("t", limit=4):
-            handed.add(delivery.body)
-            with suppress(LeaseLost):
-                delivery.ack()
+            if how == "receive and close" and deliveries:
+                queue.close()
+        while True:
+            listening = queue.listen("t", limit=MANY // 2)
+            for delivery in listening:
+                handed.add(delivery.body)
+                with suppress(LeaseLost):
+                    delivery.ack()
+                if how == "listen and leave":
+                    break
+            listening.close()
     except Unavailable:
         return
     except BaseException as error:
         wrong.append(error)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
+def test_a_forked_child_that_leaves_a_listener_gives_back_nothing_of_its_parent(place: str) -> None:
+    with Queue(place) as queue:
+        queue.send_many("t", range(3))
+        deliveries = queue.listen("t", limit=3)
+        first = next(deliveries)
+        child = os.fork()
+        if not child:
+            deliveries.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert received_anew(place) == []
+        assert [first.body, next(deliveries).body, next(deliveries).body] == [0, 1, 2]

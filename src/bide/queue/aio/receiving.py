@@ -41,9 +41,21 @@ class AsyncReceiver:
         self, topics: Sequence[str], limit: int, lease_ms: int, wait: float, *, linger: float = 0.0
     ) -> list[AsyncDelivery]:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first, and then for `linger`."""
-        with self.fresh.place() as place:
+        place = self.fresh.new_place()
+        try:
             await self.fill(place, topics, limit, lease_ms, wait, linger=linger)
             return taken_from(place)
+        finally:
+            self.fresh.leave(place)
+
+    async def taken(self, topics: Sequence[str], limit: int, lease_ms: int) -> tuple[Claim, list[AsyncDelivery]]:
+        """A claim and its deliveries."""
+        place = self.fresh.new_place()
+        try:
+            claim = await self.bring(place, topics, limit, lease_ms)
+            return claim, taken_from(place)
+        finally:
+            self.fresh.leave(place)
 
     async def fill(
         self,
@@ -82,20 +94,20 @@ class AsyncReceiver:
         event loop.
         """
         await self.fresh.give_back_unanswered()
-        with self.fresh.claim() as request:
-            try:
-                if asked is None:
-                    claim = await self.claim(topics, limit, lease_ms, request)
-                    place.extend(await self.opener.open(claim))
-                else:
-                    with self._heartbeat.asking(Asked(request, lease_ms)) as named:
-                        claim = await self.claim(topics, limit, lease_ms, request, asked=asked)
-                        place.extend(await self.opener.open(claim, named))
-            except BaseException as error:  # also what a signal handler raises, whatever that is
-                await self.fresh.failed(request, error)
-                raise
-            await self.fresh.came(request, place)
-            return claim
+        request = self.fresh.begin_claim()
+        try:
+            if asked is None:
+                claim = await self.claim(topics, limit, lease_ms, request)
+                place.extend(await self.opener.open(claim))
+            else:
+                with self._heartbeat.asking(Asked(request, lease_ms)) as named:
+                    claim = await self.claim(topics, limit, lease_ms, request, asked=asked)
+                    place.extend(await self.opener.open(claim, named))
+        except BaseException as error:  # also what a signal handler raises, whatever that is
+            await self.fresh.failed(request, error)
+            raise
+        await self.fresh.came(request, place)
+        return claim
 
     async def claim(
         self,

@@ -10,7 +10,6 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.base import MAX_BATCH, Ref, Stored
 from bide.errors import ConfigError
 from bide.queue.aio.catching_up import AsyncCatchingUp
-from bide.queue.aio.fresh import taken_from
 from bide.queue.aio.handling import DAY, AsyncHandling
 from bide.queue.aio.opened import AsyncOpened
 from bide.queue.aio.planning import AsyncPlanner, check
@@ -188,9 +187,7 @@ class AsyncTravel(Relocatable):
             await self._flush()
             for topic, task in await self._turns(engine):
                 size = 1 if task.batch is None else min(task.batch.size, MAX_BATCH)
-                with receiver.fresh.place() as fresh:
-                    claim = await receiver.bring(fresh, [topic], size, DAY)  # which of its messages it is, the engine says
-                    taken = taken_from(fresh)
+                claim, taken = await receiver.taken([topic], size, DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
                 handled += await handling.handle(task, taken)
                 if len(handled) >= MOST_AT_ONCE:

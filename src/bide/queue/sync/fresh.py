@@ -1,6 +1,7 @@
 # Generated from ../aio/fresh.py by tools/unasync.py; change that file instead.
 """What claims bring, until somebody has looked at it. If nobody does it is given back, or it would be leased to nobody."""
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,8 +26,12 @@ Place: TypeAlias = deque[Delivery]
 
 
 class Fresh:
+    """A delivery is in a claim that is under way, in a place, or on its way back. It is entered there before it leaves where it
+    was, so that a close finds it."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._pid = os.getpid()
         self._new_request = requests()
         self._claims: dict[str, object] = {}  # under way, by their names: who waits for them
         self._unanswered: set[str] = set()  # names of claims
@@ -34,53 +39,58 @@ class Fresh:
         self._places: dict[int, Place] = {}
         self._closed = False
 
-    @contextmanager
-    def place(self) -> Iterator[Place]:
-        """Of a listener or a receive. A close gives back what it finds there."""
+    def new_place(self) -> Place:
+        """Of a listener or a receive, until it leaves. A close gives back what it finds there."""
         place: Place = deque()
         self._places[id(place)] = place
-        try:
-            yield place
-        finally:
-            del self._places[id(place)]
+        return place
+
+    def leave(self, place: Place) -> None:
+        del self._places[id(place)]
 
     def check(self) -> None:
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")
 
-    @contextmanager
-    def claim(self) -> Iterator[str]:
-        """The name of a claim that is under way. What it brings must be in its place before it ends: a close waits for it."""
+    def begin_claim(self) -> str:
+        """Gives its name. A close waits until it has come or failed."""
         request = self._new_request()
         self._claims[request] = Affinity.caller()
-        try:
-            self.check()
-            yield request
-        finally:
-            self._claims.pop(request, None)
+        if self._closed:
+            del self._claims[request]
+        self.check()
+        return request
 
     def came(self, request: str, place: Place) -> None:
-        """A claim was answered. Raises Unavailable if the queue was closed meanwhile: then nobody can end what it brought."""
+        """What a claim brought is in its place. Raises Unavailable if the queue was closed: then nobody can end it."""
+        ours = self._claims.pop(request, self) is not self
         if self._closed:
-            if request in self._claims or request in self._unanswered:
+            if ours or request in self._unanswered:
                 self.give_back(place)
-            place.clear()  # else the close has asked for it again
+            else:  # the close has asked for it again, but perhaps too early
+                with suppress(BideError):
+                    self._release(place)
             self.check()
 
     def failed(self, request: str, error: BaseException) -> None:
         """A claim has ended in an error, and may have taken something."""
         self._unanswered.add(request)
-        if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
-            _briefly(self.give_back_unanswered)  # what does not succeed now is done with the next claim, or at the end
+        try:
+            if not isinstance(error, (BideError, GeneratorExit)):  # the engine may well answer now
+                _briefly(self.give_back_unanswered)  # what does not succeed is done with the next claim, or at the end
+        finally:
+            self._claims.pop(request, None)
 
     def give_back_unanswered(self) -> None:
         """Ask for those claims again, which gives what they hold and nothing new, and release it."""
-        for request in list(self._unanswered):
-            claim = self._engine.claim([], 1, 1, request=request)
-            if claim.messages:
-                self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
-            if not claim.more:  # else a part of the engine did not answer, and may hold some
-                self._unanswered.discard(request)
+        if self._unanswered:
+            with self._at_work():
+                for request in list(self._unanswered):
+                    claim = self._engine.claim([], 1, 1, request=request)
+                    if claim.messages:
+                        self._engine.settle([End(each.topic, each.id, each.token, "release") for each in claim.messages])
+                    if not claim.more:  # else a part of the engine did not answer, and may hold some
+                        self._unanswered.discard(request)
 
     def try_to_give_back(self, place: Place) -> None:
         """What does not succeed now comes back when its lease ends."""
@@ -88,17 +98,29 @@ class Fresh:
 
     def give_back(self, place: Place) -> None:
         """Release what nobody has looked at. Its leases are renewed no longer, whatever becomes of that."""
-        given = taken_from(place)
-        for delivery in given:
-            delivery.mark_ended()
-        if not given:
+        given = len(place)
+        try:
+            self._release(place)
+        except EngineError as error:
+            _log.warning("%d messages could not be given back and come back when their leases end: %s", given, error)
+
+    def _release(self, place: Place) -> None:
+        if not place or os.getpid() != self._pid:  # a forked child leaves to its parent what that has
             return
+        with self._at_work():
+            given = taken_from(place)
+            for delivery in given:
+                delivery.mark_ended()
+            if given:
+                self._engine.settle([delivery.end("release") for delivery in given])
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """A close waits until it has ended."""
         caller = Affinity.caller()
         self._returning.append(caller)
         try:
-            self._engine.settle([delivery.end("release") for delivery in given])
-        except EngineError as error:
-            _log.warning("%d messages could not be given back and come back when their leases end: %s", len(given), error)
+            yield
         finally:
             self._returning.remove(caller)
 
@@ -110,7 +132,8 @@ class Fresh:
             self._wait_for_others()
             self._give_all_back()
             self._wait_for_others()  # another close, which may give back what this one has not
-        except BaseException:  # cancelled: the engine is closed now, also under claims
+        except BaseException:  # cancelled: soon the engine is closed, also under claims
+            _briefly(self._wait_for_others)
             _briefly(self._give_all_back)
             raise
 
@@ -120,8 +143,9 @@ class Fresh:
             Signal().wait(NAP)
 
     def _give_all_back(self) -> None:
-        self._unanswered.update(self._claims)
-        self._claims.clear()
+        for request in list(self._claims):
+            self._unanswered.add(request)
+            self._claims.pop(request, None)
         for place in list(self._places.values()):
             self.give_back(place)
         with suppress(BideError):

@@ -2,6 +2,7 @@
 """Deliveries one after the other, as `queue.listen` yields them."""
 
 from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import suppress
 
 from bide.engines.base import SWEEP, Hold
 from bide.logs import Log
@@ -25,33 +26,38 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
     freed = Signal()
     cycles = Cycles()
     full = 0
-    with receiver.fresh.place() as fresh:
+    fresh = receiver.fresh.new_place()
+    try:
+        while True:
+            freed.clear()
+            receiver.fresh.check()
+            receiver.see_to_leases()
+            if len(held) < limit:
+                with receiver.asking() as asked:
+                    wait = SWEEP if held else CAUTION
+                    receiver.fill(fresh, topics, limit - len(held), lease_ms, wait, asked=asked)
+                    receiver.keep(fresh, lease_ms, asked.until or 0, held, freed)
+                full = 0
+            else:
+                freed.wait(SWEEP)
+                full += 1
+                if len(held) == limit:
+                    cycles.collect()
+            if full == PATIENCE:
+                _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
+            while following := _following(fresh, held):
+                yield following.pop()
+    finally:
         try:
-            while True:
-                freed.clear()
-                receiver.fresh.check()
-                receiver.see_to_leases()
-                if len(held) < limit:
-                    with receiver.asking() as asked:
-                        wait = SWEEP if held else CAUTION
-                        receiver.fill(fresh, topics, limit - len(held), lease_ms, wait, asked=asked)
-                        receiver.keep(fresh, lease_ms, asked.until or 0, held, freed)
-                    full = 0
-                else:
-                    freed.wait(SWEEP)
-                    full += 1
-                    if len(held) == limit:
-                        cycles.collect()
-                if full == PATIENCE:
-                    _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
-                while _passes_over_lost(fresh, held):
-                    yield fresh.popleft()
-        finally:
             receiver.fresh.give_back(fresh)
+        finally:
+            receiver.fresh.leave(fresh)
 
 
-def _passes_over_lost(fresh: Place, held: Collection[Hold]) -> bool:
-    """Whether there is one that is still held."""
-    while fresh and fresh[0].hold not in held:
-        fresh.popleft()
-    return bool(fresh)
+def _following(fresh: Place, held: Collection[Hold]) -> list[Delivery]:
+    """The next one that is still held, if there is one. A close may take some out meanwhile."""
+    with suppress(IndexError):
+        while (delivery := fresh.popleft()).hold not in held:
+            pass
+        return [delivery]
+    return []

@@ -37,9 +37,21 @@ class Receiver:
 
     def take(self, topics: Sequence[str], limit: int, lease_ms: int, wait: float, *, linger: float = 0.0) -> list[Delivery]:
         """Up to `limit` deliveries; when there is none, sleep up to `wait` seconds for the first, and then for `linger`."""
-        with self.fresh.place() as place:
+        place = self.fresh.new_place()
+        try:
             self.fill(place, topics, limit, lease_ms, wait, linger=linger)
             return taken_from(place)
+        finally:
+            self.fresh.leave(place)
+
+    def taken(self, topics: Sequence[str], limit: int, lease_ms: int) -> tuple[Claim, list[Delivery]]:
+        """A claim and its deliveries."""
+        place = self.fresh.new_place()
+        try:
+            claim = self.bring(place, topics, limit, lease_ms)
+            return claim, taken_from(place)
+        finally:
+            self.fresh.leave(place)
 
     def fill(
         self,
@@ -76,20 +88,20 @@ class Receiver:
         event loop.
         """
         self.fresh.give_back_unanswered()
-        with self.fresh.claim() as request:
-            try:
-                if asked is None:
-                    claim = self.claim(topics, limit, lease_ms, request)
-                    place.extend(self.opener.open(claim))
-                else:
-                    with self._heartbeat.asking(Asked(request, lease_ms)) as named:
-                        claim = self.claim(topics, limit, lease_ms, request, asked=asked)
-                        place.extend(self.opener.open(claim, named))
-            except BaseException as error:  # also what a signal handler raises, whatever that is
-                self.fresh.failed(request, error)
-                raise
-            self.fresh.came(request, place)
-            return claim
+        request = self.fresh.begin_claim()
+        try:
+            if asked is None:
+                claim = self.claim(topics, limit, lease_ms, request)
+                place.extend(self.opener.open(claim))
+            else:
+                with self._heartbeat.asking(Asked(request, lease_ms)) as named:
+                    claim = self.claim(topics, limit, lease_ms, request, asked=asked)
+                    place.extend(self.opener.open(claim, named))
+        except BaseException as error:  # also what a signal handler raises, whatever that is
+            self.fresh.failed(request, error)
+            raise
+        self.fresh.came(request, place)
+        return claim
 
     def claim(
         self,

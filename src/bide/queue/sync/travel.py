@@ -12,7 +12,6 @@ from bide.errors import ConfigError
 from bide.queue.later import PATIENCE
 from bide.queue.schedules.records import OWN
 from bide.queue.sync.catching_up import CatchingUp
-from bide.queue.sync.fresh import taken_from
 from bide.queue.sync.handling import DAY, Handling
 from bide.queue.sync.opened import Opened
 from bide.queue.sync.planning import Planner, check
@@ -188,9 +187,7 @@ class Travel(Relocatable):
             self._flush()
             for topic, task in self._turns(engine):
                 size = 1 if task.batch is None else min(task.batch.size, MAX_BATCH)
-                with receiver.fresh.place() as fresh:
-                    claim = receiver.bring(fresh, [topic], size, DAY)  # which of its messages it is, the engine says
-                    taken = taken_from(fresh)
+                claim, taken = receiver.taken([topic], size, DAY)  # which of the topic's messages it is, the engine says
                 found = found or bool(claim.messages) or claim.more
                 handled += handling.handle(task, taken)
                 if len(handled) >= MOST_AT_ONCE:
