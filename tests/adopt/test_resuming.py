@@ -17,7 +17,7 @@ from bide.adopt.redis.server import Server
 from bide.adopt.redis.taking import Waiting
 from bide.adopt.redis.zset import SortedSet
 from bide.adopt.shaping import Shape
-from bide.errors import ConfigError, OutcomeUnknown, QueueFull
+from bide.errors import OutcomeUnknown, QueueFull
 from tests.adopt.reading import URL, everything
 from tests.cli.running import Bide
 
@@ -240,30 +240,6 @@ def test_what_is_given_back_is_as_it_was(old: redis.Redis, redis_url: str, kind:
     assert picture(old) == before
     assert not source.take(1_000).found
     source.close()
-
-
-@pytest.mark.parametrize(
-    ("kind", "right"),
-    [
-        *((kind, right) for kind in SOURCES for right in ("hset", "hdel")),
-        ("redis-zset", "zrem"),
-        ("redis-list", "lrem"),
-        *(("bullmq", right) for right in ("zrem", "get", "del")),
-    ],
-)
-def test_a_user_who_lacks_a_right_takes_nothing(old: redis.Redis, redis_url: str, kind: str, right: str) -> None:
-    fill, opened = SOURCES[kind]
-    fill(old)
-    before = picture(old)
-    old.acl_setuser("weak", enabled=True, passwords=["+w"], keys=["*"], channels=["*"], commands=["+@all", f"-{right}"])
-    source = opened(redis_url.replace("redis://", "redis://weak:w@"))
-    try:
-        with pytest.raises(ConfigError, match="lacks a right"):
-            source.take(1_000)
-    finally:
-        source.close()
-        old.acl_deluser("weak")
-    assert picture(old) == before
 
 
 def test_what_other_options_cannot_read_is_not_given_back(bide: Bide, filled: redis.Redis, redis_url: str) -> None:

@@ -20,6 +20,7 @@ from bide.adopt.redis.server import Server
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Source
 from bide.errors import ConfigError, EngineError
+from tests.adopt import test_resuming
 from tests.adopt.celery_worker import Worker, delivered, envelope, queued
 from tests.adopt.test_resuming import fill_bullmq, picture
 from tests.adopt.test_rq import CALL, TASKS, job
@@ -47,6 +48,7 @@ def opened_celery(url: str) -> Source:
 
 
 SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Source]]] = {
+    **test_resuming.SOURCES,
     "rq": (fill_rq, opened_rq),
     "celery": (fill_celery, opened_celery),
     "unacked": (fill_unacked, opened_celery),
@@ -55,9 +57,15 @@ SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Source]]
 
 @pytest.mark.parametrize(
     ("kind", "right"),
-    [*((kind, right) for kind in SOURCES for right in ("hset", "hdel")), ("unacked", "zrem"), ("rq", "rename")],
+    [
+        *((kind, right) for kind in SOURCES for right in ("hset", "hdel")),
+        *((kind, "zrem") for kind in ("redis-zset", "bullmq", "unacked")),
+        *((kind, "lrem") for kind in ("redis-list", "bullmq")),
+        *(("bullmq", right) for right in ("get", "del")),
+        *(("rq", right) for right in ("rename", "del")),
+    ],
 )
-def test_a_user_who_lacks_a_right_takes_no_tasks(old: redis.Redis, redis_url: str, kind: str, right: str) -> None:
+def test_a_user_who_lacks_a_right_takes_nothing(old: redis.Redis, redis_url: str, kind: str, right: str) -> None:
     fill, opened = SOURCES[kind]
     fill(old)
     before = picture(old)
@@ -77,6 +85,21 @@ def test_a_field_that_an_earlier_release_has_left_stops_nobody(bide: Bide, old: 
     old.hset("{delayed}:bide-adopt", "right", "")
     ended = bide("adopt", "redis-zset", "delayed", "--topic", "t", "--source", redis_url)
     assert (ended.code, ended.err, old.keys()) == (0, "", [])
+
+
+def test_a_user_who_may_only_read_jobs_of_rq_takes_none(old: redis.Redis, redis_url: str) -> None:
+    fill_rq(old)
+    before = picture(old)
+    rule = ["on", ">w", "+@all", "~rq:scheduled:*", "~{rq:*", "~rq:scheduler*", "%R~rq:job:*"]
+    old.execute_command("ACL", "SETUSER", "weak", *rule)  # type: ignore[no-untyped-call]
+    source = opened_rq(redis_url.replace("redis://", "redis://weak:w@"))
+    try:
+        with pytest.raises(ConfigError, match="lacks a right"):
+            source.take(1_000)
+    finally:
+        source.close()
+        old.acl_deluser("weak")
+    assert picture(old) == before
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adopt.md").read_text(encoding="utf-8")
