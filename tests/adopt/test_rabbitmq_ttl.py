@@ -14,7 +14,7 @@ import pytest
 from pamqp.commands import Basic
 
 from bide import Queue
-from bide.adopt.adopting import Adoption
+from bide.adopt.adopting import Adoption, destination_of
 from bide.adopt.rabbitmq.letter import Letter, Waits, due
 from bide.adopt.rabbitmq.notebook import Notebook
 from bide.adopt.rabbitmq.ttl import TTLQueue, opened
@@ -259,8 +259,8 @@ def take_and_die(source: TTLQueue) -> Any:
     return both
 
 
-def source(old: Old) -> TTLQueue:
-    return opened(old.url, Waits(queue="wait"), Path("bide-adopt.db"), Shape(topic="t"), look_only=False)
+def source(old: Old, ttl: int | None = None) -> TTLQueue:
+    return opened(old.url, Waits(queue="wait", ttl=ttl), Path("bide-adopt.db"), Shape(topic="t"), look_only=False)
 
 
 def test_what_a_message_tells_of_when_it_came_need_not_be_believed(bide: Bide, old: Old) -> None:
@@ -299,6 +299,18 @@ def test_a_killed_run_goes_on_where_it_was(bide: Bide, old: Old, place: str, fol
     assert (ended.code, told["adopted"], told["resumed"]) == (0, 30, resumed)
     assert sorted(each.body["order"] for each in everything("t")) == list(range(30))
     assert (old.count("wait"), old.count("work")) == (0, 0)
+
+
+def test_a_run_with_a_ttl_is_resumed_without_it(bide: Bide, old: Old, folder: Path) -> None:
+    """When what is held is due was noted."""
+    old.send(bodies(3))
+    made = source(old, ttl=HOUR)
+    made.aim(destination_of(Queue(URL)))
+    assert len(made.take(3).found) == 3
+    made.close()
+    ended = bide(*COMMAND, "--source", old.url)
+    assert (ended.code, json.loads(ended.out)["adopted"]) == (0, 3)
+    assert sorted(each.body["order"] for each in everything("t")) == [0, 1, 2]
 
 
 def test_only_what_was_adopted_is_told_as_a_guess(old: Old, folder: Path) -> None:

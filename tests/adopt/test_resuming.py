@@ -242,6 +242,22 @@ def test_what_is_given_back_is_as_it_was(old: redis.Redis, redis_url: str, kind:
     source.close()
 
 
+def test_two_batches_that_the_queue_refuses_go_back_to_a_list_in_their_order(old: redis.Redis, redis_url: str) -> None:
+    old.rpush("key", *map(str, range(50)))
+    source = ReadyList(Server(redis_url), "key", Shape(topic="t"), end="left")
+    with Queue(URL) as queue:
+        queue.session.open()
+
+        def full(_: Any) -> None:
+            raise QueueFull("The disk is full.")
+
+        vars(queue.session)["put_many"] = full
+        with pytest.raises(QueueFull):
+            Adoption(source, queue, batch=10).run(lambda _: None, lambda: False)
+    source.close()
+    assert old.lrange("key", 0, -1) == [str(number).encode() for number in range(50)]
+
+
 def test_what_other_options_cannot_read_is_not_given_back(bide: Bide, filled: redis.Redis, redis_url: str) -> None:
     run(redis_url, dies_in="finish")
     ended = bide(*COMMAND, "--member", "missing", "--source", redis_url)

@@ -87,12 +87,20 @@ def test_a_field_that_an_earlier_release_has_left_stops_nobody(bide: Bide, old: 
     assert (ended.code, ended.err, old.keys()) == (0, "", [])
 
 
-def test_a_user_who_may_only_read_jobs_of_rq_takes_none(old: redis.Redis, redis_url: str) -> None:
-    fill_rq(old)
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("rq", ["~rq:scheduled:*", "~{rq:*", "~rq:scheduler*", "%R~rq:job:*"]),
+        ("bullmq", ["~bull:mail:", "~bull:mail:[dpw]*", "~{bull:*", "%R~bull:mail:*"]),
+    ],
+)
+def test_a_user_who_may_only_read_jobs_takes_none(old: redis.Redis, redis_url: str, kind: str, keys: list[str]) -> None:
+    fill, opened = SOURCES[kind]
+    fill(old)
     before = picture(old)
-    rule = ["on", ">w", "+@all", "~rq:scheduled:*", "~{rq:*", "~rq:scheduler*", "%R~rq:job:*"]
+    rule = ["on", ">w", "+@all", *keys]
     old.execute_command("ACL", "SETUSER", "weak", *rule)  # type: ignore[no-untyped-call]
-    source = opened_rq(redis_url.replace("redis://", "redis://weak:w@"))
+    source = opened(redis_url.replace("redis://", "redis://weak:w@"))
     try:
         with pytest.raises(ConfigError, match="lacks a right"):
             source.take(1_000)

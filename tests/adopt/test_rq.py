@@ -193,6 +193,16 @@ def test_a_job_that_the_queue_does_not_take_goes_back_as_it_was(bide: Bide, old:
     assert {key: old.dump(key) for key in old.scan_iter()} == before
 
 
+def test_jobs_that_waited_in_the_queue_go_back_in_their_order(old: redis.Redis, redis_url: str) -> None:
+    for number in range(5):
+        job(old, str(number), CALL)
+    source = _Jobs(Server(redis_url), "mail", "list", Shape(topic="t"), TASKS)
+    taken = source.take(3).found
+    source.give_back([each.name for each in taken])
+    source.close()
+    assert old.lrange("rq:queue:mail", 0, -1) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_a_job_that_changes_before_it_is_taken_is_moved_as_it_is_then(old: redis.Redis, redis_url: str) -> None:
     at = soon()
     for known in ("later", "saved", "called back", "as it was"):

@@ -159,6 +159,16 @@ def test_a_queue_that_is_there_and_knows_no_more_what_it_got_has_it_given_back(
         assert {each.id: each.due for each in old.messages("mail")} == {each.id: each.due for each in sent}
 
 
+def test_a_dry_run_after_a_kill_shows_what_somebody_has_rescheduled_since(bide: Bide, folder: Path) -> None:
+    with Queue(OLD) as old, Queue(NEW) as new:
+        sent = send(old, 3)
+        stopped(old, new)
+        old.reschedule(sent[2], delay="5m")
+        looked = bide("move", OLD, NEW, "--dry-run").out
+    assert "2 messages of a run that was stopped: the next run begins with them" in looked
+    assert [line.split()[-3:-1] for line in looked.splitlines() if line.startswith("  ")] == [["mail", "k2"]]
+
+
 @pytest.mark.server
 def test_a_broker_that_never_knows_what_it_got_has_it_given_back_at_any_time(
     bide: Bide, folder: Path, rabbitmq_url: str

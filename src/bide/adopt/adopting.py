@@ -239,7 +239,8 @@ class Adoption:
             self._in_hand.difference_update(part)
 
     def _give_back(self, names: Sequence[str]) -> None:
-        for part in self._parts(names):
+        """The last ones first: who waits in a list is put back in front of those that stand behind."""
+        for part in reversed(list(self._parts(names))):
             self._source.give_back(part)
             self._in_hand.difference_update(part)
 

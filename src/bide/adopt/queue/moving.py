@@ -64,8 +64,11 @@ class QueueSource:
         return self.listing.count()
 
     def peek(self, limit: int) -> Entries:
-        on_their_way = {id for batch in self.log.read() for id in batch.ids}
+        batches = self.log.read()
+        last = Last.of(batches)
+        on_their_way = {mark.id for batch in batches for mark, _ in left_of(batch, self._get, last).held}
         found, refused = self.listing.sorted_out(list(self.listing.first(limit)), on_their_way)
+        found.sort(key=lambda each: each.due)
         return Entries([Found(each.id, message_of(each, self._able, each.due)) for each in found][:limit], refused)
 
     def held(self) -> Held:

@@ -7,6 +7,7 @@ transaction, so a run that finds all messages of a batch in the queue, or none, 
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,10 +81,11 @@ class TTLQueue:
             self._kept[each.name] = each
             try:
                 found.append(Found(each.name, message(each.letter, each.due, self._waits, self._shape)))
-                if not due(each.letter, self._waits)[1]:
-                    self._guesses.add(each.name)
             except Unreadable as error:
                 refused.append(Refused(_name(each.letter), str(error), each.name))
+            with suppress(Unreadable):  # its TTL may have been an option of the run before
+                if not due(each.letter, self._waits)[1]:
+                    self._guesses.add(each.name)
         age = (now - min(each.since for each in kept)) / 1000 if kept else 0.0
         return Held(found, refused, max(0.0, age), unsure)
 

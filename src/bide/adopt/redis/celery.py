@@ -17,7 +17,6 @@ from bide.adopt.redis.taking import Entry, in_groups
 from bide.adopt.several import Several
 from bide.adopt.shaping import Shape
 from bide.adopt.source import Unreadable
-from bide.engines.base import NewMessage
 
 PRIORITIES = range(1, 10)
 
@@ -98,13 +97,12 @@ class _Unacked(Tasks):
             if cursor == b"0":
                 return [_Lost(tag, None, envelope) for tag, envelope in lost.items()]
 
-    def message(self, entry: Entry) -> NewMessage:
+    def check(self, entry: Entry) -> None:
         if isinstance(entry, _Lost):
             raise Unreadable(
                 f"is not in {self._index}, so Celery does not deliver it again: if the workers' logs do not have it as done, "
                 f"add its tag, as in ZADD {self._index} 0 TAG"
             )
-        return super().message(entry)
 
     def task(self, entry: Entry) -> Task:
         if not entry.job:  # both are read in one step, so nobody took it meanwhile

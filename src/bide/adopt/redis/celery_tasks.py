@@ -62,7 +62,10 @@ class Tasks(Waiting):
                 continue
             try:
                 task = self._known(entry)
-                if self.is_ours(task) and (task.eta is not None or self._limits.rules.immediate):
+                if not self.is_ours(task):
+                    continue
+                self.check(entry)
+                if task.eta is not None or self._limits.rules.immediate:
                     found.append(Found(task.id, self.message(entry)))
             except Unreadable as error:
                 refused.append(Refused(str(entry), str(error)))
@@ -127,6 +130,9 @@ class Tasks(Waiting):
         """Whether the task is of a queue that is adopted."""
         return True
 
+    def check(self, entry: Entry) -> None:
+        """Raises Unreadable for what can't be taken, whatever the options say."""
+
     def delivered(self, task: Task) -> bool:
         """Whether a worker has the task in its memory, or may have it."""
         return task.redelivered
@@ -145,6 +151,7 @@ class Tasks(Waiting):
                 delivered = self.delivered(task)
                 if task.id in self._limits.given_back or not self.is_ours(task):
                     continue
+                self.check(entry)
                 if not self._limits.check(task, delivered=delivered):
                     continue
                 if self._limits.alive and delivered:

@@ -57,7 +57,7 @@ class _Jobs(Waiting):
         return [Taken(name.decode(), _entry(ids[place], score, fields)) for place, name, score, fields in in_groups(taken, 4)]
 
     def move_back(self, names: Sequence[str]) -> None:
-        self._server.run("back_rq", [self._key, self._beside], [self._mode, JOB, self._held_job, *names])
+        self._server.run("back_rq", [self._key, self._beside], [self._mode, JOB, self._held_job, *reversed(names)])
 
     def _choose(self, page: Iterable[Entry]) -> tuple[list[Entry], list[Refused]]:
         return super()._choose([each for each in page if each.score is None or each.score * 1000 >= self._soon])

@@ -28,6 +28,7 @@ for place = 0, (#ARGV - 1) / 2 - 1 do
   local list, job = KEYS[1] .. from, KEYS[1] .. id
   local fields = redis.call('TYPE', job).ok == 'hash' and redis.call('HGETALL', job) or {}
   local score, found = '', false
+  if #fields > 0 then redis.call('HDEL', job, 'right') end -- a user who may only read jobs ends here, before this one is taken
   if #fields > 0 and (from == 'delayed' or from == 'prioritized') then
     score = redis.call('ZSCORE', list, id) or ''
     found = redis.call('ZREM', list, id) == 1

@@ -12,6 +12,7 @@ redis.call('HDEL', KEYS[2], 'right')
 redis.call('HSET', KEYS[2], 'right', '')
 redis.call('HDEL', KEYS[2], 'right')
 redis.call('PERSIST', ARGV[5])
+redis.call('HGET', KEYS[2], 'right')
 redis.call('DEL', ARGV[5])
 local tried = redis.pcall('RENAME', ARGV[5], ARGV[5]) -- there is no such key, and the error says either that or what is missing
 if tried.err and not tried.err:find('no such key') then return redis.error_reply(tried.err .. " ('rename' command)") end
