@@ -136,6 +136,27 @@ async def test_what_a_claim_has_taken_that_a_close_does_not_wait_for_is_given_ba
     assert "could not be given back" not in caplog.text
 
 
+async def test_what_a_listener_did_not_get_to_give_back_is_given_back_by_the_close(place: str) -> None:
+    queue = AsyncQueue(place)
+    await queue.send_many("t", range(3))
+    opened = await queue.session.open()
+    deliveries = queue.listen("t", limit=3)
+    await (await anext(deliveries)).ack()
+    is_asked = asyncio.Event()
+
+    async def hang(*_: Any) -> None:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    with patch.object(opened.engine, "settle", hang):
+        leaving = asyncio.create_task(deliveries.aclose())
+        await is_asked.wait()
+        leaving.cancel()
+        await asyncio.wait({leaving})
+    await queue.close()
+    assert received_anew(place) == [(1, 1), (2, 1)]
+
+
 class Closing(Hook):
     """Closes the queue, in the middle of its own claim."""
 

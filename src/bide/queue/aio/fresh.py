@@ -26,8 +26,7 @@ AsyncPlace: TypeAlias = deque[AsyncDelivery]
 
 
 class AsyncFresh:
-    """A delivery is in a claim that is under way, in a place, or on its way back. It is entered there before it leaves where it
-    was, so that a close finds it."""
+    """A delivery is in a claim that is under way, or in a place, until its user has it or it is back. So a close finds it."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -35,7 +34,7 @@ class AsyncFresh:
         self._new_request = requests()
         self._claims: dict[str, object] = {}  # under way, by their names: who waits for them
         self._unanswered: set[str] = set()  # names of claims
-        self._returning: list[object] = []  # who is giving something back
+        self._returning: list[object] = []  # who gives something back now
         self._places: dict[int, AsyncPlace] = {}
         self._closed = False
 
@@ -46,7 +45,9 @@ class AsyncFresh:
         return place
 
     def leave(self, place: AsyncPlace) -> None:
-        del self._places[id(place)]
+        """What is still in it, since its return was cut short, a close gives back."""
+        if not place:
+            del self._places[id(place)]
 
     def check(self) -> None:
         if self._closed:
@@ -56,20 +57,20 @@ class AsyncFresh:
         """Gives its name. A close waits until it has come or failed."""
         request = self._new_request()
         self._claims[request] = AsyncAffinity.caller()
-        if self._closed:
-            del self._claims[request]
-        self.check()
+        if self._closed:  # perhaps before it was entered: then nobody waits for it
+            self._claims.pop(request, None)
+            self.check()
         return request
 
     async def came(self, request: str, place: AsyncPlace) -> None:
         """What a claim brought is in its place. Raises Unavailable if the queue was closed: then nobody can end it."""
-        ours = self._claims.pop(request, self) is not self
+        asked_again = self._claims.pop(request, self) is self and request not in self._unanswered
         if self._closed:
-            if ours or request in self._unanswered:
-                await self.give_back(place)
-            else:  # the close has asked for it again, but perhaps too early
+            if asked_again:  # by the close, which has given back what it held then: that may have been nothing yet
                 with suppress(BideError):
                     await self._release(place)
+            else:
+                await self.give_back(place)
             self.check()
 
     async def failed(self, request: str, error: BaseException) -> None:
@@ -109,10 +110,15 @@ class AsyncFresh:
             return
         with self._at_work():
             given = taken_from(place)
-            for delivery in given:
-                delivery.mark_ended()
-            if given:
-                await self._engine.settle([delivery.end("release") for delivery in given])
+            try:
+                for delivery in given:
+                    delivery.mark_ended()
+                if given:
+                    await self._engine.settle([delivery.end("release") for delivery in given])
+            except BaseException as error:
+                if not isinstance(error, BideError):  # it was cut short, and can be done again
+                    place.extend(given)
+                raise
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -128,17 +134,18 @@ class AsyncFresh:
         """Give back what is in its place, and what claims bring that are under way: those of others it waits for, for SWEEP
         seconds. Those that hang, and one that it interrupts, are asked for again."""
         self._closed = True
+        until = time.monotonic() + SWEEP
         try:
-            await self._wait_for_others()
+            await self._wait_for_others(until)
             await self._give_all_back()
-            await self._wait_for_others()  # another close, which may give back what this one has not
+            await self._wait_for_others(until)  # they may give back what this one has not found
         except BaseException:  # cancelled: soon the engine is closed, also under claims
-            await _briefly(self._wait_for_others)
+            await _briefly(lambda: self._wait_for_others(until))
             await _briefly(self._give_all_back)
             raise
 
-    async def _wait_for_others(self) -> None:
-        ours, until = AsyncAffinity.caller(), time.monotonic() + SWEEP
+    async def _wait_for_others(self, until: float) -> None:
+        ours = AsyncAffinity.caller()
         while any(each != ours for each in (*self._claims.values(), *self._returning)) and time.monotonic() < until:
             await AsyncSignal().wait(NAP)
 
