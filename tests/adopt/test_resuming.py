@@ -201,7 +201,7 @@ def fill_list(client: redis.Redis) -> None:
 
 
 def fill_bullmq(client: redis.Redis) -> None:
-    for number, place in enumerate(("delayed", "prioritized", "wait", "paused")):
+    for number, place in enumerate(("delayed", "prioritized", "wait", "paused", "wait", "paused", "wait")):
         job(client, str(number))
         if number < 2:
             client.zadd(f"bull:mail:{place}", {str(number): 4_000_000_000_000 * 4096})

@@ -32,7 +32,8 @@ def fill_rq(client: redis.Redis) -> None:
 
 
 def fill_celery(client: redis.Redis) -> None:
-    queued(client, envelope("shop.cancel", [], {"order": 1}, 4e9))
+    for order in range(3):
+        queued(client, envelope("shop.cancel", [], {"order": order}, 4e9))
 
 
 def fill_unacked(client: redis.Redis) -> None:
@@ -77,6 +78,17 @@ def test_a_user_who_lacks_a_right_takes_nothing(old: redis.Redis, redis_url: str
     finally:
         source.close()
         old.acl_deluser("weak")
+    assert picture(old) == before
+
+
+def test_tasks_of_celery_go_back_in_their_order(old: redis.Redis, redis_url: str) -> None:
+    fill_celery(old)
+    before = picture(old)
+    source = opened_celery(redis_url)
+    taken = source.take(1_000).found
+    assert len(taken) == 3
+    source.give_back([each.name for each in taken])
+    source.close()
     assert picture(old) == before
 
 

@@ -136,24 +136,38 @@ async def test_what_a_claim_has_taken_that_a_close_does_not_wait_for_is_given_ba
     assert "could not be given back" not in caplog.text
 
 
-async def test_what_a_listener_did_not_get_to_give_back_is_given_back_by_the_close(place: str) -> None:
+@asynccontextmanager
+async def one_give_back_hangs(queue: AsyncQueue) -> AsyncIterator[asyncio.Event]:
+    """Is set when that has been asked for."""
+    opened = await queue.session.open()
+    is_asked, real = asyncio.Event(), opened.engine.settle
+
+    async def hang_once(*asked: Any) -> Any:
+        if not is_asked.is_set():
+            is_asked.set()
+            await asyncio.Event().wait()
+        return await real(*asked)
+
+    with patch.object(opened.engine, "settle", hang_once):
+        yield is_asked
+
+
+@pytest.mark.parametrize("who", ["the listener", "the close", "the close, which the listener has met"])
+async def test_what_was_cut_short_as_it_went_back_goes_back_in_the_end(place: str, who: str) -> None:
     queue = AsyncQueue(place)
     await queue.send_many("t", range(3))
-    opened = await queue.session.open()
     deliveries = queue.listen("t", limit=3)
     await (await anext(deliveries)).ack()
-    is_asked = asyncio.Event()
-
-    async def hang(*_: Any) -> None:
-        is_asked.set()
-        await asyncio.Event().wait()
-
-    with patch.object(opened.engine, "settle", hang):
-        leaving = asyncio.create_task(deliveries.aclose())
+    async with one_give_back_hangs(queue) as is_asked:
+        leaving: Any = deliveries.aclose() if who == "the listener" else queue.close()
+        ending = asyncio.ensure_future(leaving)
         await is_asked.wait()
-        leaving.cancel()
-        await asyncio.wait({leaving})
-    await queue.close()
+        if "met" in who:
+            with pytest.raises(Unavailable):
+                await anext(deliveries)
+        ending.cancel()
+        await asyncio.wait({ending})
+        await queue.close()
     assert received_anew(place) == [(1, 1), (2, 1)]
 
 

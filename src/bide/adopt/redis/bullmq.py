@@ -85,7 +85,7 @@ class BullMQ(Waiting):
         ]
 
     def move_back(self, names: Sequence[str]) -> None:
-        self._server.run("back_bullmq", self._keys(), names)
+        self._server.run("back_bullmq", self._keys(), list(reversed(names)))
 
     def _keys(self) -> list[str]:
         return [f"{self._queue}:", self._beside]

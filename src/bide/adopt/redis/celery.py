@@ -40,7 +40,7 @@ class _List(Tasks):
         return [self._key, self._key]
 
     def move_back(self, names: Sequence[str]) -> None:
-        contents = {name: self._names[name].content for name in names if name in self._names}
+        contents = {name: self._names[name].content for name in reversed(names) if name in self._names}
         args = [text for name, each in contents.items() for text in (name, self.again(name, each, str(uuid4())))]
         self._server.run("back_celery", [self._key, self._beside], args)
 

@@ -4,12 +4,12 @@
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import SWEEP, End
+from bide.engines.base import MAX_BATCH, SWEEP, End
 from bide.errors import BideError, EngineError, Unavailable
 from bide.ids import requests
 from bide.logs import Log
@@ -21,12 +21,13 @@ _log = Log("bide.intake")
 NAP = 0.005  # seconds between two looks whether others have ended
 SOON = 0.5  # seconds in which a caller that was cancelled gets away, though the engine does not answer
 
+T = TypeVar("T")
 AsyncPlace: TypeAlias = deque[AsyncDelivery]
 """Deliveries of one taker. Whoever takes one out has it, and does so one at a time: a close may come from another thread."""
 
 
 class AsyncFresh:
-    """A delivery is in a claim that is under way, or in a place, until its user has it or it is back. So a close finds it."""
+    """A delivery is in a claim that is under way, or in a place, until its user has it or it goes back. So a close finds it."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -35,6 +36,7 @@ class AsyncFresh:
         self._claims: dict[str, object] = {}  # under way, by their names: who waits for them
         self._unanswered: set[str] = set()  # names of claims
         self._returning: list[object] = []  # who gives something back now
+        self._cut_short: deque[End] = deque()  # what somebody was giving back who was cancelled: to be done again
         self._places: dict[int, AsyncPlace] = {}
         self._closed = False
 
@@ -45,9 +47,7 @@ class AsyncFresh:
         return place
 
     def leave(self, place: AsyncPlace) -> None:
-        """What is still in it, since its return was cut short, a close gives back."""
-        if not place:
-            del self._places[id(place)]
+        del self._places[id(place)]
 
     def check(self) -> None:
         if self._closed:
@@ -83,9 +83,11 @@ class AsyncFresh:
             self._claims.pop(request, None)
 
     async def give_back_unanswered(self) -> None:
-        """Ask for those claims again, which gives what they hold and nothing new, and release it."""
-        if self._unanswered:
+        """Ask for those claims again, which gives what they hold and nothing new, and release it; and what was cut short."""
+        if self._unanswered or self._cut_short:
             with self._at_work():
+                while ends := taken_from(self._cut_short, MAX_BATCH):
+                    await self._end(ends)
                 for request in list(self._unanswered):
                     claim = await self._engine.claim([], 1, 1, request=request)
                     if claim.messages:
@@ -110,15 +112,18 @@ class AsyncFresh:
             return
         with self._at_work():
             given = taken_from(place)
-            try:
-                for delivery in given:
-                    delivery.mark_ended()
-                if given:
-                    await self._engine.settle([delivery.end("release") for delivery in given])
-            except BaseException as error:
-                if not isinstance(error, BideError):  # it was cut short, and can be done again
-                    place.extend(given)
-                raise
+            for delivery in given:
+                delivery.mark_ended()
+            if given:
+                await self._end([delivery.end("release") for delivery in given])
+
+    async def _end(self, ends: Sequence[End]) -> None:
+        try:
+            await self._engine.settle(ends)
+        except BaseException as error:
+            if not isinstance(error, BideError):
+                self._cut_short.extend(ends)
+            raise
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -169,9 +174,9 @@ async def _in_time(give_back: Callable[[], Awaitable[None]]) -> None:
         await give_back()
 
 
-def taken_from(place: AsyncPlace) -> list[AsyncDelivery]:
-    found: list[AsyncDelivery] = []
+def taken_from(place: deque[T], most: int = MAX_BATCH) -> list[T]:
+    found: list[T] = []
     with suppress(IndexError):
-        while True:
+        while len(found) < most:
             found.append(place.popleft())
     return found
