@@ -4,7 +4,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
@@ -47,7 +47,9 @@ class Fresh:
         return place
 
     def leave(self, place: Place) -> None:
-        del self._places[id(place)]
+        """What is still in it, since an interruption came before it went back, a close gives back."""
+        if not place:
+            del self._places[id(place)]
 
     def check(self) -> None:
         if self._closed:
@@ -86,8 +88,7 @@ class Fresh:
         """Ask for those claims again, which gives what they hold and nothing new, and release it; and what was cut short."""
         if self._unanswered or self._cut_short:
             with self._at_work():
-                while ends := taken_from(self._cut_short, MAX_BATCH):
-                    self._end(ends)
+                self._give_back_cut_short()
                 for request in list(self._unanswered):
                     claim = self._engine.claim([], 1, 1, request=request)
                     if claim.messages:
@@ -105,25 +106,32 @@ class Fresh:
         try:
             self._release(place)
         except EngineError as error:
-            _log.warning("%d messages could not be given back and come back when their leases end: %s", given, error)
+            _told(given, error)
 
     def _release(self, place: Place) -> None:
         if not place or os.getpid() != self._pid:  # a forked child leaves to its parent what that has
             return
         with self._at_work():
             given = taken_from(place)
-            for delivery in given:
-                delivery.mark_ended()
-            if given:
-                self._end([delivery.end("release") for delivery in given])
+            try:
+                for delivery in given:
+                    delivery.mark_ended()
+                if given:
+                    self._engine.settle([delivery.end("release") for delivery in given])
+            except BaseException as error:
+                if not isinstance(error, BideError):
+                    self._cut_short.extend(delivery.end("release") for delivery in given)
+                raise
 
-    def _end(self, ends: Sequence[End]) -> None:
-        try:
-            self._engine.settle(ends)
-        except BaseException as error:
-            if not isinstance(error, BideError):
+    def _give_back_cut_short(self) -> None:
+        while ends := taken_from(self._cut_short, MAX_BATCH):
+            try:
+                self._engine.settle(ends)
+            except EngineError as error:
+                _told(len(ends), error)
+            except BaseException:
                 self._cut_short.extend(ends)
-            raise
+                raise
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -144,6 +152,7 @@ class Fresh:
             self._wait_for_others(until)
             self._give_all_back()
             self._wait_for_others(until)  # they may give back what this one has not found
+            self._give_all_back()  # if they were cut short
         except BaseException:  # cancelled: soon the engine is closed, also under claims
             _briefly(lambda: self._wait_for_others(until))
             _briefly(self._give_all_back)
@@ -162,6 +171,10 @@ class Fresh:
             self.give_back(place)
         with suppress(BideError):
             self.give_back_unanswered()
+
+
+def _told(count: int, error: EngineError) -> None:
+    _log.warning("%d messages could not be given back and come back when their leases end: %s", count, error)
 
 
 def _briefly(give_back: Callable[[], None]) -> None:
