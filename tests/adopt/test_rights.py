@@ -56,6 +56,22 @@ SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Source]]
 }
 
 
+def takes_nothing(old: redis.Redis, redis_url: str, kind: str, rule: list[str]) -> None:
+    """A user with this rule is told so, and all is as it was."""
+    fill, opened = SOURCES[kind]
+    fill(old)
+    before = picture(old)
+    old.execute_command("ACL", "SETUSER", "weak", "on", ">w", *rule)  # type: ignore[no-untyped-call]
+    source = opened(redis_url.replace("redis://", "redis://weak:w@"))
+    try:
+        with pytest.raises(ConfigError, match="lacks a right"):
+            source.take(1_000)
+    finally:
+        source.close()
+        old.acl_deluser("weak")
+    assert picture(old) == before
+
+
 @pytest.mark.parametrize(
     ("kind", "right"),
     [
@@ -67,18 +83,7 @@ SOURCES: dict[str, tuple[Callable[[redis.Redis], None], Callable[[str], Source]]
     ],
 )
 def test_a_user_who_lacks_a_right_takes_nothing(old: redis.Redis, redis_url: str, kind: str, right: str) -> None:
-    fill, opened = SOURCES[kind]
-    fill(old)
-    before = picture(old)
-    old.acl_setuser("weak", enabled=True, passwords=["+w"], keys=["*"], channels=["*"], commands=["+@all", f"-{right}"])
-    source = opened(redis_url.replace("redis://", "redis://weak:w@"))
-    try:
-        with pytest.raises(ConfigError, match="lacks a right"):
-            source.take(1_000)
-    finally:
-        source.close()
-        old.acl_deluser("weak")
-    assert picture(old) == before
+    takes_nothing(old, redis_url, kind, ["~*", "&*", "+@all", f"-{right}"])
 
 
 def test_tasks_of_celery_go_back_in_their_order(old: redis.Redis, redis_url: str) -> None:
@@ -107,19 +112,7 @@ def test_a_field_that_an_earlier_release_has_left_stops_nobody(bide: Bide, old: 
     ],
 )
 def test_a_user_who_may_only_read_jobs_takes_none(old: redis.Redis, redis_url: str, kind: str, keys: list[str]) -> None:
-    fill, opened = SOURCES[kind]
-    fill(old)
-    before = picture(old)
-    rule = ["on", ">w", "+@all", *keys]
-    old.execute_command("ACL", "SETUSER", "weak", *rule)  # type: ignore[no-untyped-call]
-    source = opened(redis_url.replace("redis://", "redis://weak:w@"))
-    try:
-        with pytest.raises(ConfigError, match="lacks a right"):
-            source.take(1_000)
-    finally:
-        source.close()
-        old.acl_deluser("weak")
-    assert picture(old) == before
+    takes_nothing(old, redis_url, kind, ["+@all", *keys])
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adopt.md").read_text(encoding="utf-8")

@@ -7,12 +7,10 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from bide import AsyncQueue, BadBody, Call, Hook, LeaseLost, ManualClock, Queue, Unavailable
-from bide.queue.aio.fresh import NAP
+from bide import AsyncQueue, BadBody, Call, Hook, LeaseLost, ManualClock, Queue
 
 
 async def take(queue: Any, topic: str = "t", **options: Any) -> Any:
@@ -274,36 +272,6 @@ async def test_closing_gives_back_what_a_listener_has_not_looked_at(make_queue: 
     assert (stats.ready, stats.leased) == (9, 0)
     await deliveries.aclose()
     Queue("memory://closed-while-listening").purge("t", state="ready")
-
-
-@pytest.mark.parametrize("closes", [1, 2])
-@pytest.mark.parametrize("how", ["receive", "listen"])
-async def test_closing_gives_back_what_a_claim_brings_meanwhile(how: str, closes: int) -> None:
-    queue = AsyncQueue("memory://closed-amid-a-claim")
-    await queue.send_many("t", range(3))
-    opened = await queue.session.open()
-    claimed, may_answer, real = asyncio.Event(), asyncio.Event(), opened.engine.claim
-
-    async def claim(*asked: Any, **options: Any) -> Any:
-        found = await real(*asked, **options)
-        claimed.set()
-        await may_answer.wait()
-        return found
-
-    with patch.object(opened.engine, "claim", claim):
-        got: Any = queue.receive("t", limit=3) if how == "receive" else anext(queue.listen("t", limit=3))
-        receiving = asyncio.ensure_future(got)
-        await claimed.wait()
-        closing = [asyncio.create_task(queue.close()) for _ in range(closes)]
-        await asyncio.sleep(10 * NAP)  # it looks several times, and freezes nobody meanwhile
-        assert not any(each.done() for each in closing)
-        may_answer.set()
-        await asyncio.gather(*closing)
-    with pytest.raises(Unavailable, match="is closed"):
-        await receiving
-    after = Queue("memory://closed-amid-a-claim")
-    assert [(each.body, each.attempt) for each in after.receive("t", limit=3)] == [(0, 1), (1, 1), (2, 1)]
-    after.purge("t", state="ready")
 
 
 class Held(Hook):
