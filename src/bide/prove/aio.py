@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from bide.engines.aio import AsyncEngine
-from bide.engines.base import Claim, End, Ended, Hold
+from bide.engines.base import Claim, End, Ended, Hold, Move
 from bide.engines.guard.aio import AsyncGuard
 from bide.prove.history import History
 from bide.prove.operation import Sending
@@ -124,7 +124,7 @@ class AsyncRecorded:
 
 
 class AsyncRecordedEngine(AsyncGuard):
-    """An engine that records the deliveries that it hands out, and their ends."""
+    """An engine that records the deliveries that it hands out, their ends, and the messages that are called at gates."""
 
     def __init__(self, engine: AsyncEngine, history: History) -> None:
         super().__init__(engine, "")
@@ -145,3 +145,9 @@ class AsyncRecordedEngine(AsyncGuard):
     async def extend(self, holds: Sequence[Hold], lease: int, **how: Any) -> list[bool]:
         with self._history.extending_many(holds, lease=lease) as op:
             return op.ok(await super().extend(holds, lease, **how))
+
+    async def reschedule(self, moves: Sequence[Move], **how: Any) -> list[RescheduleResult]:
+        if any(each.origin != "since" for each in moves):  # a user's, who records it
+            return await super().reschedule(moves, **how)
+        with self._history.calling([each.ref.id or "" for each in moves]) as op:
+            return op.ok(await super().reschedule(moves, **how))

@@ -103,7 +103,6 @@ class Act(msgspec.Struct, gc=False, kw_only=True):
     count: int = 0
     outcome: str | None = None
     value: str | None = None
-    aside: bool = False
 
     @property
     def happened(self) -> bool:

@@ -28,6 +28,7 @@ from bide.core.when import duration_ms, instant_ms
 from bide.engines.base import Claim, End, Ended, Hold
 from bide.prove.operation import (
     Batch,
+    Calls,
     Changing,
     Counting,
     Each,
@@ -176,12 +177,14 @@ class History:
             write_claimed(self.log, each, claim.now, 0, again=True)
 
     def settling(self, ends: Sequence[End]) -> Each[Ended]:
-        return Each(
-            [Ending(self.log, ENDS[each.verdict], **held(each), delay=_set_by(each), aside=each.aside) for each in ends]
-        )
+        return Each([Ending(self.log, ENDS[each.verdict], **held(each), delay=_set_by(each)) for each in ends])
 
     def extending_many(self, holds: Sequence[Hold], *, lease: int) -> Each[bool]:
         return Each([Ending(self.log, "extend", **held(each), lease=lease) for each in holds])
+
+    def calling(self, ids: Sequence[str]) -> Calls:
+        """Messages whose turn it is at a gate: they come with the due time that they had first."""
+        return Calls([Changing(self.log, "call", id=each) for each in ids])
 
     # about the run
 
@@ -216,7 +219,7 @@ class History:
 
 
 def _set_by(end: End) -> int | None:
-    """The delay that says when a message is due. One that is put aside keeps its due time, and is called."""
+    """The delay that says when a message is due. One that is put aside comes later, or when it is called."""
     return None if end.aside else end.delay or None
 
 

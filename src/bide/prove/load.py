@@ -212,7 +212,6 @@ def _add_act(facts: Facts, asked: Record, answer: Record | None) -> None:
         count=0 if answer is None else answer.count or 0,
         outcome=None if answer is None else answer.outcome,
         value=None if answer is None else answer.value,
-        aside=asked.aside,
     )
     if asked.op == "fault":
         facts.faults.setdefault(asked.kind or "", []).append(act)

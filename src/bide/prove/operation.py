@@ -160,6 +160,25 @@ class Changing(Operation):
         return answer
 
 
+class Calls:
+    """Messages that are called by one call of an engine, with an answer for each."""
+
+    def __init__(self, ops: Sequence[Changing]) -> None:
+        self._ops = ops
+
+    def ok(self, answers: list[RescheduleResult]) -> list[RescheduleResult]:
+        for op, answer in zip(self._ops, answers, strict=True):
+            op.ok(answer)
+        return answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        for op in self._ops:
+            op.end_by(error)
+
+
 class Counting(Operation):
     """Requeue or purge."""
 

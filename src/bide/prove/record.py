@@ -53,7 +53,6 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     needs: Sequence[str] | None = None  # the messages that it waits for
     tags: Sequence[str] | None = None  # of all that was merged into a body
     value: str | None = None  # the digest of a result
-    aside: bool = False  # a release after which the message is called, and then has the due time that it was sent for
     again: bool = False  # a delivery that the successor of a dead process asked for again
     outcome: str | None = None  # in the engine's own word
     kind: str | None = None  # of a fault

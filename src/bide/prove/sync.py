@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from bide.engines.base import Claim, End, Ended, Hold
+from bide.engines.base import Claim, End, Ended, Hold, Move
 from bide.engines.guard.sync import Guard
 from bide.engines.sync import Engine
 from bide.prove.history import History
@@ -118,7 +118,7 @@ class Recorded:
 
 
 class RecordedEngine(Guard):
-    """An engine that records the deliveries that it hands out, and their ends."""
+    """An engine that records the deliveries that it hands out, their ends, and the messages that are called at gates."""
 
     def __init__(self, engine: Engine, history: History) -> None:
         super().__init__(engine, "")
@@ -139,3 +139,9 @@ class RecordedEngine(Guard):
     def extend(self, holds: Sequence[Hold], lease: int, **how: Any) -> list[bool]:
         with self._history.extending_many(holds, lease=lease) as op:
             return op.ok(super().extend(holds, lease, **how))
+
+    def reschedule(self, moves: Sequence[Move], **how: Any) -> list[RescheduleResult]:
+        if any(each.origin != "since" for each in moves):  # a user's, who records it
+            return super().reschedule(moves, **how)
+        with self._history.calling([each.ref.id or "" for each in moves]) as op:
+            return op.ok(super().reschedule(moves, **how))

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bide.prove.record import Result
 from tests.unit.prove.book import Book, sent_and_done
 
 
@@ -165,18 +166,39 @@ def test_what_is_merged_makes_its_message_no_later(book: Book) -> None:
     assert not book.broken(steady=True)
 
 
-@pytest.mark.parametrize("aside", [True, False])
-def test_what_was_put_aside_is_called_with_the_due_time_that_it_had(book: Book, aside: bool) -> None:
+def snoozed_and_delivered(book: Book) -> int:
+    """Returns when it was due at first."""
     book.send("m")
     due = book.now
     book.receive("m")
     book.act("release", token="1", delay=5)
     book.now += 10
     book.receive("m", token="2")
-    book.act("release", token="2", aside=aside)
+    return due
+
+
+@pytest.mark.parametrize("aside", ["", "fail", "unknown"])
+@pytest.mark.parametrize("called", ["", "ok", "fail", "unknown"])
+def test_what_is_called_at_a_gate_comes_with_its_first_due_time(book: Book, called: Result, aside: Result) -> None:
+    """Also when its worker died or stood still on its way to set it aside, and its lease ended."""
+    due = snoozed_and_delivered(book)
+    if aside:
+        book.act("release", token="2", result=aside)
+    book.now += 100
+    if called:
+        book.act("call", result=called)
+    book.receive("m", token="3", due=due, attempt=2)
+    book.act("ack", token="3")
+    assert book.broken() == (set() if called in ("ok", "unknown") else {"never early"})
+
+
+def test_what_is_called_does_not_come_before_it_is_due(book: Book) -> None:
+    due = snoozed_and_delivered(book)
+    book.act("release", token="2", delay=1_000)
+    book.act("call")
     book.receive("m", token="3", due=due)
     book.act("ack", token="3")
-    assert book.broken() == (set() if aside else {"never early"})
+    assert book.broken() == {"never early"}
 
 
 def test_what_a_schedule_has_planned_may_be_left_out(book: Book) -> None:

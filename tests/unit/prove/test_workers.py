@@ -7,8 +7,11 @@ from typing import Literal
 import pytest
 
 from bide import AsyncQueue, Queue, Worker, current
+from bide.clock import ManualClock
 from bide.engines.base import End
-from bide.prove import History, RecordedSource, check, read, record_engine
+from bide.engines.gates import Entry, Held
+from bide.prove import History, Recorded, RecordedSource, check, read, record_engine
+from bide.queue.sync.calling import leave
 from tests.unit.prove.book import Book
 
 
@@ -134,6 +137,30 @@ async def test_all_that_a_worker_does_is_written_down(tmp_path: Path) -> None:
     assert {("handle", "good", "ok"), ("extend", "good", "ok"), ("ack", "good", "ok")} <= ends
     assert {("handle", "bad", "fail"), ("retry", "bad", "ok")} <= ends
     assert not check([path]).violations
+
+
+def test_what_is_called_after_its_worker_stood_still_is_not_early(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with Queue("memory://called", clock=clock) as queue, History(tmp_path / "p.jsonl", "p") as history:
+        engine = RecordedSource(queue.session.setup.source, history).sync()
+        engine.open()
+        holder, waiter = (Recorded(queue, history).send("t") for _ in range(2))
+        first, snoozed = engine.claim(["t"], 2, 60_000).messages
+        assert (first.id, snoozed.id) == (holder.id, waiter.id)
+        [held] = engine.gates.enter([Entry("lock", "holder", 60_000, 1)])
+        engine.settle([End("t", snoozed.id, snoozed.token, "release", 10, began=snoozed.due)])
+        clock.advance(0.01)
+        [frozen] = engine.claim(["t"], 1, 100).messages
+        engine.gates.enter([Entry("lock", "frozen", 100, 1, snoozed.id)])
+        clock.advance(0.2)
+        engine.tend()
+        assert leave(engine, [Held("lock", "holder", held.token)]) == []
+        [again] = engine.claim(["t"], 1, 1_000).messages
+        assert again.due == snoozed.due < frozen.due
+        engine.settle([End("t", each.id, each.token, "done") for each in (again, first)])
+        engine.close()
+    report = check([tmp_path / "p.jsonl"])
+    assert report.valid is True, str(report)
 
 
 def test_a_claim_that_is_asked_for_again_is_marked(tmp_path: Path) -> None:

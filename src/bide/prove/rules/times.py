@@ -50,7 +50,7 @@ def _judge(message: Message, delivered: Delivered, setters: list[Setter], terms:
     if not may:
         return
     least = min(each.least for each in may)
-    called = any(act.aside and act.possible and act.began < delivered.ended for act in message.acts)
+    called = any(act.op == "call" and act.possible and act.began < delivered.ended for act in message.acts)
     if (delivered.now if called else delivered.due) < least:
         found.broken("never early", message.id, f"came out as due at {delivered.due}; it was to be due at {least} or later")
     real = min(each.real for each in may)
