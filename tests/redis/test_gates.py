@@ -8,7 +8,7 @@ import pytest
 
 from bide.core.rate import Rate, Spending
 from bide.engines.base import Settings
-from bide.engines.gates import Entry, Held, Spend, Spent
+from bide.engines.gates import Entered, Entry, Held, Spend, Spent
 from bide.engines.gates.aio import AsyncGates
 from bide.engines.registry import source
 from bide.errors import QueueFull
@@ -16,7 +16,7 @@ from bide.testing.contract import Recoloured
 from bide.testing.contract.bench import START, Bench
 from tests.redis.counted import counted
 from tests.redis.invariants import invariants_hold
-from tests.redis.keyspace import COLOURS, bench_at, names
+from tests.redis.keyspace import COLOURS, bench_at, bring_back, names, picture
 from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
@@ -315,3 +315,30 @@ async def test_names_may_be_any_text(redis_server: RedisServer, redis_url: str, 
         bench.move(60_000)
         assert (await gates.recall(now=bench.now)).next_at is None
     assert left_over(redis_server) == set()
+
+
+def token_of(entered: Sequence[Entered]) -> int:
+    [one] = entered
+    assert one.token is not None
+    return int(one.token)
+
+
+@both_colours
+async def test_tokens_of_quick_entries_do_not_run_ahead_of_the_time(
+    redis_url: str, redis_server: RedisServer, colour: str
+) -> None:
+    """So who holds a lock after a failover that lost writes has a higher token than who held it before."""
+    async with bench_at(redis_url, colour, now=0) as bench:
+        gates = bench.engine.gates
+        with redis_server.client() as client:
+            await gates.enter([Entry("x", "before", 60_000)])
+            base = picture(client)
+            for first in range(20):
+                await gates.enter([Entry(f"{first} {i}", "a", 60_000) for i in range(1_000)])
+            bring_back(client, base)
+            await gates.enter([Entry(f"y{i}", "a", 60_000) for i in range(1_000)])
+            last = token_of(await gates.enter([Entry("z", "a", 60_000)]))
+            seconds, rest = client.time()
+            assert last <= seconds * 1_000_000 + rest
+            bring_back(client, base)
+            assert token_of(await gates.enter([Entry("z", "b", 60_000)])) > last

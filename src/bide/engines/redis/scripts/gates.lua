@@ -11,7 +11,7 @@ local TIES = 1024 -- waiters of one ms whose order in the line does not shift th
 local least, emptying = 0, retiring()
 
 local function next_token()
-  last_token = math.max(token_before() + 1, now, least + 1)
+  last_token = math.max(token_before() + 1, us, least + 1)
   return format('%016d', last_token)
 end
 

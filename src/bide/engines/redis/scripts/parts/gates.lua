@@ -127,7 +127,8 @@ local function check_count(count)
   return count
 end
 
--- The token that was given last. It rises with each entry, and is not below the time, which a failover does not turn back.
+-- The token that was given last. It rises with each entry, and is not below the time, which a failover does not turn back. It
+-- counts in microseconds, so that entries don't run ahead of the time.
 local last_token
 local function token_before()
   if not last_token then last_token = number(call('HGET', META, 'token') or 0) end
