@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -315,6 +316,55 @@ async def test_names_may_be_any_text(redis_server: RedisServer, redis_url: str, 
         bench.move(60_000)
         assert (await gates.recall(now=bench.now)).next_at is None
     assert left_over(redis_server) == set()
+
+
+async def die(bench: Bench, count: int, **options: Any) -> None:
+    """Programs that took a lock each, waited for it or used a rate, and died."""
+    gates, names = bench.engine.gates, [f"d{i}" for i in range(count)]
+    await gates.enter([Entry(name, "holder", 5_000, **options) for name in names], now=bench.now)
+    await gates.enter([Entry(name, "late", 5_000, waiter="w", asks=3_000, **options) for name in names], now=bench.now)
+    await gates.spend([Spend(f"r{i}", 1, 1_000, 1) for i in range(count)], now=bench.now)
+
+
+@both_colours
+@pytest.mark.parametrize("who", ["enters", "keeps", "leaves", "tends"])
+async def test_locks_of_dead_programs_go_where_no_worker_runs(new_redis: NewRedis, colour: str, who: str) -> None:
+    server = new_redis()
+    async with bench_at(server.url, colour) as bench:
+        gates = bench.engine.gates
+        await die(bench, 40)
+        assert len(left_over(server)) > 80
+        bench.move(5_000 + 600_000)
+        mine = Entry("mine", "me", 5_000)
+        [got] = await gates.enter([mine], now=bench.now)
+        held = Held("mine", "me", got.token)
+        for _ in range(20):
+            if who == "enters":
+                await gates.enter([mine], now=bench.now)
+            elif who == "keeps":
+                assert await gates.keep([held], 5_000, now=bench.now) == [True]
+            elif who == "leaves":
+                await gates.leave([Held("other", "me", got.token)], now=bench.now)
+            elif not (await bench.engine.tend(now=bench.now)).more:
+                break
+        assert left_over(server) == {"gate:mine", "inside:mine", "agenda"}
+
+
+@both_colours
+async def test_tidying_leaves_who_waits_and_who_is_only_late(new_redis: NewRedis, colour: str) -> None:
+    server = new_redis()
+    async with bench_at(server.url, colour) as bench:
+        gates = bench.engine.gates
+        entered = await gates.enter([Entry(gate, "dead", 5_000) for gate in ("line", "late")], now=bench.now)
+        await gates.enter([Entry("line", "b", 5_000, waiter="w")], now=bench.now)
+        late = Held("late", "dead", entered[1].token)
+        bench.move(600_000)
+        await bench.engine.tend(now=bench.now)
+        assert await gates.keep([late], 5_000, now=bench.now) == [True]
+        bench.move(5_000)
+        await bench.engine.tend(now=bench.now)
+        told = await gates.recall(now=bench.now)
+        assert [(each.gate, each.waiter) for each in told.called] == [("line", "w")]
 
 
 def token_of(entered: Sequence[Entered]) -> int:

@@ -2,6 +2,8 @@
 
 -- include: begin gates
 
+local BESIDE = 10 -- gates and rates that a script tidies beside its own
+
 -- script: enter
 -- Take places. After what every script is told: a token that is to be passed, how many, and of each: gate, holder, lease in ms,
 -- places, waiter ('' none, '+' and its name), ms within which it asks again (0: it does not ask). Gives: now, the last token, and of each: its token, or '' (no place), 'w' and since
@@ -90,6 +92,7 @@ end
 call('HDEL', META, '-') -- who drains a full server must get in
 begin_growing()
 for i, entry in ipairs(entries) do results[i] = enter(entry) end
+tidy(BESIDE)
 close_gates()
 if last_token then call('HSET', META, 'token', format('%d', last_token)) end
 return answer({format('%d', now), emptying and format('%d', token_before()) or '0', results})
@@ -113,6 +116,7 @@ for i, each in ipairs(held) do
     results[i] = '0'
   end
 end
+tidy(BESIDE)
 close_gates()
 return answer({format('%d', now), table.concat(results)})
 
@@ -155,6 +159,7 @@ for i, each in ipairs(held) do
     call_waiters(gate, MOST, function(waiter) called[#called + 1], called[#called + 2] = i - 1, waiter end)
   end
 end
+tidy(BESIDE)
 close_gates()
 return answer({format('%d', now), table.concat(results), called})
 
@@ -192,9 +197,7 @@ if #found > 0 then
     if byte(each) == 103 then
       look_at(gate_of(sub(each, 2)))
     else
-      call('HDEL', P .. 'rates', sub(each, 2))
-      call('UNLINK', P .. 'kept:' .. sub(each, 2))
-      call('ZREM', P .. 'agenda', each)
+      end_rate(sub(each, 2))
     end
   end
   close_gates()

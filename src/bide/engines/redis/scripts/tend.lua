@@ -3,21 +3,16 @@
 -- keeps, and for how many ms; up to when a lease has ended to be taken back ('': until now). Gives: now, and how many came
 -- back, were buried of them, expired, were dropped; then whether there is more.
 
--- include: begin layout topics wake keys holding expiries finish pending leases
+-- include: begin layout topics wake keys holding expiries finish pending leases gates
 
-local RECORD = '{"attempt":%d,"began":%d}' -- of an attempt of which nobody has told the end
-local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
-local LOOK = 3600000 -- ms until the next look, if nothing is known to come sooner
-local EXPIRING = 100 -- that one script ends: each may have a topic of its own
 local most, dead_for, budget, until_
 local returned, buried, expired, dropped = 0, 0, 0, 0
+local gates_left = true -- whether there may be gates and rates to tidy
 local function spare() return budget - returned - expired - dropped end
 
-local function first_time(name)
-  return tonumber(call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')[2] or math.huge)
-end
-
 local function take_back(full, claimed)
+  local RECORD = '{"attempt":%d,"began":%d}' -- of an attempt of which nobody has told the end
+  local REASON = '+The lease of attempt %d, the last, ended: its worker died, froze or took too long.'
   local digits, id = parts_of(full)
   local topic = load(digits)
   local value = topic and read(topic, id)
@@ -61,26 +56,26 @@ local function end_leases()
   end
 end
 
--- End what has expired of up to so many entries. One that ends takes its entry out; the others' entries are of no use.
-local function expire_in(key, count)
-  local fulls, useless = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count), {}
-  for _, full in ipairs(fulls) do
-    local digits, id = parts_of(full)
-    local topic = load(digits)
-    local before = topic and topic.f.live
-    if topic then living(topic, id) end
-    if topic and topic.f.live < before then
-      expired = expired + 1
-    else
-      useless[#useless + 1] = full
-    end
-  end
-  if #useless > 0 then call('ZREM', key, unpack(useless)) end
-  return #fulls
-end
-
 local function expire()
-  local left = math.min(spare(), EXPIRING)
+  -- End what has expired of up to so many entries. One that ends takes its entry out; the others' entries are of no use.
+  local function expire_in(key, count)
+    local fulls, useless = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count), {}
+    for _, full in ipairs(fulls) do
+      local digits, id = parts_of(full)
+      local topic = load(digits)
+      local before = topic and topic.f.live
+      if topic then living(topic, id) end
+      if topic and topic.f.live < before then
+        expired = expired + 1
+      else
+        useless[#useless + 1] = full
+      end
+    end
+    if #useless > 0 then call('ZREM', key, unpack(useless)) end
+    return #fulls
+  end
+
+  local left = math.min(spare(), 100) -- that one script ends: each may have a topic of its own
   if left <= 0 then return end
   left = left - expire_in(P .. 'exp', left)
   for _, part in ipairs(call('ZRANGEBYSCORE', P .. 'exp:next', '-inf', now, 'LIMIT', 0, left)) do
@@ -125,10 +120,12 @@ until_ = math.min(now, tonumber(take_text()) or now)
 if budget < 1 or budget > 1000 then error('BADARG budget', 0) end
 -- Whether there is something to do, and when there may be next.
 local function outlook()
-  local lease, expiry = first_time('lease'), math.min(first_time('exp'), first_time('exp:next'))
-  local old = first_time('graves') + dead_for
+  local LOOK = 3600000 -- ms until the next look, if nothing is known to come sooner
+  local lease, expiry = first_time(P .. 'lease'), math.min(first_time(P .. 'exp'), first_time(P .. 'exp:next'))
+  local old = first_time(P .. 'graves') + dead_for
   if call('ZCARD', P .. 'retired') > 0 then return true, now end
-  return lease <= until_ or expiry <= now or old <= now, math.min(lease, expiry, old, now + LOOK)
+  local due = lease <= until_ or expiry <= now or old <= now or gates_left and untidy()
+  return due, math.min(lease, expiry, old, now + LOOK)
 end
 
 local waiting, soonest = outlook()
@@ -146,6 +143,8 @@ expire()
 drop_old()
 close_topics()
 free_retired()
+gates_left = tidy(100)
+close_gates()
 waiting, soonest = outlook()
 call('HSET', META, 'upkeep', format('%d', soonest))
 return {format('%d', now), returned, buried, expired, dropped, waiting and 1 or 0}
