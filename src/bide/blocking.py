@@ -8,6 +8,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from bide.raised import error_text, readable
+
 T = TypeVar("T")
 LINGER = 5.0  # seconds that the thread of a queue of work stays with nothing to do
 
@@ -84,10 +86,11 @@ class AsyncApart(Generic[T]):
 
 
 def _tellable(error: BaseException) -> BaseException:
-    """A future can't raise a StopIteration: it is told of in another error."""
+    """A future can't raise a StopIteration, and looks at what it raises: it is told of in another error."""
+    error = readable(error)
     if not isinstance(error, StopIteration):
         return error
-    told = RuntimeError(f"{type(error).__name__}: {error}")
+    told = RuntimeError(error_text(error))
     told.__cause__ = error
     return told
 

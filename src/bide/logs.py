@@ -6,6 +6,8 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
+from bide.raised import readable
+
 _failed: set[str] = set()  # loggers by name: several modules write to one
 
 
@@ -29,7 +31,7 @@ class Log:
 
     def exception(self, text: str, *args: object) -> None:
         """An error, with the traceback of the exception that is being handled."""
-        self._say(logging.ERROR, text, args, {"exc_info": True})
+        self._say(logging.ERROR, text, args, {"exc_info": sys.exception()})
 
     def critical(self, text: str, *args: object, **more: Any) -> None:
         self._say(logging.CRITICAL, text, args, more)
@@ -39,6 +41,8 @@ class Log:
         return self._logger.isEnabledFor(level)
 
     def _say(self, level: int, text: str, args: tuple[object, ...], more: dict[str, Any]) -> None:
+        if isinstance(error := more.get("exc_info"), BaseException):
+            more["exc_info"] = readable(error)
         try:
             self._logger.log(level, text, *args, stacklevel=3, **more)
         except KeyboardInterrupt:

@@ -17,7 +17,6 @@ STOPS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 UNREAD = object()
 """In place of a body that nobody has asked for yet."""
 
-ERROR_LENGTH = 500
 PLANNED = "bide-planned"  # the header with the instant of a schedule
 DEPENDS = "bide-depends-on"  # the header with the ids of messages that a message waits for
 SHARE = 100  # a garbage collection is followed by this many times its own length without one
@@ -40,26 +39,6 @@ class Together(list[D]):
         for each in self:
             vars_of: Any = each
             vars_of.expired = value
-
-
-def said(error: object) -> str:
-    """Its text, or its type where somebody else's __str__ fails."""
-    try:
-        return str(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return type(error).__name__
-
-
-def error_text(error: object) -> str | None:
-    """What to keep of an error, for people to read."""
-    if error is None:
-        return None
-    text = said(error)
-    if isinstance(error, BaseException) and text != type(error).__name__:
-        text = f"{type(error).__name__}: {text}"
-    return text[:ERROR_LENGTH].encode("utf-8", "replace").decode()
 
 
 def planned_of(headers: Mapping[str, str]) -> int | None:

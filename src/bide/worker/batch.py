@@ -12,6 +12,7 @@ from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.failed import failures
 from bide.queue.tasks.items import called_alone
 from bide.queue.tasks.outcome import RELEASED, Outcome
+from bide.raised import readable
 from bide.worker.gathering import Gathering
 from bide.worker.handling import Handlers, Handling, Why
 from bide.worker.slots import Slots
@@ -168,9 +169,9 @@ class Batches:
                     raise
                 except BaseException as by:
                     # a GeneratorExit that the handler met in an await has closed all coroutines within this one
-                    if isinstance(by, GeneratorExit) and not self._runs(runner):
+                    error = readable(by)
+                    if isinstance(error, GeneratorExit) and not self._runs(runner):
                         raise
-                    error = by
                 batch.silence()
                 for place, member in enumerate(members):
                     outcome, errors[place] = self._handlers.became(member, batch.failed.get(place) if error is None else error)

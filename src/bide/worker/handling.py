@@ -8,16 +8,16 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from bide.blocking import AsyncApart, seen_through
-from bide.core.backoff import DEFAULT
 from bide.engines.base import End, Hold
 from bide.logs import Log
 from bide.queue import AsyncDelivery, Delivery
 from bide.queue.beats import Beat, Places
-from bide.queue.deliveries import error_text, running
+from bide.queue.deliveries import running
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome, outcome, unread
+from bide.raised import readable
 from bide.worker.ending import end_fork
 from bide.worker.telling import about, name, tell
 from bide.worker.threads import Threads
@@ -207,10 +207,11 @@ class Handlers:
                 result = await AsyncApart(lambda: on_dead(present, reason)).done()
                 if inspect.isawaitable(result):
                     await result
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as raised:
+            error = readable(raised)
             if isinstance(error, asyncio.CancelledError) and runner is not None and runner.cancelling() > cancelled:
                 return RELEASED  # the worker stops, and another one tells it
-            _log.exception("The on_dead of %s failed for message %s", handling.task.name, delivery.id)
+            _log.error("The on_dead of %s failed for message %s", handling.task.name, delivery.id, exc_info=error)
         return became
 
     async def _inside(self, handling: Handling, arguments: dict[str, Any]) -> None:
@@ -284,9 +285,4 @@ def _failed(handling: Handling, error: BaseException) -> tuple[Outcome | None, B
             return RELEASED, None
         if handling.why == "timeout":
             error = TimeoutError(f"took longer than its timeout of {handling.task.timeout:g} s")
-    try:
-        return outcome(error, handling.task, delivery.attempt, delivery.tried_ms), error
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # by what is somebody else's: a backoff, or an attribute of the error
-        return Outcome("retry", DEFAULT(delivery.attempt), error_text(type(error).__name__)), error
+    return outcome(error, handling.task, delivery.attempt, delivery.tried_ms), error

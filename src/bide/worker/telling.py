@@ -8,6 +8,7 @@ from bide.logs import Log
 from bide.queue import AsyncDelivery
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.outcome import Bury, Outcome, Retry, Snooze
+from bide.raised import said
 
 _log = Log("bide.worker")
 
@@ -17,7 +18,7 @@ def tell(delivery: AsyncDelivery, became: Outcome | None, error: BaseException) 
         again = error.elsewhere and delivery.attempt < delivery.max_attempts
         _log.error("%s is %s: %s", name(delivery), "tried again" if again else "buried", error, extra=about(delivery))
     elif became is not None and became.verdict == "release":
-        _log.debug("%s: %s", name(delivery), error, extra=about(delivery))
+        _log.debug("%s: %s", name(delivery), said(error), extra=about(delivery))
     elif became is not None and isinstance(error, Bury | Retry | Snooze):
         _tell_asked(delivery, became)
     else:
@@ -42,7 +43,7 @@ def tell_together(
         delivery.topic,
         "asked" if asked else "failed",
         buried,
-        f": {error}" if asked else "",
+        f": {said(error)}" if asked else "",
         exc_info=None if asked else error,
         extra={"topic": delivery.topic, "message_ids": [each.id for each, _, _ in ends]},
     )

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from bide.logs import Log
+from bide.raised import error_text, readable
 from bide.worker.ending import end_fork
 
 _log = Log("bide.worker")
@@ -131,8 +132,9 @@ class Threads:
 
 def _bearable(error: BaseException) -> BaseException:
     """What a coroutine can't raise, or what would end the event loop, as an error that says so."""
+    error = readable(error)
     if not isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
         return error
-    said = RuntimeError(f"{type(error).__name__}: {error}")
-    said.__cause__ = error
-    return said
+    told = RuntimeError(error_text(error))
+    told.__cause__ = error
+    return told

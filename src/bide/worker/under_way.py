@@ -19,6 +19,7 @@ from bide.queue.deliveries import PLANNED
 from bide.queue.setup import Setup
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.outcome import DONE, RELEASED, Outcome
+from bide.raised import readable
 from bide.worker.batch import Batches
 from bide.worker.catching_up import CatchingUp
 from bide.worker.claim_log import ClaimLog, Names
@@ -169,9 +170,9 @@ class UnderWay:
                     raise
                 except BaseException as raised:
                     # a GeneratorExit that the handler met in an await has closed all coroutines within this one
-                    if isinstance(raised, GeneratorExit) and not self._runs(runner):
+                    error = readable(raised)
+                    if isinstance(error, GeneratorExit) and not self._runs(runner):
                         raise
-                    error = raised
                 became, error = self._handlers.became(handling, error)
                 if became is not DONE or handling.task.keep is not None:
                     became = await self._followed(handling, became)

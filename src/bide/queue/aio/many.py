@@ -9,8 +9,8 @@ from bide.engines.base import MAX_BATCH, End
 from bide.errors import BadOption
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.session import AsyncSession
-from bide.queue.deliveries import error_text
 from bide.queue.envelope import ref
+from bide.raised import error_text
 from bide.types import CancelResult, Duration, Info, Sent
 
 

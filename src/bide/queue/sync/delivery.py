@@ -16,7 +16,8 @@ from bide.errors import LeaseLost
 from bide.logs import Log
 from bide.queue.attempts import Raised
 from bide.queue.batching import Batching
-from bide.queue.deliveries import STOPS, UNREAD, depends_on, error_text, planned_of
+from bide.queue.deliveries import STOPS, UNREAD, depends_on, planned_of
+from bide.raised import error_text, readable
 from bide.types import Duration
 
 _log = Log("bide.delivery")
@@ -180,7 +181,7 @@ class Delivery:
     def _end(self, verdict: Verdict, delay: int = 0, error: object = None, connection: object | None = None) -> None:
         self.ending = True
         try:
-            raised = Raised(error) if isinstance(error, BaseException) else None
+            raised = Raised(readable(error)) if isinstance(error, BaseException) else None
             end = self.end(verdict, delay, error_text(error), raised=raised)
             if connection is None:
                 answer = self._settles.add(end)
@@ -248,6 +249,7 @@ class Delivery:
         A cancellation or Ctrl-C gives the message back and is passed on. If the block has ended the delivery, nothing happens
         here. If the lease was lost in the meantime, that is logged.
         """
+        error = None if error is None else readable(error)
         handled = isinstance(error, Exception)
         if handled:
             _log.error("Message %s of %s failed in attempt %d", self.id, self.topic, self.attempt, exc_info=error)

@@ -7,10 +7,10 @@ from bide.core.backoff import DEFAULT
 from bide.core.when import check_longest, duration_ms
 from bide.engines.base import MAX_BATCH, End
 from bide.errors import BadOption
-from bide.queue.deliveries import error_text
 from bide.queue.envelope import ref
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
+from bide.raised import error_text
 from bide.types import CancelResult, Duration, Info, Sent
 
 

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from bide.errors import BadOption, ConfigError
 from bide.queue.tasks.outcome import Retry
+from bide.raised import readable
 
 
 class Failed:
@@ -23,7 +24,9 @@ class Failed:
         if not isinstance(error, BaseException | str | None):
             raise BadOption(f"error is a {type(error).__name__}. Give Failed(item, error) an exception or a text.")
         self.item: object = item
-        self.error: BaseException = error if isinstance(error, BaseException) else Told(error or "its handler says it failed")
+        self.error: BaseException = (
+            readable(error) if isinstance(error, BaseException) else Told(error or "its handler says it failed")
+        )
 
     def __repr__(self) -> str:
         return f"Failed({self.item!r}, {self.error!r})"

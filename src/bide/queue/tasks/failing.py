@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from bide.errors import BadOption
+from bide.raised import kind_of
 
 OnDead: TypeAlias = Callable[[Any, str], Any]
 """Called with the delivery, and why its message becomes a dead letter. It may be async."""
@@ -26,9 +27,9 @@ class Failing:
     def tries_again(self, error: BaseException) -> bool:
         """Whether a failure is worth another attempt. Of a group, one in no_retry_for decides, and then one in retry_for."""
         raised = list(leaves(error))
-        if any(isinstance(each, self._no_retry_for) for each in raised):
+        if any(issubclass(kind_of(each), self._no_retry_for) for each in raised):
             return False
-        return self._retry_for is None or any(isinstance(each, self._retry_for) for each in raised)
+        return self._retry_for is None or any(issubclass(kind_of(each), self._retry_for) for each in raised)
 
 
 def leaves(error: BaseException) -> Iterable[BaseException]:

@@ -6,10 +6,10 @@ from bide.core.backoff import USUAL, wait_ms
 from bide.core.when import MAX_DELAY_MS, duration_ms
 from bide.engines.base import Verdict
 from bide.logs import Log
-from bide.queue.deliveries import error_text, said
 from bide.queue.tasks.arguments import Unread
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.failing import leaves
+from bide.raised import error_text, said
 from bide.types import Duration
 
 _log = Log("bide.tasks")
@@ -69,6 +69,15 @@ def outcome(error: BaseException | None, task: Definition, attempt: int, tried_m
     """`tried_ms`: since the first attempt began. Not `by_chance`: waits aren't spread, so that they can be foreseen."""
     if error is None:
         return DONE
+    try:
+        return _decided(error, task, attempt, tried_ms, by_chance=by_chance)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # of a subclass of Retry, Snooze or Bury, by what is the user's own of it
+        return Outcome("retry", wait_ms(USUAL, attempt, by_chance=by_chance), error_text(error))
+
+
+def _decided(error: BaseException, task: Definition, attempt: int, tried_ms: int, *, by_chance: bool) -> Outcome:
     error = decisive(error)
     if isinstance(error, Snooze):
         if not _is_wait(error.delay_ms):
@@ -114,7 +123,9 @@ def _backoff(task: Definition, attempt: int, by_chance: bool) -> int:
     """The task's wait. A backoff that fails must not keep a message from its next attempt."""
     try:
         return wait_ms(task.backoff, attempt, by_chance=by_chance)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # SystemExit too
         _log.exception("The backoff of %s failed for attempt %d, so the default one is used", task.name, attempt)
         return wait_ms(USUAL, attempt, by_chance=by_chance)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from bide.errors import Unsupported
 from bide.queue.setup import Setup
 from bide.queue.tasks.outcome import Bury, Retry, Snooze, decisive
+from bide.raised import error_text, said
 
 
 class Handled(NamedTuple):
@@ -41,7 +42,7 @@ def raise_all(handled: Iterable[Handled]) -> None:
         error = each.error
         if error is None or isinstance(decisive(error), Bury | Retry | Snooze):
             continue
-        place = each.id, type(error), str(error)
+        place = each.id, type(error), said(error)
         if not known & {place, id(error)}:  # a batch has one error for all of its messages
             errors.append(_told(error, each))
         known |= {place, id(error)}
@@ -54,9 +55,9 @@ def raise_all(handled: Iterable[Handled]) -> None:
 def _told(error: BaseException, handled: Handled) -> BaseException:
     """The error, with a note of where it is from; what would end the test run or its loop as an error that says so."""
     if isinstance(error, SystemExit | GeneratorExit | CancelledError):
-        said = RuntimeError(f"a handler raised {type(error).__name__}: {error}")
-        said.__cause__ = error
-        error = said
+        told = RuntimeError(f"a handler raised {error_text(error)}")
+        told.__cause__ = error
+        error = told
     error.add_note(
         f"raised by the handler of message {handled.id} of {handled.topic}, which is {handled.outcome}; "
         "if the test expects it: advance(…, raise_errors=False)"

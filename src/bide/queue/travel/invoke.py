@@ -21,6 +21,7 @@ from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.session import Session
 from bide.queue.tasks.definition import Definition
 from bide.queue.tasks.middleware import Middleware
+from bide.raised import readable
 
 
 class AsyncInvoke:
@@ -196,7 +197,7 @@ class Attempt:
                 raise  # not the handler's own doing
             error = overtime.late() or raised
         except BaseException as raised:
-            error = raised
+            error = readable(raised)
         finally:
             self._runner = None
         if self._stopped and runner is not None:
@@ -297,7 +298,7 @@ def _called(task: Definition, arguments: dict[str, Any]) -> BaseException | None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return error
+        return readable(error)
     return None
 
 
