@@ -138,15 +138,28 @@ def test_purge_of_leased_ones_is_refused(bide: Bide, filled: Queue) -> None:
     assert "scheduled|ready|dead" in re.sub(r"\s", "", offered)
 
 
-@pytest.mark.parametrize("command", ["stats", "pause", "resume"])
+@pytest.mark.parametrize("command", ["stats", "resume"])
 def test_a_topic_that_holds_nothing_may_be_a_slip_of_the_pen(bide: Bide, queue: Queue, command: str) -> None:
     assert "There are no topics." in bide(command, "order.pack").err
     queue.send("order.pack")
     ended = bide(command, "order.pakc")
     assert ended.code == 0
     assert ended.out
-    assert ended.err == "bide: order.pakc has no messages. Known topics: order.pack\n"
+    assert ended.err == "bide: order.pakc has no messages. Known topics: order.pack.\n"
     assert bide(command, "order.pack").err == ""
+
+
+def test_a_mistyped_topic_is_not_paused_unless_it_is_meant(bide: Bide, queue: Queue) -> None:
+    queue.send("mail.send")
+    refused = bide("pause", "mail.sned")
+    assert refused.code == 1
+    assert refused.out == ""
+    assert "mail.sned has no messages. Known topics: mail.send. Nothing was paused." in refused.err
+    assert "--empty" in refused.err
+    assert "mail.sned" not in queue.topics()
+    assert bide("pause", "mail.sned", "--empty").out == "Paused mail.sned; due messages wait, running handlers go on.\n"
+    queue.send("mail.sned")
+    assert queue.receive("mail.sned") == []
 
 
 def test_a_topic_is_paused_and_resumed(bide: Bide, queue: Queue) -> None:

@@ -12,6 +12,7 @@ from bide.cli.queues import QueueOptions, complete_topics
 from bide.cli.table import Table, echo_pairs
 from bide.core import json_shapes
 from bide.core.amounts import plural, span
+from bide.errors import ConfigError
 from bide.types import Stats
 
 if TYPE_CHECKING:
@@ -127,12 +128,22 @@ def _late(counts: Stats) -> bool:
 @section.command(
     "pause",
     help="Stop delivering a topic's messages until you resume it. Running handlers go on.",
-    examples=(("bide pause order.pack", ""),),
+    examples=(("bide pause order.pack", ""), ("bide pause order.pack --empty", "before its first message, or when none is left")),
     needs="pause",
 )
-def pause(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int:
+def pause(
+    options: QueueOptions,
+    topic: Topic,
+    *,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Pause it even if it has no messages. Without it, this is refused as a mistyped name.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
     with options.open() as queue:
-        _note_if_unknown(queue, topic)
+        unknown = None if empty else _unknown(queue, topic)
+        if unknown is not None:
+            raise ConfigError(f"{unknown} Nothing was paused. To pause {topic} all the same, add --empty.")
         queue.pause(topic)
     if as_json:
         echo_json({"topic": topic, "paused": True})
@@ -160,13 +171,19 @@ def resume(options: QueueOptions, topic: Topic, *, as_json: Json = False) -> int
 
 
 def _note_if_unknown(queue: "Queue", topic: str) -> None:
-    """Tell the user that a topic has no messages: its name may be mistyped."""
+    unknown = _unknown(queue, topic)
+    if unknown is not None:
+        note(f"bide: {unknown}")
+
+
+def _unknown(queue: "Queue", topic: str) -> str | None:
+    """What to tell the user if a topic has no messages: its name may be mistyped."""
     if not queue.capabilities.inspect:
-        return
+        return None
     known = queue.topics()
     if topic in known:
-        return
+        return None
     alike = difflib.get_close_matches(topic, known, SUGGESTED) or sorted(known)[:SUGGESTED]
-    more = "" if len(known) <= len(alike) else " …"
+    more = "." if len(known) <= len(alike) else " …"
     there = f"Known topics: {', '.join(alike)}{more}" if alike else "There are no topics."
-    note(f"bide: {topic} has no messages. {there}")
+    return f"{topic} has no messages. {there}"
