@@ -12,7 +12,7 @@ from bide.errors import ConfigError
 if TYPE_CHECKING:
     from bide.queue import Queue
 
-DEFAULT_URL = "sqlite:///bide.db"
+NOWHERE = "sqlite:///bide.db"  # where a queue is that nothing names
 OTHERWISE = "Create it with `bide send`, or name another: --url, --url-file or $BIDE_URL."
 COMPLETION_TIMEOUT = 2.0  # seconds that somebody who pressed Tab will wait
 
@@ -52,14 +52,15 @@ class QueueOptions(NamedTuple):
             raise WrongUsage("Give either --url or --url-file, not both.")
         if self.url_file is not None:
             return first_line(self.url_file)
-        return self.url if self.url is not None else os.environ.get("BIDE_URL", DEFAULT_URL)
+        return self.url if self.url is not None else os.environ.get("BIDE_URL", NOWHERE)
 
     def _queue(self, url: str) -> "Queue":
         from bide.queue import Queue
 
+        named = () if url is NOWHERE else (url,)  # a queue says itself that it is nowhere in particular
         if self.namespace is None:
-            return Queue(url)
-        queue = Queue(url, namespace=self.namespace)
+            return Queue(*named)
+        queue = Queue(*named, namespace=self.namespace)
         used = queue.session.setup.source.namespace
         if used != self.namespace:  # the URL's comes first, and no option is ignored in silence
             raise ConfigError(f"The URL has the namespace {used}, but --namespace is {self.namespace}. Leave one of them out.")

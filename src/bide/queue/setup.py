@@ -11,7 +11,7 @@ from bide.core.when import duration_ms
 from bide.engines import registry
 from bide.engines.base import Settings
 from bide.engines.guard.hooks import Hook
-from bide.errors import BadOption
+from bide.errors import BadOption, BadUrl
 from bide.logs import Log
 from bide.queue.envelope import Envelope
 from bide.queue.later import Later
@@ -22,12 +22,14 @@ from bide.queue.tasks.registry import Tasks
 from bide.types import Duration
 
 _log = Log("bide.queue")
+UNNAMED = "$BIDE_URL"
+"""In place of a URL: the one in this environment variable, or else the file bide.db in the current folder."""
 
 
 class Setup:
     def __init__(
         self,
-        url: str | None,
+        url: str,
         *,
         namespace: str = "bide",
         client: object | None = None,
@@ -48,8 +50,10 @@ class Setup:
         self.moved_by: int | None = None  # the thread whose test has moved it elsewhere
         self.middleware: tuple[Middleware, ...] = ()  # of time travel; a worker has its own
         self.envelope: Envelope = Envelope(codec, self.max_body, self.now_ms, self.tasks.attempts, self.tasks.rules.lives)
+        chosen = _chosen(url, client)
         self.settings: Settings = Settings(
-            url=_chosen(url, client),
+            url=chosen or _default(),
+            named=chosen is not None,
             namespace=_namespace(namespace),
             client=client,
             clock=clock,
@@ -66,16 +70,23 @@ class Setup:
         return (self.clock.now_ns() if self.clock is not None else time.time_ns()) // 1_000_000
 
 
-def _chosen(url: str | None, client: object | None) -> str:
-    if url is not None:
+def _chosen(url: str | None, client: object | None) -> str | None:
+    """None: neither the program nor the environment names one."""
+    if url is None:
+        raise BadUrl(
+            "The URL is None. If it comes from an environment variable, that variable is not set: set it, or leave the URL out to use "
+            "$BIDE_URL, or else the file bide.db in the current folder."
+        )
+    if url != UNNAMED:
         return url
     if client is not None:
         raise BadOption(
             "client= needs the engine's URL beside it, e.g. Queue('redis://', client=…), to say which engine it is for."
         )
-    url = os.environ.get("BIDE_URL")
-    if url is not None:
-        return url
+    return os.environ.get("BIDE_URL")
+
+
+def _default() -> str:
     path = os.path.abspath("bide.db")
     _log.info("No URL and no $BIDE_URL: the queue is the SQLite file %s", path)
     return f"sqlite:///{path}"

@@ -47,4 +47,7 @@ def source(settings: Settings) -> SqliteSource:
             "The SQLite engine opens its file itself: leave client= out, and use connection= to join a transaction."
         )
     namespace = Namespace(settings.namespace, settings.clock or MachineClock(), settings.dead_for, settings.dead_max)
-    return SqliteSource(file.path_of(settings.url), namespace)
+    path = file.path_of(settings.url)
+    if not settings.named:
+        file.unnamed.add(path)
+    return SqliteSource(path, namespace)

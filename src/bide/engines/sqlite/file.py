@@ -10,7 +10,9 @@ from importlib.resources import files
 
 from bide.engines.sqlite.failures import is_locked, translated
 from bide.errors import BadUrl, ConfigError, SchemaMismatch, Unavailable
+from bide.logs import Log
 
+_log = Log("bide.sqlite")
 APPLICATION_ID = 0x62696465  # "bide"
 PATIENCE = 30.0  # seconds to wait for another process's write lock
 PAGES_BETWEEN_CHECKPOINTS = 4_000
@@ -19,6 +21,9 @@ WAL_LIMIT = 64 * 2**20  # bytes that the write-ahead log is cut back to
 NETWORKS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs", "fuse.glusterfs", "lustre"}
 )
+
+unnamed: set[str] = set()
+"""Files that are used because nobody gave a URL: the log says when one is created."""
 
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how a mount table writes spaces and the like
 
@@ -236,6 +241,12 @@ def make_private(path: str) -> None:
         raise Unavailable(
             f"{real} can't be made ({error.strerror}): name a folder that exists and that this user may write to."
         ) from error
+    if path in unnamed:
+        _log.warning(
+            "No URL was given and $BIDE_URL is not set, so a new queue was created in %s. If your messages belong on a server, "
+            "set BIDE_URL in every process that uses the queue.",
+            path,
+        )
 
 
 def _refuse_network(path: str) -> None:

@@ -25,7 +25,7 @@ from bide.queue.aio.session import AsyncSession
 from bide.queue.aio.tasking import AsyncTaskVerbs
 from bide.queue.aio.topics import AsyncTopicVerbs
 from bide.queue.envelope import move, ref, room_wait
-from bide.queue.setup import Setup
+from bide.queue.setup import UNNAMED, Setup
 from bide.types import (
     CancelResult,
     Duration,
@@ -43,7 +43,7 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str = UNNAMED,
         *,
         namespace: str = "bide",
         client: object | None = None,

@@ -15,7 +15,7 @@ from bide.engines.base import MAX_BATCH, Capabilities, Finding
 from bide.engines.guard.hooks import Hook
 from bide.errors import BadTime
 from bide.queue.envelope import move, ref, room_wait
-from bide.queue.setup import Setup
+from bide.queue.setup import UNNAMED, Setup
 from bide.queue.sync.delivery import Delivery
 from bide.queue.sync.later import LaterVerbs
 from bide.queue.sync.listening import listen
@@ -43,7 +43,7 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str = UNNAMED,
         *,
         namespace: str = "bide",
         client: object | None = None,
