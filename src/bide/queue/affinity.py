@@ -8,6 +8,7 @@ from bide.engines.aio import AsyncEngine
 from bide.engines.sync import Engine
 from bide.errors import WrongLoop
 from bide.queue.heartbeat import Heartbeat
+from bide.queue.held_up import lookout
 
 
 class AsyncAffinity:
@@ -25,7 +26,8 @@ class AsyncAffinity:
             still = "runs" if self._loop.is_running() else "is not closed"
             raise WrongLoop(
                 f"This AsyncQueue is in use in another event loop, which {still}, and its connections belong to that one. "
-                "Make an AsyncQueue in each loop, or use `queue.sync` from threads."
+                "Make an AsyncQueue in each loop, or use `queue.sync` from threads. In a test with FastAPI's TestClient, move time in "
+                "the loop of the client: client.portal.call(queue.testing.advance, '15m')."
             )
         self._loop = loop
         return True
@@ -48,7 +50,8 @@ class Affinity:
         self._pid = os.getpid()
 
     def moved(self) -> bool:
-        """Whether everything must be opened (again) for whoever asks."""
+        """Whether everything must be opened (again) for whoever asks. Each call asks first."""
+        lookout.call_begins()
         pid = os.getpid()
         if self._pid == pid:
             return False

@@ -90,5 +90,12 @@ def pending(id: str, stored: Stored) -> ResultPending:
     return ResultPending(f"Message {id} is not done yet: it is {stored.state}.")
 
 
+def never_kept(topic: str) -> BadOption:
+    return BadOption(
+        f"The task for {topic} has no keep=, so what it returns is not kept, and waiting for it would never end. "
+        f"Give it one, as in @queue.task({topic!r}, keep='1h')."
+    )
+
+
 def not_kept(id: str) -> ResultNotKept:
     return ResultNotKept(f"Message {id} is done, but what its task returned was too large, or had no form in the codec.")

@@ -11,7 +11,7 @@ from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.queue.aio.depending import AsyncDependents
 from bide.queue.batching import AsyncBatching
-from bide.queue.results import not_kept, pause, pending, undone
+from bide.queue.results import never_kept, not_kept, pause, pending, undone
 from bide.queue.setup import Setup
 from bide.wakeable import AsyncSignal, Wakeable
 
@@ -85,6 +85,8 @@ class AsyncKeeping:
             if (error := undone(id, stored, known)) is not None:
                 raise error
             assert stored is not None, "what is neither done nor stored has no result"
+            if setup.tasks.keeps_nothing(stored.topic):
+                raise never_kept(stored.topic)
             waited = time.monotonic() - began
             if timeout is not None and waited >= timeout:
                 raise pending(id, stored)

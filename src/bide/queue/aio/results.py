@@ -20,6 +20,7 @@ class AsyncResultVerbs:
 
         Raises ResultPending if the message is not done in time, ResultFailed if it is a dead letter, ResultCancelled if it was
         cancelled or purged or has expired, ResultNotKept if what the task returned was too large, and ResultUnknown if there
-        never was such a message or its time is over. All of them are NoResult.
+        never was such a message or its time is over. All of them are NoResult. Raises BadOption if this queue has the message's
+        task, and that has no `keep=`.
         """
         return await self.session.result(which(message), timeout)

@@ -10,7 +10,7 @@ from bide.engines.sync import Engine
 from bide.errors import EngineError, Unavailable
 from bide.logs import Log
 from bide.queue.batching import Batching
-from bide.queue.results import not_kept, pause, pending, undone
+from bide.queue.results import never_kept, not_kept, pause, pending, undone
 from bide.queue.setup import Setup
 from bide.queue.sync.depending import Dependents
 from bide.wakeable import Signal, Wakeable
@@ -85,6 +85,8 @@ class Keeping:
             if (error := undone(id, stored, known)) is not None:
                 raise error
             assert stored is not None, "what is neither done nor stored has no result"
+            if setup.tasks.keeps_nothing(stored.topic):
+                raise never_kept(stored.topic)
             waited = time.monotonic() - began
             if timeout is not None and waited >= timeout:
                 raise pending(id, stored)

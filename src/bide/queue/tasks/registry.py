@@ -34,6 +34,10 @@ class Tasks:
                 self.keeps.pop(topic, None)
         return task
 
+    def keeps_nothing(self, topic: str) -> bool:
+        """Whether this queue itself says that what the topic's task returns is not kept."""
+        return topic in self._by_topic and topic not in self.keeps
+
     def get(self, topic: str) -> Definition | None:
         return self._by_topic.get(topic)
 
