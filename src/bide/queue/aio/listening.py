@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import suppress
 
 from bide.engines.base import SWEEP, Hold
+from bide.errors import Unavailable
 from bide.logs import Log
 from bide.queue.aio.delivery import AsyncDelivery
 from bide.queue.aio.fresh import AsyncPlace
@@ -19,7 +20,7 @@ PATIENCE = 12  # sweeps
 async def listen(
     opened: Callable[[], Awaitable[AsyncReceiver]], topics: Sequence[str], limit: int, lease_ms: int
 ) -> AsyncGenerator[AsyncDelivery, None]:
-    """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
+    """Deliveries, one after the other, until the queue is closed; at most `limit` are held, and their leases are renewed.
 
     Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
     """
@@ -49,6 +50,9 @@ async def listen(
                 _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
             while following := _following(fresh, held):
                 yield following.pop()
+    except Unavailable:
+        if not receiver.fresh.closed:
+            raise
     finally:
         try:
             await receiver.fresh.give_back(fresh)

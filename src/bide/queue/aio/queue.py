@@ -271,7 +271,7 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         return await receiver.take(names, most, held, patience / 1000, linger=longer / 1000)
 
     def listen(self, *topics: str, limit: int = 10, lease: Duration = "15s") -> AsyncGenerator[AsyncDelivery, None]:
-        """Yield messages as they fall due, without end: `async for d in queue.listen("t"): async with d: …`
+        """Yield messages as they fall due, until the queue is closed: `async for d in queue.listen("t"): async with d: …`
 
         You hold at most `limit` deliveries at once. A thread renews each lease until its delivery ends or is dropped.
         """

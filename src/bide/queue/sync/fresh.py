@@ -51,6 +51,11 @@ class Fresh:
         if not place:
             del self._places[id(place)]
 
+    @property
+    def closed(self) -> bool:
+        """Whether the queue is closed."""
+        return self._closed
+
     def check(self) -> None:
         if self._closed:
             raise Unavailable("The queue is closed: make a new one.")

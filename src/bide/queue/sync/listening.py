@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 
 from bide.engines.base import SWEEP, Hold
+from bide.errors import Unavailable
 from bide.logs import Log
 from bide.queue.deliveries import Cycles
 from bide.queue.sync.delivery import Delivery
@@ -17,7 +18,7 @@ PATIENCE = 12  # sweeps
 
 
 def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, lease_ms: int) -> Generator[Delivery, None, None]:
-    """Deliveries, one after the other, for ever; at most `limit` are held, and their leases are renewed.
+    """Deliveries, one after the other, until the queue is closed; at most `limit` are held, and their leases are renewed.
 
     Nothing here names a delivery while it is out: one that its user drops is gone at once, and its place is free.
     """
@@ -47,6 +48,9 @@ def listen(opened: Callable[[], Receiver], topics: Sequence[str], limit: int, le
                 _log.warning("listen(%r) has held %d deliveries for a minute, and none ended: see limit=", topics[0], limit)
             while following := _following(fresh, held):
                 yield following.pop()
+    except Unavailable:
+        if not receiver.fresh.closed:
+            raise
     finally:
         try:
             receiver.fresh.give_back(fresh)

@@ -269,7 +269,7 @@ class Verbs(TopicVerbs, ManyVerbs, TaskVerbs, ResultVerbs, ScheduleVerbs, LaterV
         return receiver.take(names, most, held, patience / 1000, linger=longer / 1000)
 
     def listen(self, *topics: str, limit: int = 10, lease: Duration = "15s") -> Generator[Delivery, None, None]:
-        """Yield messages as they fall due, without end: `for d in queue.listen("t"): with d: …`
+        """Yield messages as they fall due, until the queue is closed: `for d in queue.listen("t"): with d: …`
 
         You hold at most `limit` deliveries at once. A thread renews each lease until its delivery ends or is dropped.
         """
