@@ -158,6 +158,23 @@ def test_the_id_of_a_job_may_be_a_field_of_the_member(bide: Bide, old: redis.Red
     assert old.keys() == []
 
 
+def test_a_member_may_be_a_topic_and_a_key(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    """As RedisDelayQueue lays them out: the set and the hash name a job TOPIC:ID."""
+    for number, name in enumerate(("order:42", "pay:44", "order:43:2", "alone", ":45", "order:")):
+        old.zadd("RD_ZSET_BUCKET", {name: 4_000_000_000_000 + number})
+        old.hset("Redis_Delay_Table", name, json.dumps({"order": number}))
+    old.rpush("RD_LIST_TOPIC:order", "order:46")
+    old.hset("Redis_Delay_Table", "order:46", "{}")
+    command = ("--job-hash", "Redis_Delay_Table", "--split", ":", "--source", redis_url, "--json")
+    told = json.loads(bide("adopt", "redis-zset", "RD_ZSET_BUCKET", *command).out)
+    assert told == NOTHING | {"adopted": 3, "refused": {"has an id that is not a topic and a key with : between them": 3}}
+    assert [(each.key, each.body) for each in everything("order")] == [("42", {"order": 0}), ("43:2", {"order": 2})]
+    assert [(each.key, each.body) for each in everything("pay")] == [("44", {"order": 1})]
+    assert json.loads(bide("adopt", "redis-list", "RD_LIST_TOPIC:order", *command).out)["adopted"] == 1
+    assert "46" in [each.key for each in everything("order")]
+    assert bide("adopt", "redis-zset", "RD_ZSET_BUCKET", "--split", "", "--source", redis_url).code == 2
+
+
 def test_of_two_members_with_one_job_the_later_one_stays(bide: Bide, old: redis.Redis, redis_url: str) -> None:
     for number in range(3):
         old.zadd("bucket", {f'{{"id":"{number}","n":{twice}}}': 4_000_000_000 + twice for twice in range(2)})

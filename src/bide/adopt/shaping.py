@@ -29,6 +29,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     topic_field: str | None = None  # a field of the entry names the topic
     key_field: str | None = None
+    split: str | None = None  # an id is a topic and a key, with this between them
     body: str = "json"  # the entry is the body, as JSON; or raw: as text; or the name of the field that is the body
     parse_body: bool = False  # a body that is text with JSON in it becomes that JSON
     body_as: str | None = None  # a body that is no object becomes an object with this field
@@ -36,15 +37,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     longest: int = MAX_DELAY_MS
 
-    def message(self, content: bytes, due: int | None, headers: Mapping[str, str] | None = None) -> NewMessage:
-        """The message of an entry with this content, due at an instant in ms, or now. Raises Unreadable."""
+    def message(
+        self, content: bytes, due: int | None, headers: Mapping[str, str] | None = None, *, id: bytes | None = None
+    ) -> NewMessage:
+        """The message of an entry with this content and id, due at an instant in ms, or now. Raises Unreadable."""
+        topic, key = (None, None) if self.split is None or id is None else _halves(_text(id), self.split)
         if self.body == "raw":
-            return self.sealed(msgspec.json.encode(_text(content)), due, headers=headers)
+            return self.sealed(msgspec.json.encode(_text(content)), due, topic=topic, key=key, headers=headers)
         check_json(content)
         body = content if self.body == "json" else field(content, self.body)
         body = _parsed(body) if self.parse_body else body
-        topic, key = self.names(content)
-        return self.sealed(body, due, topic=topic, key=key, headers=headers)
+        named, keyed = self.names(content)
+        return self.sealed(body, due, topic=named or topic, key=keyed or key, headers=headers)
 
     def names(self, content: bytes) -> tuple[str | None, str | None]:
         """The topic and the key, as far as fields of the entry name them. Raises Unreadable."""
@@ -151,6 +155,14 @@ def _why_not(topic: str, key: str | None, headers: Mapping[str, str] | None, att
         except BadMessage:
             return reason
     return None
+
+
+def _halves(id: str, between: str) -> tuple[str, str]:
+    """The topic and the key. Raises Unreadable."""
+    topic, found, key = id.partition(between)
+    if not (topic and found and key):
+        raise Unreadable(f"has an id that is not a topic and a key with {between} between them")
+    return topic, key
 
 
 def _text(content: bytes) -> str:

@@ -39,7 +39,8 @@ class Plain(Waiting):
         return found if self._jobs is None else self._jobs.read(found, lambda: self.entries(first, limit))
 
     def message(self, entry: Entry) -> NewMessage:
-        return self._shape.message(self._content(entry), self.due(entry))
+        content = self._content(entry)
+        return self._shape.message(content, self.due(entry), id=entry.content if self._jobs is None else self._jobs.id(entry))
 
     def job(self, entry: Entry) -> bytes | None:
         return None if self._jobs is None else self._jobs.id(entry)

@@ -165,7 +165,9 @@ class MessageOptions(NamedTuple):
         """What to do if the queue has no keys. None: the messages get none."""
         return None if self.key_field is None else "leave out --key-field."
 
-    def shape(self, body: str, longest: int, body_as: str | None = None, *, parse_body: bool = False) -> "Shape":
+    def shape(
+        self, body: str, longest: int, body_as: str | None = None, *, parse_body: bool = False, split: str | None = None
+    ) -> "Shape":
         """For a queue that can keep a message for so many milliseconds at most."""
         from bide.adopt.shaping import Shape
 
@@ -175,6 +177,7 @@ class MessageOptions(NamedTuple):
             topic=self.topic,
             topic_field=self.topic_field,
             key_field=self.key_field,
+            split=split,
             body=body,
             body_as=body_as,
             parse_body=parse_body,

@@ -52,8 +52,28 @@ class EntryOptions(NamedTuple):
         ),
     ] = None
 
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split",
+            metavar="TEXT",
+            help="Entries, or their ids, are a topic and a key with this text between them: with : order:42 becomes the message of "
+            "order with the key 42.",
+            rich_help_panel=MESSAGES,
+        ),
+    ] = None
+
+    def check(self, messages: MessageOptions) -> None:
+        if self.split == "":
+            raise WrongUsage("--split is empty: give the text between topic and key, such as :")
+        messages.check(topic=self.split is None, keyed=self.split is not None)
+
+    def unkeyed(self, messages: MessageOptions) -> str | None:
+        """What to do if the queue has no keys. None: the messages get none."""
+        return messages.unkeyed if self.split is None else "leave out --split."
+
     def shape(self, messages: MessageOptions, longest: int) -> "Shape":
-        return messages.shape(self.member, longest, self.body_as, parse_body=self.parse_body)
+        return messages.shape(self.member, longest, self.body_as, parse_body=self.parse_body, split=self.split)
 
     def jobs(self, server: "Server") -> "Jobs | None":
         from bide.adopt.redis.jobs import Jobs
@@ -76,6 +96,7 @@ class EntryOptions(NamedTuple):
         ("bide adopt redis-zset delayed --topic t --source redis://old/0 --dry-run", ""),
         ("bide adopt redis-zset delayed --topic t --source redis://old/0", ""),
         ("bide adopt redis-zset bucket --job-hash jobs --topic-field topic …", "ids"),
+        ("bide adopt redis-zset bucket --job-hash jobs --split : …", "ids as TOPIC:KEY"),
     ),
 )
 def redis_zset(
@@ -87,7 +108,7 @@ def redis_zset(
     *,
     score: Annotated[Literal["auto", "s", "ms"], typer.Option(help="Unit of the scores.", rich_help_panel=MESSAGES)] = "auto",
 ) -> int:
-    messages.check()
+    entries.check(messages)
     wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
@@ -97,7 +118,7 @@ def redis_zset(
         server = Server(wanted.url)
         return SortedSet(server, key, entries.shape(messages, longest), unit=score, jobs=entries.jobs(server))
 
-    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
+    return adopt(options, opened, wanted, unkeyed=entries.unkeyed(messages))
 
 
 @section.command(
@@ -121,7 +142,7 @@ def redis_list(
         typer.Option(help="Where consumers take: BLPOP left, BRPOP right. The order is kept.", rich_help_panel=SOURCE),
     ] = "left",
 ) -> int:
-    messages.check()
+    entries.check(messages)
     wanted = run.run(REDIS)
 
     def opened(longest: int) -> "Source":
@@ -131,4 +152,4 @@ def redis_list(
         server = Server(wanted.url)
         return ReadyList(server, key, entries.shape(messages, longest), end=end, jobs=entries.jobs(server))
 
-    return adopt(options, opened, wanted, unkeyed=messages.unkeyed)
+    return adopt(options, opened, wanted, unkeyed=entries.unkeyed(messages))
