@@ -325,6 +325,27 @@ def test_a_task_that_was_revoked_stays(bide: Bide, old: redis.Redis, redis_url: 
     assert [each.body["n"] for each in everything("t")] == [2, 2]
 
 
+def test_a_task_that_was_revoked_stays_when_the_workers_have_been_stopped(bide: Bide, old: redis.Redis, redis_url: str) -> None:
+    """Workers put what they have back into the lists when they stop, and forget what was revoked."""
+    with Worker(old) as worker:
+        revoked = delivered(old, envelope("a", [], {"n": 1}, soon()))
+        worker.revoked.append(revoked)
+        looked = json.loads(bide(*COMMAND, "--dry-run", "--source", redis_url).out)
+        assert [each["reason"] for each in looked["refused"]] == ["was revoked: workers drop it when it is due"]
+        assert looked["first"] == []
+        told = json.loads(bide(*COMMAND, "--source", redis_url).out)
+        assert (told["adopted"], told["refused"]) == (0, {"was revoked: workers drop it when it is due": 1})
+    old.delete("unacked", "unacked_index")
+    queued(old, envelope("a", [], {"n": 1}, soon(), id=revoked))
+    queued(old, envelope("a", [], {"n": 2}, soon()))
+    told = json.loads(bide(*COMMAND, "--workers-stopped", "--immediate", "--source", redis_url).out)
+    assert (told["adopted"], told["refused"]) == (
+        1,
+        {"was revoked, as a worker said that has been stopped since: it is not moved": 1},
+    )
+    assert [each.body["n"] for each in everything("t")] == [2]
+
+
 def test_a_tag_without_a_task_holds_nothing_up(bide: Bide, old: redis.Redis, redis_url: str) -> None:
     old.zadd("unacked_index", {"stale": 1})
     queued(old, envelope("a", [], {}, soon()))

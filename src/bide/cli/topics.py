@@ -128,7 +128,10 @@ def _late(counts: Stats) -> bool:
 @section.command(
     "pause",
     help="Stop delivering a topic's messages until you resume it. Running handlers go on.",
-    examples=(("bide pause order.pack", ""), ("bide pause order.pack --empty", "before its first message, or when none is left")),
+    examples=(
+        ("bide pause order.pack", ""),
+        ("bide pause order.pack --empty", "before its first message, or when none is left"),
+    ),
     needs="pause",
 )
 def pause(
@@ -136,7 +139,8 @@ def pause(
     topic: Topic,
     *,
     empty: Annotated[
-        bool, typer.Option("--empty", help="Pause it even if it has no messages. Without it, this is refused as a mistyped name.")
+        bool,
+        typer.Option("--empty", help="Pause it even if it has no messages. Without it, this is refused as a mistyped name."),
     ] = False,
     as_json: Json = False,
 ) -> int:

@@ -27,7 +27,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     margin: int = 60_000  # what is due sooner is left to the workers
     most: int = 50_000  # revoked tasks that a worker remembers
     longest: int = 3 * HOURS  # for so long
-    look_only: bool = False  # a dry run: no worker is asked
+    look_only: bool = False  # a dry run: workers are asked, and told nothing
 
 
 class Limits:
@@ -40,7 +40,8 @@ class Limits:
         self.given_back: set[str] = set()  # ids of tasks that this run does not take again, wherever it meets them
         self._room = 0
         self.told: set[str] = set()  # ids that this run has revoked
-        self._revoked: frozenset[str] = frozenset()  # ids that others have
+        self._revoked: frozenset[str] = frozenset()  # ids that others have, as workers say that are alive
+        self._once: frozenset[str] | None = None  # the same, as workers said in earlier runs
 
     def look(self) -> int:
         """Look how many workers are alive. Raises ConfigError if there are others than the command line says."""
@@ -63,6 +64,8 @@ class Limits:
         revoked = workers.revoked() if alive else []
         self._room = int(rules.most * SPARE) - max(map(len, revoked), default=0) if alive else 0
         self._revoked = frozenset[str]().union(*revoked) - self.told
+        if self._once is None:
+            self._once = workers.noted_as_revoked()
         self.alive = alive
         return alive
 
@@ -77,7 +80,11 @@ class Limits:
                 return False
             raise Unreadable("has no ETA: with --immediate it is moved, too")
         if task.id in self._revoked:
+            if not rules.look_only:
+                self.workers.note_as_revoked(task.id)
             raise Unreadable("was revoked: workers drop it when it is due")
+        if task.id in (self._once or ()):
+            raise Unreadable("was revoked, as a worker said that has been stopped since: it is not moved")
         if not delivered or rules.stopped:
             return True
         now = self.workers.now_here()

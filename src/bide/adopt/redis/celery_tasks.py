@@ -55,6 +55,8 @@ class Tasks(Waiting):
         return celery_task.message(self._known(entry), self._shape, self._tasks)
 
     def peek(self, limit: int) -> Entries:
+        if self._limits.alive is None:
+            self._limits.look()
         self._read_tasks.clear()
         found, refused = list[Found](), list[Refused]()
         for entry in self.page(0, limit):
@@ -65,7 +67,7 @@ class Tasks(Waiting):
                 if not self.is_ours(task):
                     continue
                 self.check(entry)
-                if task.eta is not None or self._limits.rules.immediate:
+                if self._limits.check(task, delivered=self.delivered(task)):
                     found.append(Found(task.id, self.message(entry)))
             except Unreadable as error:
                 refused.append(Refused(str(entry), str(error)))

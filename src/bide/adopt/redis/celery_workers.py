@@ -10,10 +10,11 @@ from uuid import uuid4
 
 import msgspec
 
-from bide.adopt.redis.server import Server
+from bide.adopt.redis.server import Server, beside
 from bide.errors import BideError, Unavailable
 
 SEPARATOR = "\x06\x16"
+NOTED = 30 * 86_400  # seconds
 PATIENCE = 20.0  # seconds in which every worker answers a ping
 
 
@@ -39,6 +40,7 @@ class Workers:
         self._bindings: str = f"{prefix}_kombu.binding.{self._exchange}"
         self._binding: str = SEPARATOR.join((self._me, "", f"{self._me}.{self._exchange}"))
         self._bound: bool = False
+        self._noted: str = beside(f"{prefix}unacked", "bide-adopt-revoked")
         self._ahead: int | None = None  # of this machine's clock, the server's
         self._asked: int = 0
 
@@ -105,6 +107,15 @@ class Workers:
     def revoked(self) -> list[frozenset[str]]:
         """The ids of revoked tasks that each of the workers remembers."""
         return [frozenset(map(str, each)) for each in self.ask("revoked", "{}", PATIENCE) if isinstance(each, list)]
+
+    def note_as_revoked(self, id: str) -> None:
+        """Remember it beside the source, since workers forget what was revoked when they are stopped."""
+        self._server.call("SADD", self._noted, id)
+        self._server.call("EXPIRE", self._noted, NOTED)
+
+    def noted_as_revoked(self) -> frozenset[str]:
+        """Ids of tasks of which earlier runs noted that they were revoked."""
+        return frozenset(each.decode(errors="replace") for each in self._server.call("SMEMBERS", self._noted))
 
     def waiting(self) -> int:
         """How many clients wait for tasks with BRPOP in this database, as workers do. 0 if this user may not ask."""
