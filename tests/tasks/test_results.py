@@ -183,7 +183,7 @@ def test_nothing_is_kept_of_tasks_without_keep(queue: Any, do: Do) -> None:
         return 7
 
     sent = do(plain.send())
-    with pytest.raises(ResultPending):
+    with pytest.raises(BadOption, match="has no keep="):
         result(queue, do, sent)
     do(queue.testing.advance(0))
     with pytest.raises(ResultUnknown):

@@ -43,7 +43,8 @@ def topics(values: tuple[str, ...]) -> tuple[str, ...]:
 def text(value: object, name: str, longest: int) -> str:
     """A key, id or operation: text that every engine can hold and every terminal can show."""
     if not isinstance(value, str) or not 1 <= len(value) <= longest or not value.isprintable():
-        raise BadOption(f"{name} is {_shown(value)}. Give 1 to {longest} printable characters, without line breaks.")
+        number = f" For this number: str({value})." if type(value) is int and abs(value) < 10**50 else ""
+        raise BadOption(f"{name} is {_shown(value)}. Give 1 to {longest} printable characters, without line breaks.{number}")
     return str.__str__(value)
 
 

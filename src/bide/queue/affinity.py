@@ -26,8 +26,8 @@ class AsyncAffinity:
             still = "runs" if self._loop.is_running() else "is not closed"
             raise WrongLoop(
                 f"This AsyncQueue is in use in another event loop, which {still}, and its connections belong to that one. "
-                "Make an AsyncQueue in each loop, or use `queue.sync` from threads. In a test with FastAPI's TestClient, move time in "
-                "the loop of the client: client.portal.call(queue.testing.advance, '15m')."
+                "Make an AsyncQueue in each loop, or use `queue.sync` from threads. In a test with FastAPI's TestClient, move "
+                "time in the loop of the client: client.portal.call(queue.testing.advance, '15m')."
             )
         self._loop = loop
         return True

@@ -3,13 +3,14 @@
 import functools
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
 from bide.errors import BadOption
 from bide.queue.aio.session import AsyncSession
 from bide.queue.sync.session import Session
 from bide.queue.task_messages import TaskMessages
 from bide.queue.tasks.definition import Definition
+from bide.queue.tasks.habits import ATTRIBUTES, SENDS, instead
 from bide.types import Duration, OneOptions, SendOptions
 
 P = ParamSpec("P")
@@ -69,9 +70,10 @@ class Bound(Generic[P, R]):
     def _with(self, options: SendOptions) -> Self:
         unknown = set(options) - SendOptions.__optional_keys__
         if unknown:
+            first = min(unknown)
             raise BadOption(
-                f"{min(unknown)} is no option of a send. There is: {', '.join(sorted(SendOptions.__optional_keys__))}. "
-                "The task's own arguments go into send(…)."
+                f"{first} is no option of a send.{instead(first, SENDS)} There is: "
+                f"{', '.join(sorted(SendOptions.__optional_keys__))}. The task's own arguments go into send(…)."
             )
         made = object.__new__(type(self))  # as copy.copy does, in a fraction of the time
         vars(made).update(vars(self), _options={**self._options, **options})
@@ -86,6 +88,17 @@ class Bound(Generic[P, R]):
         if self.definition.keep is not None:
             session.setup.tasks.keeps.setdefault(self.topic, self.definition.keep)
         return (for_async if isinstance(session, AsyncSession) else for_sync)(session, self.definition, options)
+
+    if not TYPE_CHECKING:  # or type checkers would let any name pass
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in ATTRIBUTES:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(f"A task has no {name}(). Write {ATTRIBUTES[name].format(name=self.__name__)}.")
+
+    def __reduce__(self) -> str:
+        """By the name of its function, as functions are pickled: another process imports it."""
+        return self.__wrapped__.__qualname__
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.definition.name} for {self.topic}>"

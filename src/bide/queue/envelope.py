@@ -189,7 +189,10 @@ def held(new: NewMessage, sent: Sent) -> str:
     if new.unique_for is not None:
         return f"Message {sent.id} of {new.topic} has the key {new.key!r}: it has not ended, or was sent within unique_for."
     why = " Its body is no list that another one could be merged into." if new.if_exists == "merge" else ""
-    return f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.{why}"
+    return (
+        f"Message {sent.id} of {new.topic} has the key {new.key!r} and has not ended.{why} Cancel or reschedule it by its "
+        "key, or send with if_exists='keep', 'replace' or 'later'."
+    )
 
 
 def ref(message: str | Sent | Info | None, topic: str | None, key: str | None) -> Ref:

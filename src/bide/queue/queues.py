@@ -1,7 +1,9 @@
 """The two queues, each with the other one: one place, one set of options, two ways to call."""
 
 import functools
+from typing import TYPE_CHECKING, Never
 
+from bide.errors import ConfigError
 from bide.queue.aio.queue import AsyncVerbs
 from bide.queue.aio.travel import AsyncTravel
 from bide.queue.sync.queue import Verbs
@@ -14,6 +16,14 @@ class AsyncQueue(AsyncVerbs):
 
     Without a URL, it uses $BIDE_URL, or else the SQLite file bide.db in the current folder; its path is logged once.
     """
+
+    if not TYPE_CHECKING:  # type checkers say it themselves
+
+        def __enter__(self) -> Never:
+            raise ConfigError("An AsyncQueue is entered with `async with`. For `with`, use queue.sync.")
+
+        def __exit__(self, *error: object) -> None:
+            """Without it, Python would say that there are no such blocks."""
 
     @functools.cached_property
     def sync(self) -> "Queue":
@@ -42,6 +52,14 @@ class Queue(Verbs):
 
     Without a URL, it uses $BIDE_URL, or else the SQLite file bide.db in the current folder; its path is logged once.
     """
+
+    if not TYPE_CHECKING:  # type checkers say it themselves
+
+        async def __aenter__(self) -> Never:
+            raise ConfigError("A Queue is entered with `with`. For `async with`, use queue.aio, and await its calls.")
+
+        async def __aexit__(self, *error: object) -> None:
+            """Without it, Python would say that there are no such blocks."""
 
     @functools.cached_property
     def aio(self) -> AsyncQueue:

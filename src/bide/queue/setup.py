@@ -52,7 +52,7 @@ class Setup:
         self.envelope: Envelope = Envelope(codec, self.max_body, self.now_ms, self.tasks.attempts, self.tasks.rules.lives)
         chosen = _chosen(url, client)
         self.settings: Settings = Settings(
-            url=chosen or _default(),
+            url=_default() if chosen is None else chosen,
             named=chosen is not None,
             namespace=_namespace(namespace),
             client=client,
@@ -74,8 +74,8 @@ def _chosen(url: str | None, client: object | None) -> str | None:
     """None: neither the program nor the environment names one."""
     if url is None:
         raise BadUrl(
-            "The URL is None. If it comes from an environment variable, that variable is not set: set it, or leave the URL out to use "
-            "$BIDE_URL, or else the file bide.db in the current folder."
+            "The URL is None. If it comes from an environment variable, that variable is not set: set it, or leave the URL out "
+            "to use $BIDE_URL, or else the file bide.db in the current folder."
         )
     if url != UNNAMED:
         return url

@@ -7,8 +7,9 @@ from msgspec.structs import fields, replace
 
 from bide.core.codec import Encoded, decode, encode
 from bide.engines.base import NewMessage
-from bide.errors import BadMessage, BadOption
+from bide.errors import BadBody, BadMessage, BadOption
 from bide.queue.envelope import Envelope
+from bide.queue.tasks.arguments import Unfit
 from bide.queue.tasks.definition import Definition
 from bide.queue.topic_rules import shorter
 from bide.types import Outgoing, SendOptions
@@ -41,9 +42,12 @@ class TaskMessages:
     def _body(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], if_exists: str | None) -> Encoded:
         """The arguments as a message's body, tried on the function as a worker would have it."""
         arguments, envelope = self._definition.arguments, self._envelope
-        raw = encode(envelope.codec, arguments.bind(args, kwargs), envelope.max_body)
-        body = decode(envelope.codec, raw, envelope.max_body)
-        arguments.read(body)
+        try:
+            raw = encode(envelope.codec, arguments.bind(args, kwargs), envelope.max_body)
+            body = decode(envelope.codec, raw, envelope.max_body)
+            arguments.read(body)
+        except Unfit as error:
+            raise BadBody(str(error)) from error.__cause__
         if if_exists == "merge":
             arguments.check_lists(body)
         return Encoded(raw)

@@ -57,8 +57,8 @@ class EntryOptions(NamedTuple):
         typer.Option(
             "--split",
             metavar="TEXT",
-            help="Entries, or their ids, are a topic and a key with this text between them: with : order:42 becomes the message of "
-            "order with the key 42.",
+            help="Entries, or their ids, are a topic and a key with this text between them. With : order:42 becomes the "
+            "message of order with the key 42.",
             rich_help_panel=MESSAGES,
         ),
     ] = None

@@ -48,7 +48,11 @@ class Rules:
             if not getattr(self._can, capability):
                 raise Unsupported(f"{self._shown} can't {means}. {others_can(capability)}")
         if connection is not None and not self._can.transactional:
-            raise self._lacks("transactional", "has no transactions that a message could join: leave connection= out.")
+            raise self._lacks(
+                "transactional",
+                "has no transactions that a message could join. To send when your own database commits, give the queue "
+                "that database as outbox=; without a transaction, leave connection= out.",
+            )
         if max(len(batch), limit) > MAX_BATCH or limit < 1:
             raise BadOption(f"A batch or limit is over {MAX_BATCH:,}, or under 1: ask for less at a time.")
 

@@ -103,6 +103,12 @@ class AsyncVerbs(AsyncTopicVerbs, AsyncManyVerbs, AsyncTaskVerbs, AsyncResultVer
         """Check the server or file, and return what `bide doctor` prints. Nothing is changed."""
         return self.session.setup.source.examine()
 
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "A queue can't be pickled, since it has connections. Make one in each process, or import the module that has it: a "
+            "forked process may go on with it."
+        )
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session.setup.source.shown}>"
 

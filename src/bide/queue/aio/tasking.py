@@ -13,6 +13,7 @@ from bide.queue.bound import P, R
 from bide.queue.task import AsyncKeepingTask, AsyncTask
 from bide.queue.tasks.definition import Definition, TaskOptions, Unknown
 from bide.queue.tasks.failing import Errors, OnDead
+from bide.queue.tasks.habits import TASKS, instead
 from bide.queue.tasks.limits import OnConflict
 from bide.queue.tasks.overdue import CatchUp
 from bide.queue.topic_rules import rule
@@ -61,6 +62,7 @@ class AsyncTaskVerbs:
         keep: Duration | None = None,
         batch: int | None = None,
         linger: Duration = 0,
+        **others: object,
     ) -> Callable[[Callable[..., Any]], AsyncTask[..., Any] | AsyncBatchTask[Any, Any]]:
         """Make a function the handler of a topic: `@queue.task("order.cancel")`.
 
@@ -96,6 +98,8 @@ class AsyncTaskVerbs:
 
         if callable(topic):
             raise ConfigError("Write @queue.task() with parentheses, or with a topic: @queue.task('order.cancel').")
+        for other in others:
+            raise ConfigError(f"{other} is no option of a task.{instead(other, TASKS)}")
 
         def decorate(function: Callable[..., Any]) -> AsyncTask[..., Any] | AsyncBatchTask[Any, Any]:
             self.session.setup.schedules.refuse_below(function)

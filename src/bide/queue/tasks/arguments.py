@@ -1,5 +1,6 @@
 """A function's arguments as a message's body: one object by name, checked against the signature on both ends."""
 
+import difflib
 import functools
 import inspect
 import sys
@@ -99,7 +100,8 @@ class Arguments:
                 bound = self._signature.bind(*args, **kwargs).arguments
             except TypeError as error:
                 raise Unfit(
-                    f"{self._name}{self._signature} was sent other arguments than it takes: {error}.{self._meant(kwargs)}"
+                    f"{self._name}{self._signature} was sent other arguments than it takes: "
+                    f"{self._mistyped(kwargs) or error}.{self._meant(kwargs)}"
                 ) from None
         if self._shape is None:
             self.prepare()
@@ -109,6 +111,13 @@ class Arguments:
         if self._rest is not None:
             bound.update(bound.pop(self._rest, {}))
         return bound
+
+    def _mistyped(self, kwargs: Mapping[str, Any]) -> str | None:
+        """The first name that the function does not know, and one like it that it knows. None: there is no such pair."""
+        for name in filter(str.isidentifier, map(str, kwargs)) if self._rest is None else ():
+            if name not in self._all and (close := difflib.get_close_matches(name, self._all - kwargs.keys(), 1)):
+                return f"it takes no {name!r}, but it does take {close[0]!r}"
+        return None
 
     def _meant(self, kwargs: Mapping[str, Any]) -> str:
         """What to write instead, when options of a send are among the arguments."""
