@@ -1,11 +1,16 @@
 """Kept results on Redis: what is in its keys, that they go by themselves, and what a reshard does with them."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from bide.engines.redis import resharding
+from bide.engines.redis.protocol import keeping
 from bide.engines.results import OPEN, Arrival, Dependent, Expected, Follow, Kept, Result
+from bide.testing.contract.bench import Bench
 from tests.redis.keyspace import COLOURS, bench_at
 from tests.redis.test_gates_resharded import begin, step
+from tests.servers.fixtures import NewRedis
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.usefixtures("forgetful")
@@ -95,3 +100,49 @@ async def test_who_follows_is_not_read_when_one_more_does(redis_server: RedisSer
             assert 60_000 < client.pttl(key) - 60_000 <= 65_000  # as long as the first one waits
         [told] = await results.fulfil([Kept(part, 1_000, b"7")], now=bench.now)
         assert sorted(told) == sorted(waiting)
+
+
+async def followed(bench: Bench, count: int) -> tuple[str, list[str]]:
+    """A message, and the ids of so many that follow it."""
+    part = (await bench.put("t", delay=60_000)).id
+    results, until = bench.engine.results, bench.now + 60_000
+    await results.expect([Expected(part, until)], now=bench.now)
+    names = [f"0{i:023x}" for i in range(count)]
+    for first in range(0, count, 1_000):
+        await results.follow([Follow(each, part, until) for each in names[first : first + 1_000]], now=bench.now)
+    return part, names
+
+
+@both_colours
+async def test_any_number_of_followers_is_told_in_pieces(redis_server: RedisServer, redis_url: str, colour: str) -> None:
+    async with bench_at(redis_url, colour) as bench:
+        part, names = await followed(bench, 5_000)
+        few, others = await followed(bench, 3)
+        with redis_server.client() as client:
+            client.config_resetstat()
+            told = await bench.engine.results.fulfil([Kept(part, 1_000, b"7"), Kept(few, 1_000, b"7")], now=bench.now)
+            assert list(map(sorted, told)) == [names, others]
+            called = redis_server.commandstats()
+            assert called.keys() & {"hkeys", "hgetall", "hvals"} == set()
+            assert called["hscan"]["calls"] > 5
+
+
+@both_colours
+async def test_no_follower_is_left_out_when_another_server_takes_over(
+    new_redis: NewRedis, colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each server has them in an order of its own, so where a page of one begins means nothing to another."""
+    server, heard, hear = new_redis(appendonly="yes", appendfsync="always"), list[int](), keeping.Followers.hear
+
+    def restart(pages: keeping.Followers, page: Sequence[bytes]) -> None:
+        hear(pages, page)
+        heard.append(len(page))
+        if len(heard) in (2, 4):
+            server.kill()
+            server.start()
+
+    monkeypatch.setattr(keeping.Followers, "hear", restart)
+    async with bench_at(server.url, colour) as bench:
+        part, names = await followed(bench, 3_000)
+        [told] = await bench.engine.results.fulfil([Kept(part, 60_000, b"7")], now=bench.now)
+        assert sorted(told) == names

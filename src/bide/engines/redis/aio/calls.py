@@ -17,7 +17,17 @@ from bide.engines.redis.spread import read as read_spread
 from bide.errors import BideError, ConfigError, ConfirmTimeout, OutcomeUnknown, Unavailable
 
 TRIES = 5  # of a script that comes too late, or to a shard that has it otherwise
-LOOKS = ("get", "lease_ends", "leased", "read_results", "scan", "stats", "sweep", "time")  # scripts that change nothing
+LOOKS = (
+    "followers",
+    "get",
+    "lease_ends",
+    "leased",
+    "read_results",
+    "scan",
+    "stats",
+    "sweep",
+    "time",
+)  # scripts that change nothing
 PASSING = frozenset({*LOOKS, "close", "expect", "hear"})  # and those that change nothing which must last
 
 

@@ -33,7 +33,12 @@ class AsyncRedisResults(AsyncResults):
         async def ask(shard: AsyncShard, some: Sequence[Kept]) -> list[Any]:
             found: list[list[str]] = []
             for part in gating.runs(some, keeping.size_of):
-                found += keeping.followers(await shard.calls.ask("fulfil_results", keeping.fulfil(part), now))
+                told = keeping.followers(await shard.calls.ask("fulfil_results", keeping.fulfil(part), now))
+                for each, followers in zip(part, told, strict=True):
+                    while followers.begins:
+                        _, page = await shard.calls.ask("followers", (each.id, followers.begins), now)
+                        followers.hear(page)
+                    found.append(followers.names())
             return found
 
         return await self._divided().by_shard(kept, lambda each: name_of(each.id).shard, ask)

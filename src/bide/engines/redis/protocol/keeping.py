@@ -28,8 +28,26 @@ def size_of(kept: Kept) -> int:
     return len(kept.value or b"") >> 10
 
 
-def followers(reply: Sequence[Any]) -> list[list[str]]:
-    return [[each.decode() for each in found] for found in reply[1]]
+class Followers:
+    """The dependent messages that follow one, told in pages."""
+
+    def __init__(self, page: Sequence[bytes]) -> None:
+        self._names: dict[str, None] = {}
+        self.hear(page)
+
+    def hear(self, page: Sequence[Any]) -> None:
+        begins, total, *names = page
+        self._names.update(dict.fromkeys(map(bytes.decode, names)))
+        self.begins: str = begins.decode()  # where the next page begins; nothing after the last
+        if not self.begins and len(self._names) < total:  # another server has taken over, which has them in another order
+            self.begins = "0"
+
+    def names(self) -> list[str]:
+        return list(self._names)
+
+
+def followers(reply: Sequence[Any]) -> list[Followers]:
+    return list(map(Followers, reply[1]))
 
 
 def results(reply: Sequence[Any]) -> list[Result | None]:

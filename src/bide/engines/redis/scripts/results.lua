@@ -33,6 +33,22 @@ local function store_result(id, ends, told)
   call('PEXPIRE', key, ends_in(ends))
 end
 
+-- Of the dependent messages that follow one: where the next page begins ('': this is the last), how many there are in all (0 if
+-- this is the only page), and those of this page. One may be in two pages. Once a message is done, nobody begins to follow it.
+local room = 1000 -- for all pages that one script tells
+local function page_of(id, from)
+  if room <= 0 then return {from, 0} end
+  local key = P .. 'followers:' .. id
+  local found = call('HSCAN', key, from, 'COUNT', room)
+  local page = {found[1] ~= '0' and found[1] or '', 0}
+  if page[1] ~= '' or from ~= '0' then page[2] = call('HLEN', key) - 1 end
+  for i = 1, #found[2], 2 do
+    if found[2][i] ~= '' then page[#page + 1] = found[2][i] end
+  end
+  room = room - #found[2] / 2
+  return page
+end
+
 local function note_kept(latest)
   if latest > number(call('HGET', META, 'kept') or 0) then call('HSET', META, 'kept', format('%d', latest)) end
 end
@@ -53,8 +69,8 @@ return tell({format('%d', now)})
 
 -- script: fulfil_results
 -- Keep what messages returned. After what every script is told: how many, and of each: id, ms, token, letter and value. Gives: now,
--- and of each the dependent messages that follow it. A worker that stood still may return when another one has done the same: the
--- later delivery counts.
+-- and of each a page of the dependent messages that follow it. A worker that stood still may return when another one has done the
+-- same: the later delivery counts.
 
 local again = before()
 if again then return again end
@@ -70,12 +86,17 @@ local followers = {}
 for i, each in ipairs(kept) do
   local _, token = stored_result(each.id)
   if (token or '') <= each.token then store_result(each.id, each.ends, char(#each.token) .. each.token .. each.told) end
-  followers[i] = {}
-  for _, name in ipairs(call('HKEYS', P .. 'followers:' .. each.id)) do
-    if name ~= '' then table.insert(followers[i], name) end
-  end
+  followers[i] = page_of(each.id, '0')
 end
 return {format('%d', now), followers}
+
+-- script: followers
+-- Another page of those that follow a message which is done. After what every script is told: its id, and where the page begins.
+-- Gives: now, and the page.
+
+local id, from = take_text(), take_text()
+if not string.find(from, '^%d+$') then error('BADARG page', 0) end
+return tell({format('%d', now), page_of(id, from)})
 
 -- script: read_results
 -- After what every script is told: ids. Gives: now, and of each '', or letter and value. It stops after a megabyte of values: the

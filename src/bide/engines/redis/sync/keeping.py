@@ -33,7 +33,12 @@ class RedisResults(Results):
         def ask(shard: Shard, some: Sequence[Kept]) -> list[Any]:
             found: list[list[str]] = []
             for part in gating.runs(some, keeping.size_of):
-                found += keeping.followers(shard.calls.ask("fulfil_results", keeping.fulfil(part), now))
+                told = keeping.followers(shard.calls.ask("fulfil_results", keeping.fulfil(part), now))
+                for each, followers in zip(part, told, strict=True):
+                    while followers.begins:
+                        _, page = shard.calls.ask("followers", (each.id, followers.begins), now)
+                        followers.hear(page)
+                    found.append(followers.names())
             return found
 
         return self._divided().by_shard(kept, lambda each: name_of(each.id).shard, ask)
