@@ -85,12 +85,24 @@ def test_health_is_read_as_it_was_told() -> None:
     ours.hold(slot, 0)
 
 
-def test_there_is_room_for_a_claim_a_message_of_all_that_run_and_are_on_their_way_back() -> None:
-    claim_log = ClaimLog.new(7)
+def test_there_is_room_for_as_many_claims_as_batches_can_hold() -> None:
+    claim_log = ClaimLog.new()
 
-    names = [claim_log.begin()[1] for _ in range(2 * 7 + 2 * MAX_BATCH)]
+    names = [claim_log.begin()[1] for _ in range(100 * 100 + 2 * MAX_BATCH)]
 
-    assert list(claim_log.requests()) == names[::-1] or sorted(claim_log.requests()) == sorted(names)
+    assert claim_log.room()
+    assert sorted(other_side(claim_log).requests()) == sorted(names)
+
+
+def test_one_that_is_full_has_no_room_until_a_claim_is_forgotten() -> None:
+    claim_log = ClaimLog.new(10)
+    slots = [claim_log.begin()[0] for _ in range(10)]
+
+    assert not claim_log.room()
+    claim_log.hold(slots[3], 0)
+    assert claim_log.room()
+    assert claim_log.begin()[0] == slots[3]
+    assert not claim_log.room()
 
 
 def test_what_a_killed_process_wrote_is_read() -> None:
@@ -113,7 +125,7 @@ def test_what_a_killed_process_wrote_is_read() -> None:
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_it_holds_the_claims_that_are_open_and_no_others(data: st.DataObject) -> None:
-    ours = ClaimLog.new(1)
+    ours = ClaimLog.new(40)
     theirs = other_side(ours)
     open_claims: dict[str, tuple[int, int]] = {}
     for _ in range(data.draw(st.integers(1, 40))):
@@ -155,6 +167,33 @@ async def test_a_worker_writes_down_what_it_holds(queue: AsyncQueue, until: Any)
         let_go.set()
         await until(lambda: ended(queue))
         await until(lambda: not claim_log.requests())
+
+
+async def test_a_worker_whose_claim_log_is_full_goes_on_when_there_is_room(queue: AsyncQueue, until: Any) -> None:
+    let_go, done = asyncio.Event(), list[int]()
+
+    @queue.task("a", batch=100, linger="1h")
+    async def gather(items: list[int]) -> None:
+        done.extend(items)
+
+    @queue.task("b")
+    async def wait(n: int) -> None:
+        await let_go.wait()
+        done.append(n)
+
+    claim_log = ClaimLog.new(10)
+    worker = Worker(queue).changed(claim_log=other_side(claim_log))
+    async with worker:
+        for n in range(10):  # each comes by itself, and holds a claim
+            await (queue.send("b", {"n": n}) if n < 3 else queue.send("a", n))
+            await until(lambda: worker.health().running == n + 1)  # noqa: B023  # it is awaited at once
+        assert len(claim_log.requests()) == 10
+        for n in range(10, 103):
+            await queue.send("a", n)
+        let_go.set()
+        await until(lambda: ended(queue))
+    assert sorted(done) == list(range(103))
+    assert list(claim_log.requests()) == []
 
 
 async def test_what_a_dead_process_held_is_given_back_at_once(queue: AsyncQueue) -> None:
@@ -230,8 +269,8 @@ async def test_giving_back_goes_on_while_the_engine_fails_for_a_moment(queue: As
     assert (await queue.stats("a")).ready == 1
 
 
-def test_a_ledger_takes_little_room() -> None:
-    claim_log = ClaimLog.new(100)
+def test_a_claim_log_takes_little_room() -> None:
+    claim_log = ClaimLog.new()
 
-    assert os.fstat(claim_log.file).st_size < 32_768
+    assert os.fstat(claim_log.file).st_blocks * 512 <= 65_536
     claim_log.close()

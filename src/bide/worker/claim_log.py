@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bide.engines.base import MAX_BATCH
 from bide.ids import HOST, process_name, requests
 
 _HEAD = struct.Struct("<16sddQQQQ")
@@ -22,7 +21,10 @@ _BEAT = struct.Struct("<d")
 _PROCESS = struct.Struct(f"<{HOST + 16}s")
 _SLOT = struct.Struct("<Q")
 _PROCESS_AT = _HEAD.size + _BEAT.size
-_SLOTS = _PROCESS_AT + _PROCESS.size  # where they begin
+_USED_AT = _PROCESS_AT + _PROCESS.size  # how many slots have ever been used: none beyond is looked at
+_SLOTS = _USED_AT + _SLOT.size  # where they begin
+CLAIMS = 2**20  # that may hold something: batches may hold as many messages that came one by one. Only what is used takes room.
+USUAL = 32_768  # bytes that it has from the start
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -42,6 +44,9 @@ class Names:
     def __init__(self) -> None:
         self._new_request = requests()
 
+    def room(self) -> bool:
+        return True
+
     def begin(self) -> tuple[int, str]:
         return 0, self._new_request()
 
@@ -60,19 +65,20 @@ class ClaimLog:
         self._map = mmap.mmap(file, 0)
         self._name: str = _HEAD.unpack_from(self._map)[0].rstrip(b"\0").decode()
         self._slots = (len(self._map) - _SLOTS) // _SLOT.size
-        self._free = list(range(self._slots))
+        self._used = 0
+        self._free: list[int] = []  # of those that were used
         self._holding: dict[int, int] = {}
         self._claims = 0
 
     @classmethod
-    def new(cls, concurrency: int) -> "ClaimLog":
-        """An empty one for a worker that is about to be started; its claims have names that no other's have."""
-        slots = 2 * concurrency + 2 * MAX_BATCH  # a claim a message, of those that run and those on their way back
+    def new(cls, claims: int = CLAIMS) -> "ClaimLog":
+        """An empty one for a worker that is about to be started: its claims have names that no other's have."""
         head = _HEAD.pack(os.urandom(6).hex().encode(), *msgspec.structs.astuple(Health()))
         file = _nameless_file()
         try:
             with open(file, "wb", closefd=False) as out:
-                out.write(head + bytes(_BEAT.size + _PROCESS.size + slots * _SLOT.size))
+                out.write(head + bytes(USUAL - len(head)))  # or a full disk would be met where nobody can say so
+                out.truncate(_SLOTS + claims * _SLOT.size)
             return cls(file)
         except BaseException:
             os.close(file)
@@ -80,9 +86,13 @@ class ClaimLog:
 
     # the worker's side
 
+    def room(self) -> bool:
+        """Whether another claim can be written down."""
+        return bool(self._free) or self._used < self._slots
+
     def begin(self) -> tuple[int, str]:
-        """Write down a claim that is about to be made: where, and its name."""
-        slot = self._free.pop()
+        """Write down a claim that is about to be made: where, and its name. There has to be room."""
+        slot = self._free.pop() if self._free else self._next()
         if not self._claims:
             _PROCESS.pack_into(self._map, _PROCESS_AT, process_name(os.getpid()).encode())
         self._claims += 1
@@ -110,6 +120,12 @@ class ClaimLog:
         """The heartbeat goes; called in its thread."""
         _BEAT.pack_into(self._map, _HEAD.size, time.monotonic())
 
+    def _next(self) -> int:
+        """A slot that was never used."""
+        self._used += 1
+        _SLOT.pack_into(self._map, _USED_AT, self._used)
+        return self._used - 1
+
     def _clear(self, slot: int) -> None:
         self._write(slot, 0)
         self._free.append(slot)
@@ -130,7 +146,8 @@ class ClaimLog:
 
     def requests(self) -> Sequence[str]:
         """The names of the claims that may hold something."""
-        claims = (_SLOT.unpack_from(self._map, _SLOTS + slot * _SLOT.size)[0] for slot in range(self._slots))
+        used = _SLOT.unpack_from(self._map, _USED_AT)[0]
+        claims = struct.unpack_from(f"<{used}Q", self._map, _SLOTS)
         return [self._request(claim) for claim in claims if claim]
 
     def signs(self) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from bide.queue.beats import Asked
 from bide.worker.claim_log import ClaimLog, Names
 from bide.worker.plan import Plan
 from bide.worker.retry import Retrying
-from bide.worker.slots import Slots
+from bide.worker.slots import Ask, Slots
 from bide.worker.under_way import UnderWay
 
 _log = Log("bide.worker")
@@ -60,7 +60,12 @@ class Claiming:
             self._sleep.cancel()
 
     def _room_in_left(self) -> bool:
-        return any(self._slots.ask(group).limit for group in self._left)
+        return any(self._ask(group).limit for group in self._left)
+
+    def _ask(self, group: int) -> Ask:
+        """What there is room for in a group, and a name in the claim log."""
+        asked = self._slots.ask(group)
+        return asked if self._names.room() else Ask(asked.topics, 0)
 
     async def run(self) -> None:
         while not self._stopping.is_set():
@@ -81,7 +86,7 @@ class Claiming:
         timeout, more = CAUTION, False
         self._freed.clear()
         for group in groups:
-            topics, room = self._slots.ask(group)
+            topics, room = self._ask(group)
             limit = min(room, MAX_BATCH)
             if not limit or len(self._under_way.settling.waiting) >= MAX_BATCH:
                 continue
@@ -95,7 +100,7 @@ class Claiming:
                 timeout = min(timeout, self._receiver.pause(claim))
         if more:
             await asyncio.sleep(0)  # let what was begun go its first step: most of it may be done by then
-            if any(self._slots.ask(group).limit for group in groups):
+            if any(self._ask(group).limit for group in groups):
                 return
         self._left = [group for group in groups if not drained.issuperset(self._slots.groups[group])]
         await self._rest(sorted(drained), timeout)
@@ -149,7 +154,7 @@ class Claiming:
     async def _held_up(self) -> bool:
         """Ask for what had reached its limit, and for nothing else. Whether that had as much as there was room for."""
         for group in self._left:
-            topics, room = self._slots.ask(group)
+            topics, room = self._ask(group)
             if room:
                 limit = min(room, MAX_BATCH)
                 claim = await self._claim(topics, limit, upkeep=False)  # that goes on when the sleep ends

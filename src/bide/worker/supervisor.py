@@ -55,14 +55,12 @@ class Supervisor:
         command: Callable[[int, int], Sequence[str]],
         *,
         processes: int,
-        concurrency: int,
         lease_ms: int,
         grace: float,
     ) -> None:
         self._session = AsyncSession(queue.session.setup)
         self._command = command
         self._processes = processes
-        self._concurrency = concurrency
         self._lease_ms = lease_ms
         self._grace = grace
         self._stopping = asyncio.Event()
@@ -213,7 +211,7 @@ class Supervisor:
     async def _start(self) -> Child:
         """What was opened for a process that could not be started is closed again."""
         with contextlib.ExitStack() as undo:
-            claim_log = ClaimLog.new(self._concurrency)
+            claim_log = ClaimLog.new()
             undo.callback(claim_log.close)
             theirs, ours = os.pipe()
             undo.callback(os.close, ours)

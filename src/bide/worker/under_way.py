@@ -206,13 +206,13 @@ class UnderWay:
             self._slots.give_back(handling.delivery.claimed.topic)
         else:
             self._leave(handling)
-        self.freed()
         if became is None or by_itself:
             self.done += by_itself
             self._forget([handling])
         else:
             end = handling.delivery.end("done") if became is DONE else handling.delivery.end(*became, raised=raised)
             self.settling.put((handling, end))
+        self.freed()
 
     def _leave(self, handling: Handling) -> None:
         """Its places at the gates of its task are free, and that in this worker, which a batch gives back for all of it."""

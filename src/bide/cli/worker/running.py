@@ -89,7 +89,6 @@ async def _supervise(found: Worker, options: WorkerOptions, processes: int, wher
         found.queue,
         lambda claim_log, lifeline: options.command_line(processes=None, health=None, claim_log=claim_log, lifeline=lifeline),
         processes=processes,
-        concurrency=found.plan.concurrency,
         lease_ms=found.plan.lease_ms,
         grace=found.plan.grace,
     )
